@@ -1,0 +1,105 @@
+"""AMQP reply codes as exceptions: one type a code, raised where the rule is, turned into frames in one place.
+
+A soft error closes the channel it happened on, a hard error the whole connection (AMQP 0-9-1, section 1.2
+"reply codes", as amended by RabbitMQ). The text of an error is what follows the code's name on the wire:
+``NotFound("no queue 'x' in vhost '/'")`` is sent as ``404 NOT_FOUND - no queue 'x' in vhost '/'``.
+"""
+
+from typing import ClassVar
+
+
+class AMQPError(Exception):
+    """Base of all protocol errors.
+
+    Attributes:
+        code: the reply code, 311 to 541.
+        name: the reply code's name as RabbitMQ spells it, such as ``NOT_FOUND``.
+        hard: whether the connection closes (True) or only the channel (False).
+        text: the explanation, without the name.
+    """
+
+    code: ClassVar[int]
+    name: ClassVar[str]
+    hard: ClassVar[bool]
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    @property
+    def reply_text(self) -> str:
+        """The whole reply text, cut to the 255 octets that a short string can hold."""
+        return cut_short(f"{self.name} - {self.text}")
+
+
+def cut_short(text: str) -> str:
+    """The longest prefix of ``text`` that fits into a short string."""
+    return text.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
+
+
+class ContentTooLarge(AMQPError):
+    code, name, hard = 311, "CONTENT_TOO_LARGE", False
+
+
+class NoRoute(AMQPError):
+    code, name, hard = 312, "NO_ROUTE", False
+
+
+class ConnectionForced(AMQPError):
+    code, name, hard = 320, "CONNECTION_FORCED", True
+
+
+class InvalidPath(AMQPError):
+    code, name, hard = 402, "INVALID_PATH", True
+
+
+class AccessRefused(AMQPError):
+    code, name, hard = 403, "ACCESS_REFUSED", False
+
+
+class NotFound(AMQPError):
+    code, name, hard = 404, "NOT_FOUND", False
+
+
+class ResourceLocked(AMQPError):
+    code, name, hard = 405, "RESOURCE_LOCKED", False
+
+
+class PreconditionFailed(AMQPError):
+    code, name, hard = 406, "PRECONDITION_FAILED", False
+
+
+class MalformedFrame(AMQPError):
+    code, name, hard = 501, "FRAME_ERROR", True
+
+
+class MethodSyntaxError(AMQPError):
+    code, name, hard = 502, "SYNTAX_ERROR", True
+
+
+class CommandInvalid(AMQPError):
+    code, name, hard = 503, "COMMAND_INVALID", True
+
+
+class ChannelError(AMQPError):
+    code, name, hard = 504, "CHANNEL_ERROR", True
+
+
+class UnexpectedFrame(AMQPError):
+    code, name, hard = 505, "UNEXPECTED_FRAME", True
+
+
+class ResourceError(AMQPError):
+    code, name, hard = 506, "RESOURCE_ERROR", True
+
+
+class NotAllowed(AMQPError):
+    code, name, hard = 530, "NOT_ALLOWED", True
+
+
+class NotImplementedByServer(AMQPError):
+    code, name, hard = 540, "NOT_IMPLEMENTED", True
+
+
+class InternalError(AMQPError):
+    code, name, hard = 541, "INTERNAL_ERROR", True

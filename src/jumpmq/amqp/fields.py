@@ -1,0 +1,259 @@
+"""AMQP 0-9-1 field tables, with the type of every value kept.
+
+The types are those RabbitMQ reads and writes (the AMQP 0-9-1 errata page "Field types"), not those of the
+specification's grammar. They matter twice: a header is hashed by its type and value, and headers that pass
+through the broker must come out as they went in.
+
+A value in Python, by its type octet:
+
+====================  ==================================================
+``S``                 str where the octets are UTF-8, else bytes
+``x``                 bytes
+``t``                 bool
+``b B s u I i l L``   int (8, 8, 16, 16, 32, 32, 64, 64 bits)
+``T``                 int, seconds since the epoch
+``d f``               float
+``D``                 (scale, value), two ints
+``A``                 list of (type, value)
+``F``                 list of Field
+``V``                 None
+====================  ==================================================
+
+Reading is strict: whatever runs past its end or names an unknown type is a ``MethodSyntaxError`` (502).
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from jumpmq.amqp.errors import MethodSyntaxError
+
+MAX_DEPTH = 64
+"""How deep tables and arrays may nest; deeper ones are refused, so that no input exhausts the stack."""
+
+
+class Field(NamedTuple):
+    """One entry of a field table."""
+
+    name: str
+    type: str
+    value: Any
+
+
+def read_table(octets: bytes, offset: int = 0) -> tuple[list[Field], int]:
+    """Read the field table at ``offset``.
+
+    Returns:
+        The fields in their order, and the offset behind the table.
+
+    Raises:
+        MethodSyntaxError: the table is malformed.
+    """
+    return _read_table(octets, offset, len(octets), 0)
+
+
+def to_python(fields: Iterable[Field]) -> dict[str, Any]:
+    """The table as a plain dict: decimals become ``Decimal``, timestamps aware ``datetime``."""
+    return {field.name: _plain(field.type, field.value) for field in fields}
+
+
+def write_table(mapping: Mapping[str, Any]) -> bytes:
+    """A dict of plain Python values as a field table; integers take the smallest of ``I`` and ``l`` that holds them."""
+    return write_fields([Field(name, *typed(value)) for name, value in mapping.items()])
+
+
+def write_fields(fields: Iterable[Field]) -> bytes:
+    """The inverse of :func:`read_table`: fields that were read come out as the same octets."""
+    body = b"".join(write_short_string(name) + _write_value(kind, value) for name, kind, value in fields)
+    return len(body).to_bytes(4) + body
+
+
+def typed(value: Any) -> tuple[str, Any]:
+    """The field type and field value for a plain Python value.
+
+    Raises:
+        TypeError: there is no field type for it.
+    """
+    match value:
+        case None:
+            return "V", None
+        case bool():
+            return "t", value
+        case int():
+            return ("I" if -(1 << 31) <= value < 1 << 31 else "l"), value
+        case float():
+            return "d", value
+        case str() | bytes():
+            return "S", value
+        case datetime():
+            return "T", int(value.timestamp())
+        case Decimal():
+            scale = max(0, -int(value.as_tuple().exponent))
+            return "D", (scale, int(value.scaleb(scale)))
+        case Mapping():
+            return "F", [Field(name, *typed(item)) for name, item in value.items()]
+        case list() | tuple():
+            return "A", [typed(item) for item in value]
+    raise TypeError(f"no AMQP field type for {type(value).__name__}")
+
+
+def read_short_string(octets: bytes, offset: int) -> tuple[str, int]:
+    """A short string and the offset behind it.
+
+    Raises:
+        MethodSyntaxError: it runs past the end or is not UTF-8.
+    """
+    raw, end = read_short_octets(octets, offset)
+    try:
+        return raw.decode(), end
+    except UnicodeDecodeError:
+        raise MethodSyntaxError("short string is not UTF-8") from None
+
+
+def read_short_octets(octets: bytes, offset: int) -> tuple[bytes, int]:
+    """A short string as octets (routing keys need not be text) and the offset behind it."""
+    if offset >= len(octets):
+        raise _truncated()
+    end = offset + 1 + octets[offset]
+    if end > len(octets):
+        raise _truncated()
+    return octets[offset + 1 : end], end
+
+
+def write_short_string(text: str | bytes) -> bytes:
+    """A short string.
+
+    Raises:
+        ValueError: it has more than 255 octets.
+    """
+    raw = text.encode() if isinstance(text, str) else text
+    if len(raw) > 255:
+        raise ValueError("a short string holds at most 255 octets")
+    return bytes((len(raw),)) + raw
+
+
+def _truncated() -> MethodSyntaxError:
+    return MethodSyntaxError("field runs past the end of its frame")
+
+
+def _read_table(octets: bytes, offset: int, limit: int, depth: int) -> tuple[list[Field], int]:
+    offset, end = _extent(octets, offset, limit, depth)
+    fields: list[Field] = []
+    while offset < end:
+        name, offset = read_short_string(octets, offset)
+        kind, value, offset = _read_value(octets, offset, end, depth)
+        fields.append(Field(name, kind, value))
+    return fields, end
+
+
+def _read_array(octets: bytes, offset: int, limit: int, depth: int) -> tuple[list[tuple[str, Any]], int]:
+    offset, end = _extent(octets, offset, limit, depth)
+    items: list[tuple[str, Any]] = []
+    while offset < end:
+        kind, value, offset = _read_value(octets, offset, end, depth)
+        items.append((kind, value))
+    return items, end
+
+
+def _extent(octets: bytes, offset: int, limit: int, depth: int) -> tuple[int, int]:
+    """Where the content of a table, array, long string or byte array starts and ends."""
+    if depth > MAX_DEPTH:
+        raise MethodSyntaxError(f"field table nested deeper than {MAX_DEPTH}")
+    start = offset + 4
+    if start > limit:
+        raise _truncated()
+    end = start + int.from_bytes(octets[offset:start])
+    if end > limit:
+        raise _truncated()
+    return start, end
+
+
+def _read_value(octets: bytes, offset: int, limit: int, depth: int) -> tuple[str, Any, int]:
+    if offset >= limit:
+        raise _truncated()
+    kind, offset = chr(octets[offset]), offset + 1
+    if kind in _NUMBERS:
+        layout = _NUMBERS[kind]
+        if offset + layout.size > limit:
+            raise _truncated()
+        return kind, layout.unpack_from(octets, offset)[0], offset + layout.size
+    if kind not in _OTHERS:
+        raise MethodSyntaxError(f"unknown field type {kind!r}")
+    value, end = _OTHERS[kind](octets, offset, limit, depth + 1)
+    return kind, value, end
+
+
+def _read_string(octets: bytes, offset: int, limit: int, depth: int) -> tuple[str | bytes, int]:
+    raw, end = _read_bytes(octets, offset, limit, depth)
+    try:
+        return raw.decode(), end
+    except UnicodeDecodeError:
+        return raw, end
+
+
+def _read_bytes(octets: bytes, offset: int, limit: int, depth: int) -> tuple[bytes, int]:
+    start, end = _extent(octets, offset, limit, depth)
+    return octets[start:end], end
+
+
+def _read_decimal(octets: bytes, offset: int, limit: int, depth: int) -> tuple[tuple[int, int], int]:
+    if offset + 5 > limit:
+        raise _truncated()
+    return (octets[offset], int.from_bytes(octets[offset + 1 : offset + 5])), offset + 5
+
+
+def _read_void(octets: bytes, offset: int, limit: int, depth: int) -> tuple[None, int]:
+    return None, offset
+
+
+_NUMBERS = {
+    kind: struct.Struct(">" + code)
+    for kind, code in {
+        "t": "?", "b": "b", "B": "B", "s": "h", "u": "H", "I": "i", "i": "I", "l": "q", "L": "q", "T": "Q", "f": "f", "d": "d",
+    }.items()
+}  # fmt: skip
+
+_OTHERS: dict[str, Callable[[bytes, int, int, int], tuple[Any, int]]] = {
+    "S": _read_string,
+    "x": _read_bytes,
+    "D": _read_decimal,
+    "A": _read_array,
+    "F": _read_table,
+    "V": _read_void,
+}
+
+
+def _write_value(kind: str, value: Any) -> bytes:
+    octet = kind.encode()
+    if kind in _NUMBERS:
+        return octet + _NUMBERS[kind].pack(value)
+    match kind:
+        case "S" | "x":
+            raw = value.encode() if isinstance(value, str) else value
+            return octet + len(raw).to_bytes(4) + raw
+        case "D":
+            return octet + value[0].to_bytes(1) + value[1].to_bytes(4)
+        case "A":
+            body = b"".join(_write_value(*item) for item in value)
+            return octet + len(body).to_bytes(4) + body
+        case "F":
+            return octet + write_fields(value)
+    return octet
+
+
+def _plain(kind: str, value: Any) -> Any:
+    match kind:
+        case "T":
+            try:
+                return datetime.fromtimestamp(value, UTC)
+            except (OverflowError, ValueError, OSError):
+                return value
+        case "D":
+            return Decimal(value[1]).scaleb(-value[0])
+        case "A":
+            return [_plain(*item) for item in value]
+        case "F":
+            return to_python(value)
+    return value

@@ -1,0 +1,94 @@
+"""The properties of a message: the part of a content header behind the body size (AMQP 0-9-1, section 4.2.6.1)."""
+
+import struct
+from dataclasses import dataclass, fields
+
+from jumpmq.amqp.errors import MethodSyntaxError
+from jumpmq.amqp.fields import Field, read_short_string, read_table, write_fields, write_short_string
+
+HEADERS = 0x2000
+DELIVERY_MODE = 0x1000
+PRIORITY = 0x0800
+EXPIRATION = 0x0100
+USER_ID = 0x0010
+"""Property flags that the broker itself looks at."""
+
+
+@dataclass(slots=True)
+class Properties:
+    """The fourteen properties of class ``basic``; None where a property is absent.
+
+    Attributes:
+        headers: the header table, its types kept.
+        expiration: milliseconds, as a decimal string.
+        timestamp: seconds since the epoch.
+    """
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: list[Field] | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    cluster_id: str | None = None
+
+    @classmethod
+    def parse(cls, octets: bytes) -> "Properties":
+        """Read the property flags and the property list.
+
+        Raises:
+            MethodSyntaxError: they are malformed.
+        """
+        if len(octets) < 2:
+            raise MethodSyntaxError("content header without property flags")
+        flags, offset = int.from_bytes(octets[:2]), 2
+        if flags & 3:
+            raise MethodSyntaxError("unknown property flags")
+        properties = cls()
+        for bit, name in _BITS:
+            if flags & bit:
+                value, offset = _read(name, octets, offset)
+                setattr(properties, name, value)
+        if offset != len(octets):
+            raise MethodSyntaxError("content header has octets behind its properties")
+        return properties
+
+    def encode(self) -> bytes:
+        """The property flags and the property list, as :meth:`parse` reads them."""
+        flags, body = 0, []
+        for bit, name in _BITS:
+            value = getattr(self, name)
+            if value is not None:
+                flags |= bit
+                body.append(_write(name, value))
+        return flags.to_bytes(2) + b"".join(body)
+
+
+_BITS = [(1 << (15 - place), field.name) for place, field in enumerate(fields(Properties))]
+_NUMBERS = {"delivery_mode": struct.Struct(">B"), "priority": struct.Struct(">B"), "timestamp": struct.Struct(">Q")}
+
+
+def _read(name: str, octets: bytes, offset: int) -> tuple[object, int]:
+    if name == "headers":
+        return read_table(octets, offset)
+    if name in _NUMBERS:
+        layout = _NUMBERS[name]
+        if offset + layout.size > len(octets):
+            raise MethodSyntaxError("property runs past the end of its frame")
+        return layout.unpack_from(octets, offset)[0], offset + layout.size
+    return read_short_string(octets, offset)
+
+
+def _write(name: str, value: object) -> bytes:
+    if name == "headers":
+        return write_fields(value)  # type: ignore[arg-type]
+    if name in _NUMBERS:
+        return _NUMBERS[name].pack(value)
+    return write_short_string(value)  # type: ignore[arg-type]
