@@ -1,0 +1,44 @@
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := pyproject.toml setup.py $(shell find src -name '*.pyx' -o -name '*.pxd')
+
+.PHONY: help install demo test check format bench clean prerequisites
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+install: .venv/installed  ## make .venv with everything in it (again only what changed)
+
+demo: install  ## 336,776 flights through a consistent hash exchange into a Spark table
+	@$(BIN)/jumpmq demo
+
+test: install  ## every test that this machine can run
+	$(BIN)/pytest
+
+check: install  ## style, types, and the floors' import contract
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install  ## rewrite the sources in the house style
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: install  ## measure JumpMQ, and RabbitMQ beside it where it is installed
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove everything that make made
+	rm -rf .venv build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src -name '*.so' -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/installed: $(SOURCES) | prerequisites
+	@echo 'Installing into .venv: a minute or two the first time'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -c 'import jumpmq.hashing._kernel, jumpmq.amqp._kernel'
+	@touch $@
+
+prerequisites:
+	@scripts/prerequisites $(PYTHON)
