@@ -1,0 +1,1 @@
+"""What is measured, and the brokers it is measured on."""
