@@ -211,7 +211,8 @@ def _read_void(octets: bytes, offset: int, limit: int, depth: int) -> tuple[None
 _NUMBERS = {
     kind: struct.Struct(">" + code)
     for kind, code in {
-        "t": "?", "b": "b", "B": "B", "s": "h", "u": "H", "I": "i", "i": "I", "l": "q", "L": "q", "T": "Q", "f": "f", "d": "d",
+        "t": "?", "b": "b", "B": "B", "s": "h", "u": "H", "I": "i", "i": "I", "l": "q", "L": "q", "T": "Q",
+        "f": "f", "d": "d",
     }.items()
 }  # fmt: skip
 

@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass, fields
 
 from jumpmq.amqp.errors import MethodSyntaxError
-from jumpmq.amqp.fields import Field, read_short_string, read_table, write_fields, write_short_string
+from jumpmq.amqp.fields import Field, read_short_octets, read_table, write_fields, write_short_string
 
 HEADERS = 0x2000
 DELIVERY_MODE = 0x1000
@@ -17,6 +17,8 @@ USER_ID = 0x0010
 @dataclass(slots=True)
 class Properties:
     """The fourteen properties of class ``basic``; None where a property is absent.
+
+    Strings that are not UTF-8 keep their octets as surrogate escapes.
 
     Attributes:
         headers: the header table, its types kept.
@@ -83,7 +85,8 @@ def _read(name: str, octets: bytes, offset: int) -> tuple[object, int]:
         if offset + layout.size > len(octets):
             raise MethodSyntaxError("property runs past the end of its frame")
         return layout.unpack_from(octets, offset)[0], offset + layout.size
-    return read_short_string(octets, offset)
+    raw, end = read_short_octets(octets, offset)
+    return raw.decode(errors="surrogateescape"), end
 
 
 def _write(name: str, value: object) -> bytes:
@@ -91,4 +94,5 @@ def _write(name: str, value: object) -> bytes:
         return write_fields(value)  # type: ignore[arg-type]
     if name in _NUMBERS:
         return _NUMBERS[name].pack(value)
-    return write_short_string(value)  # type: ignore[arg-type]
+    assert isinstance(value, str)
+    return write_short_string(value.encode(errors="surrogateescape"))

@@ -1,0 +1,31 @@
+from typing import Any
+
+class Message:
+    exchange: str
+    routing_key: bytes
+    properties: bytes
+    body: bytes
+    persistent: bool
+    published_at: float
+    expires_at: float
+    seq: int
+    redelivered: bool
+    queue: Any
+    consumer: Any
+    batch: Any
+    def __init__(
+        self,
+        exchange: str,
+        routing_key: bytes,
+        properties: bytes,
+        body: bytes,
+        persistent: bool = False,
+        published_at: float = 0.0,
+    ) -> None: ...
+    def copy(self) -> Message: ...
+
+def scan(octets: bytes | bytearray, frame_max: int, now: float) -> tuple[list[Any], int]: ...
+def check_properties(octets: bytes) -> int: ...
+def encode_deliveries(
+    messages: list[Message], channel: int, consumer_tag: bytes, first_tag: int, frame_max: int
+) -> bytes: ...

@@ -1,0 +1,481 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The hot path of the wire format in C. ``_reference.py`` says the same in plain Python and documents it."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from jumpmq.amqp.errors import MalformedFrame
+from jumpmq.amqp.events import Ack, Publish, RawFrame
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+DEF FRAME_METHOD = 1
+DEF FRAME_HEADER = 2
+DEF FRAME_BODY = 3
+DEF FRAME_HEARTBEAT = 8
+DEF FRAME_END = 0xCE
+DEF MAX_RUN = 4096
+DEF MAX_DEPTH = 64
+
+
+@cython.freelist(4096)
+@cython.no_gc
+cdef class Message:
+    cdef public str exchange
+    cdef public bytes routing_key
+    cdef public bytes properties
+    cdef public bytes body
+    cdef public bint persistent
+    cdef public bint redelivered
+    cdef public double published_at
+    cdef public double expires_at
+    cdef public long long seq
+    cdef public object queue
+    cdef public object consumer
+    cdef public object batch
+
+    def __init__(
+        self,
+        str exchange,
+        bytes routing_key,
+        bytes properties,
+        bytes body,
+        bint persistent=False,
+        double published_at=0.0,
+    ):
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.properties = properties
+        self.body = body
+        self.persistent = persistent
+        self.published_at = published_at
+
+    def copy(self):
+        return new_message(
+            self.exchange, self.routing_key, self.properties, self.body, self.persistent, self.published_at
+        )
+
+
+cdef inline Message new_message(
+    str exchange, bytes routing_key, bytes properties, bytes body, bint persistent, double published_at
+):
+    cdef Message message = Message.__new__(Message)
+    message.exchange = exchange
+    message.routing_key = routing_key
+    message.properties = properties
+    message.body = body
+    message.persistent = persistent
+    message.published_at = published_at
+    return message
+
+
+cdef inline uint16_t read_short(const uint8_t* at) noexcept nogil:
+    return (<uint16_t>at[0] << 8) | at[1]
+
+
+cdef inline uint32_t read_long(const uint8_t* at) noexcept nogil:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+cdef inline uint64_t read_longlong(const uint8_t* at) noexcept nogil:
+    return (<uint64_t>read_long(at) << 32) | read_long(at + 4)
+
+
+cdef inline uint8_t* write_frame_start(uint8_t* at, int kind, int channel, Py_ssize_t length) noexcept nogil:
+    at[0] = kind
+    at[1] = channel >> 8
+    at[2] = channel & 0xFF
+    return write_long(at + 3, length)
+
+
+cdef inline uint8_t* write_long(uint8_t* at, uint64_t value) noexcept nogil:
+    at[0] = (value >> 24) & 0xFF
+    at[1] = (value >> 16) & 0xFF
+    at[2] = (value >> 8) & 0xFF
+    at[3] = value & 0xFF
+    return at + 4
+
+
+cdef inline uint8_t* write_longlong(uint8_t* at, uint64_t value) noexcept nogil:
+    return write_long(write_long(at, value >> 32), <uint32_t>value)
+
+
+cdef inline uint8_t* write_octets(uint8_t* at, const char* octets, Py_ssize_t length) noexcept nogil:
+    memcpy(at, octets, length)
+    return at + length
+
+
+cdef inline uint8_t* write_short_string(uint8_t* at, const char* octets, Py_ssize_t length) noexcept nogil:
+    at[0] = length & 0xFF
+    return write_octets(at + 1, octets, length)
+
+
+# --- properties ---
+
+
+cdef const uint8_t* skip_table(const uint8_t* at, const uint8_t* end, bint named, int depth) noexcept nogil:
+    """Behind the table (``named``) or array at ``at``; NULL where it is malformed."""
+    cdef uint32_t length
+    cdef const uint8_t* stop
+    if end - at < 4 or depth > MAX_DEPTH:
+        return NULL
+    length = read_long(at)
+    at += 4
+    if length > <uint64_t>(end - at):
+        return NULL
+    stop = at + length
+    while at < stop:
+        if named:
+            if at[0] >= stop - at:
+                return NULL
+            if not is_utf8(at + 1, at[0]):
+                return NULL
+            at += 1 + at[0]
+        at = skip_value(at, stop, depth)
+        if at == NULL:
+            return NULL
+    return stop
+
+
+cdef const uint8_t* skip_value(const uint8_t* at, const uint8_t* stop, int depth) noexcept nogil:
+    """Behind the typed value at ``at``; NULL where it is malformed."""
+    cdef uint8_t kind
+    cdef uint64_t size
+    if at >= stop:
+        return NULL
+    kind = at[0]
+    at += 1
+    if kind == c"F" or kind == c"A":
+        return skip_table(at, stop, kind == c"F", depth + 1)
+    if kind == c"S" or kind == c"x":
+        if stop - at < 4:
+            return NULL
+        size = 4 + <uint64_t>read_long(at)
+    elif kind == c"t" or kind == c"b" or kind == c"B":
+        size = 1
+    elif kind == c"s" or kind == c"u":
+        size = 2
+    elif kind == c"I" or kind == c"i" or kind == c"f":
+        size = 4
+    elif kind == c"l" or kind == c"L" or kind == c"T" or kind == c"d":
+        size = 8
+    elif kind == c"D":
+        size = 5
+    elif kind == c"V":
+        size = 0
+    else:
+        return NULL
+    if size > <uint64_t>(stop - at):
+        return NULL
+    return at + size
+
+
+cdef bint is_utf8(const uint8_t* at, Py_ssize_t length) noexcept nogil:
+    """Whether the octets are ASCII, or else UTF-8 by Python's own decoder."""
+    cdef Py_ssize_t i
+    for i in range(length):
+        if at[i] >= 0x80:
+            with gil:
+                try:
+                    PyUnicode_DecodeUTF8(<const char*>at, length, NULL)
+                except UnicodeDecodeError:
+                    return False
+            return True
+    return True
+
+
+cdef int delivery_mode(const uint8_t* at, Py_ssize_t length) noexcept nogil:
+    """The delivery mode (0 where there is none) of a whole, well-formed property list; else -1."""
+    cdef const uint8_t* end = at + length
+    cdef int bit, mode = 0
+    cdef uint16_t flags
+    if length < 2:
+        return -1
+    flags = read_short(at)
+    at += 2
+    if flags & 3:
+        return -1
+    for bit in range(15, 1, -1):
+        if not (flags >> bit) & 1:
+            continue
+        if bit == 13:
+            at = skip_table(at, end, True, 0)
+            if at == NULL:
+                return -1
+        elif bit == 12 or bit == 11:
+            if at >= end:
+                return -1
+            if bit == 12:
+                mode = at[0]
+            at += 1
+        elif bit == 6:
+            if end - at < 8:
+                return -1
+            at += 8
+        else:
+            if at >= end or at[0] >= end - at:
+                return -1
+            at += 1 + at[0]
+    return mode if at == end else -1
+
+
+def check_properties(bytes octets):
+    return delivery_mode(<const uint8_t*>PyBytes_AS_STRING(octets), PyBytes_GET_SIZE(octets))
+
+
+# --- reading ---
+
+
+cdef class Run:
+    """The run that a scan is gathering, its parts at hand as C values."""
+
+    cdef object event
+    cdef list items
+    cdef int channel, bits
+    cdef uint32_t flags
+    cdef Py_ssize_t size, count
+    cdef bytes exchange_octets
+    cdef str exchange
+    cdef bytes properties
+    cdef bint persistent
+
+    cdef void finish(self):
+        """Write back what was counted."""
+        if self.event is not None and self.exchange is not None:
+            self.event.flags = self.flags
+            self.event.size = self.size
+        self.event = None
+        self.exchange = None
+
+
+cdef struct Whole:
+    const uint8_t* exchange
+    const uint8_t* key
+    const uint8_t* properties
+    const uint8_t* body
+    Py_ssize_t exchange_size, key_size, properties_size, body_size
+    int bits
+    Py_ssize_t end
+
+
+cdef bint whole_publish(
+    const uint8_t* octets, Py_ssize_t size, Py_ssize_t at, Py_ssize_t end, uint32_t frame_max, Whole* found
+) noexcept nogil:
+    """Whether the publish method in [at, end) is followed by its header frame and its only body frame."""
+    cdef const uint8_t* payload = octets + at + 7
+    cdef Py_ssize_t length = end - at - 7, key_at
+    cdef uint64_t body_size, header_size
+    if length < 9:
+        return False
+    key_at = 7 + payload[6]
+    if key_at >= length or key_at + 1 + payload[key_at] + 1 != length:
+        return False
+    found.exchange = payload + 7
+    found.exchange_size = payload[6]
+    found.key = payload + key_at + 1
+    found.key_size = payload[key_at]
+    found.bits = payload[length - 1]
+    payload = octets + end + 1
+    if size - end - 1 < 22 or payload[0] != FRAME_HEADER or memcmp(payload + 1, octets + at + 1, 2) != 0:
+        return False
+    header_size = read_long(payload + 3)
+    if header_size < 14 or header_size + 8 > frame_max or header_size + 8 > <uint64_t>(size - end - 1):
+        return False
+    if payload[7 + header_size] != FRAME_END or read_long(payload + 7) != 0x003C0000:
+        return False
+    body_size = read_longlong(payload + 11)
+    found.properties = payload + 19
+    found.properties_size = header_size - 12
+    found.body = payload
+    found.body_size = body_size
+    found.end = end + 1 + header_size + 8
+    if body_size == 0:
+        return True
+    payload = octets + found.end
+    if body_size + 8 > frame_max or body_size + 8 > <uint64_t>(size - found.end):
+        return False
+    if payload[0] != FRAME_BODY or memcmp(payload + 1, octets + at + 1, 2) != 0:
+        return False
+    if read_long(payload + 3) != body_size or payload[7 + body_size] != FRAME_END:
+        return False
+    found.body = payload + 7
+    found.end += body_size + 8
+    return True
+
+
+cdef bint same(bytes known, const uint8_t* octets, Py_ssize_t length) noexcept:
+    return (
+        known is not None
+        and PyBytes_GET_SIZE(known) == length
+        and memcmp(PyBytes_AS_STRING(known), octets, length) == 0
+    )
+
+
+cdef bint add_publish(list events, Run run, int channel, Whole* found, double now):
+    """Add the message to the run, or begin a new one; False where the publish takes a closer look."""
+    cdef int mode
+    if not same(run.properties, found.properties, found.properties_size):
+        mode = delivery_mode(found.properties, found.properties_size)
+        if mode < 0:
+            return False
+        run.properties = PyBytes_FromStringAndSize(<const char*>found.properties, found.properties_size)
+        run.persistent = mode == 2
+    if (
+        run.exchange is None
+        or run.channel != channel
+        or run.bits != found.bits & 3
+        or run.count >= MAX_RUN
+        or not same(run.exchange_octets, found.exchange, found.exchange_size)
+    ):
+        run.finish()
+        run.exchange_octets = PyBytes_FromStringAndSize(<const char*>found.exchange, found.exchange_size)
+        try:
+            run.exchange = run.exchange_octets.decode()
+        except UnicodeDecodeError:
+            return False
+        run.items = []
+        run.channel, run.bits = channel, found.bits & 3
+        run.flags = run.size = run.count = 0
+        run.event = Publish(channel, run.exchange, bool(run.bits & 1), bool(run.bits & 2), 0, 0, run.items)
+        events.append(run.event)
+    run.flags |= read_short(found.properties)
+    run.size += found.body_size
+    run.count += 1
+    run.items.append(
+        new_message(
+            run.exchange,
+            PyBytes_FromStringAndSize(<const char*>found.key, found.key_size),
+            run.properties,
+            PyBytes_FromStringAndSize(<const char*>found.body, found.body_size),
+            run.persistent,
+            now,
+        )
+    )
+    return True
+
+
+cdef void add_ack(list events, Run run, int channel, uint64_t tag, bint multiple):
+    if multiple or run.event is None or run.exchange is not None or run.channel != channel or run.count >= MAX_RUN:
+        run.finish()
+        run.items = [tag]
+        run.channel, run.count = channel, 1
+        run.event = Ack(channel, run.items, bool(multiple))
+        events.append(run.event)
+        if multiple:
+            run.event = None
+    else:
+        run.items.append(tag)
+        run.count += 1
+
+
+def scan(octets, uint32_t frame_max, double now):
+    cdef const uint8_t[::1] view = octets
+    cdef Py_ssize_t size = view.shape[0], at = 0, end
+    cdef const uint8_t* start
+    cdef const uint8_t* frame
+    cdef uint32_t length, method
+    cdef int kind, channel
+    cdef Whole found
+    cdef list events = []
+    cdef Run run = Run()
+    if size == 0:
+        return events, 0
+    start = &view[0]
+    while size - at >= 7:
+        frame = start + at
+        kind = frame[0]
+        if kind != FRAME_METHOD and kind != FRAME_HEADER and kind != FRAME_BODY and kind != FRAME_HEARTBEAT:
+            events.append(MalformedFrame(f"type {kind}, unknown frame type"))
+            break
+        channel = read_short(frame + 1)
+        length = read_long(frame + 3)
+        if <uint64_t>length + 8 > frame_max:
+            events.append(
+                MalformedFrame(f"type {kind}, frame_too_large: {<uint64_t>length + 8} octets, frame_max {frame_max}")
+            )
+            break
+        end = at + 7 + length
+        if end >= size:
+            break
+        if start[end] != FRAME_END:
+            events.append(MalformedFrame(f"type {kind}, invalid frame end marker {start[end]}"))
+            break
+        if kind == FRAME_METHOD and length >= 4:
+            method = read_long(frame + 7)
+            if method == 0x003C0028 and whole_publish(start, size, at, end, frame_max, &found):
+                if add_publish(events, run, channel, &found, now):
+                    at = found.end
+                    continue
+            elif method == 0x003C0050 and length == 13:
+                add_ack(events, run, channel, read_longlong(frame + 11), frame[19] & 1)
+                at = end + 1
+                continue
+        run.finish()
+        events.append(RawFrame(kind, channel, PyBytes_FromStringAndSize(<const char*>frame + 7, length)))
+        at = end + 1
+    run.finish()
+    return events, at
+
+
+# --- writing ---
+
+
+cdef inline Py_ssize_t delivery_size(Message message, Py_ssize_t exchange_size, Py_ssize_t tag_size, Py_ssize_t step):
+    cdef Py_ssize_t body = PyBytes_GET_SIZE(message.body)
+    return (
+        8 + 16 + tag_size + exchange_size + PyBytes_GET_SIZE(message.routing_key)
+        + 8 + 12 + PyBytes_GET_SIZE(message.properties)
+        + body + 8 * ((body + step - 1) // step)
+    )
+
+
+cdef uint8_t* write_delivery(
+    uint8_t* at, Message message, int channel, bytes consumer_tag, uint64_t tag, Py_ssize_t step
+):
+    cdef Py_ssize_t exchange_size, size, key_size = PyBytes_GET_SIZE(message.routing_key)
+    cdef Py_ssize_t tag_size = PyBytes_GET_SIZE(consumer_tag), body_size = PyBytes_GET_SIZE(message.body), start = 0
+    cdef const char* exchange = PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
+    cdef const char* body = PyBytes_AS_STRING(message.body)
+    at = write_frame_start(at, FRAME_METHOD, channel, 16 + tag_size + exchange_size + key_size)
+    at = write_long(at, 0x003C003C)
+    at = write_short_string(at, PyBytes_AS_STRING(consumer_tag), tag_size)
+    at = write_longlong(at, tag)
+    at[0] = message.redelivered
+    at = write_short_string(at + 1, exchange, exchange_size)
+    at = write_short_string(at, PyBytes_AS_STRING(message.routing_key), key_size)
+    at[0] = FRAME_END
+    size = PyBytes_GET_SIZE(message.properties)
+    at = write_frame_start(at + 1, FRAME_HEADER, channel, 12 + size)
+    at = write_long(at, 0x003C0000)
+    at = write_longlong(at, body_size)
+    at = write_octets(at, PyBytes_AS_STRING(message.properties), size)
+    at[0] = FRAME_END
+    at += 1
+    while start < body_size:
+        size = min(step, body_size - start)
+        at = write_frame_start(at, FRAME_BODY, channel, size)
+        at = write_octets(at, body + start, size)
+        at[0] = FRAME_END
+        at += 1
+        start += size
+    return at
+
+
+def encode_deliveries(list messages, int channel, bytes consumer_tag, uint64_t first_tag, uint32_t frame_max):
+    cdef Py_ssize_t total = 0, exchange_size, step = frame_max - 8, tag_size = PyBytes_GET_SIZE(consumer_tag)
+    cdef Message message
+    cdef bytes out
+    cdef uint8_t* at
+    for message in messages:
+        PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
+        total += delivery_size(message, exchange_size, tag_size, step)
+    out = PyBytes_FromStringAndSize(NULL, total)
+    at = <uint8_t*>PyBytes_AS_STRING(out)
+    for message in messages:
+        at = write_delivery(at, message, channel, consumer_tag, first_tag, step)
+        first_tag += 1
+    return out

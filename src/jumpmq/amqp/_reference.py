@@ -1,0 +1,270 @@
+"""The hot path of the wire format in plain Python: what ``_kernel.pyx`` does, said slowly.
+
+It is the specification that the tests compare the kernel with, and the fallback where the kernel was not built.
+
+Most frames of a loaded broker are publishes, deliveries and acks. :func:`scan` reads a run of whole publishes (method,
+header and body frame side by side) as one event, and :func:`encode_deliveries` writes a run of deliveries as one piece
+of bytes, so that all else in the broker costs once a run, not once a message.
+"""
+
+from typing import Any
+
+from jumpmq.amqp.errors import AMQPError, MalformedFrame
+from jumpmq.amqp.events import Ack, Publish, RawFrame
+from jumpmq.amqp.properties import Properties
+
+FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT = 1, 2, 3, 8
+FRAME_END = 0xCE
+BASIC_PUBLISH = b"\x00\x3c\x00\x28"
+BASIC_ACK = b"\x00\x3c\x00\x50"
+BASIC_DELIVER = b"\x00\x3c\x00\x3c"
+
+MAX_RUN = 4096
+"""The most messages or tags that one event holds, so that a large read still interleaves with other work."""
+
+
+class Message:
+    """A message in a queue, or on its way there: one object a message and queue.
+
+    Attributes:
+        exchange: name of the exchange it was published to, "" for the default exchange.
+        routing_key: 0 to 255 octets.
+        properties: property flags and property list, as published.
+        body: the content.
+        persistent: whether its delivery mode is 2.
+        published_at: seconds since the epoch, by the broker's clock.
+        seq: its number in its queue, from 1; 0 before it is in one.
+        redelivered: whether it may have been delivered before.
+        expires_at: seconds since the epoch; 0 is never.
+        queue, consumer, batch: the queue it is in, who holds it unacknowledged, and where it is stored; or None.
+    """
+
+    __slots__ = (
+        "batch",
+        "body",
+        "consumer",
+        "exchange",
+        "expires_at",
+        "persistent",
+        "properties",
+        "published_at",
+        "queue",
+        "redelivered",
+        "routing_key",
+        "seq",
+    )
+
+    def __init__(
+        self,
+        exchange: str,
+        routing_key: bytes,
+        properties: bytes,
+        body: bytes,
+        persistent: bool = False,
+        published_at: float = 0.0,
+    ) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.properties = properties
+        self.body = body
+        self.persistent = persistent
+        self.published_at = published_at
+        self.expires_at = 0.0
+        self.seq = 0
+        self.redelivered = False
+        self.queue: Any = None
+        self.consumer: Any = None
+        self.batch: Any = None
+
+    def copy(self) -> "Message":
+        """The same content for another queue."""
+        return Message(
+            self.exchange, self.routing_key, self.properties, self.body, self.persistent, self.published_at
+        )
+
+
+def scan(octets: bytes | bytearray, frame_max: int, now: float) -> tuple[list[Any], int]:
+    """Read all whole frames at the start of ``octets``.
+
+    Args:
+        octets: what was received and not yet consumed.
+        frame_max: the negotiated limit of a frame's size in octets.
+        now: seconds since the epoch, the ``published_at`` of messages.
+
+    Returns:
+        Events (:mod:`jumpmq.amqp.events`), and how many octets they took. A malformed frame ends the list with its
+        error; nothing behind it is read.
+    """
+    events: list[Any] = []
+    at, size = 0, len(octets)
+    while size - at >= 7:
+        kind = octets[at]
+        channel = int.from_bytes(octets[at + 1 : at + 3])
+        length = int.from_bytes(octets[at + 3 : at + 7])
+        if kind not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT):
+            events.append(_unknown_type(octets, at))
+            break
+        if length + 8 > frame_max:
+            events.append(MalformedFrame(f"type {kind}, frame_too_large: {length + 8} octets, frame_max {frame_max}"))
+            break
+        end = at + 7 + length
+        if end >= size:
+            break
+        if octets[end] != FRAME_END:
+            events.append(MalformedFrame(f"type {kind}, invalid frame end marker {octets[end]}"))
+            break
+        payload = bytes(octets[at + 7 : end])
+        if kind == FRAME_METHOD and payload[:4] == BASIC_PUBLISH:
+            found = _whole_publish(octets, channel, payload, end + 1, frame_max)
+            if found is not None:
+                _add_publish(events, channel, *found[:-1], now)
+                at = found[-1]
+                continue
+        if kind == FRAME_METHOD and payload[:4] == BASIC_ACK and length == 13:
+            _add_ack(events, channel, int.from_bytes(payload[4:12]), bool(payload[12] & 1))
+        else:
+            events.append(RawFrame(kind, channel, payload))
+        at = end + 1
+    return events, at
+
+
+def _unknown_type(octets: bytes | bytearray, at: int) -> AMQPError:
+    return MalformedFrame(f"type {octets[at]}, unknown frame type")
+
+
+def _whole_publish(
+    octets: bytes | bytearray, channel: int, payload: bytes, at: int, frame_max: int
+) -> tuple[str, int, bytes, bytes, bytes, bool, int] | None:
+    """A publish whose header and only body frame follow at ``at``, or None where that takes a closer look.
+
+    Returns:
+        Exchange, bits, routing key, properties, body, persistent, offset behind.
+    """
+    key_at = 7 + payload[6] if len(payload) > 6 else len(payload)
+    if key_at >= len(payload) or key_at + 1 + payload[key_at] + 1 != len(payload):
+        return None
+    try:
+        exchange = payload[7:key_at].decode()
+    except UnicodeDecodeError:
+        return None
+    key, bits = payload[key_at + 1 : -1], payload[-1]
+    header = _frame(octets, at, FRAME_HEADER, channel, frame_max)
+    if header is None or len(header) < 14 or header[:4] != b"\x00\x3c\x00\x00":
+        return None
+    at += len(header) + 8
+    body_size, properties = int.from_bytes(header[4:12]), header[12:]
+    delivery_mode = check_properties(properties)
+    if delivery_mode < 0:
+        return None
+    body = b""
+    if body_size:
+        frame = _frame(octets, at, FRAME_BODY, channel, frame_max)
+        if frame is None or len(frame) != body_size:
+            return None
+        body = frame
+        at += len(frame) + 8
+    return exchange, bits, key, properties, body, delivery_mode == 2, at
+
+
+def _frame(octets: bytes | bytearray, at: int, kind: int, channel: int, frame_max: int) -> bytes | None:
+    """The payload of the whole frame at ``at`` if it is of that type and channel."""
+    length = int.from_bytes(octets[at + 3 : at + 7])
+    end = at + 7 + length
+    if end >= len(octets) or length + 8 > frame_max or octets[end] != FRAME_END or octets[at] != kind:
+        return None
+    if int.from_bytes(octets[at + 1 : at + 3]) != channel:
+        return None
+    return bytes(octets[at + 7 : end])
+
+
+def _add_publish(
+    events: list[Any],
+    channel: int,
+    exchange: str,
+    bits: int,
+    key: bytes,
+    properties: bytes,
+    body: bytes,
+    persistent: bool,
+    now: float,
+) -> None:
+    mandatory, immediate = bool(bits & 1), bool(bits & 2)
+    run = events[-1] if events else None
+    if not (
+        isinstance(run, Publish)
+        and (run.channel, run.exchange, run.mandatory, run.immediate) == (channel, exchange, mandatory, immediate)
+        and len(run.messages) < MAX_RUN
+    ):
+        run = Publish(channel, exchange, mandatory, immediate, 0, 0, [])
+        events.append(run)
+    run.flags |= int.from_bytes(properties[:2])
+    run.size += len(body)
+    run.messages.append(Message(exchange, key, properties, body, persistent, now))
+
+
+def _add_ack(events: list[Any], channel: int, tag: int, multiple: bool) -> None:
+    run = events[-1] if events else None
+    if not multiple and isinstance(run, Ack) and run.channel == channel and not run.multiple and len(run.tags) < MAX_RUN:
+        run.tags.append(tag)
+    else:
+        events.append(Ack(channel, [tag], multiple))
+
+
+def check_properties(octets: bytes) -> int:
+    """Whether the property list is whole and well formed.
+
+    Returns:
+        The delivery mode (0 where there is none), or -1 where the octets are malformed.
+    """
+    try:
+        return Properties.parse(octets).delivery_mode or 0
+    except AMQPError:
+        return -1
+
+
+def encode_deliveries(messages: list[Any], channel: int, consumer_tag: bytes, first_tag: int, frame_max: int) -> bytes:
+    """``basic.deliver`` with header and body frames for each message, delivery tags counting up from ``first_tag``.
+
+    Args:
+        messages: what to deliver, in order.
+        consumer_tag: at most 255 octets.
+        frame_max: bodies are cut into frames of at most this size.
+    """
+    out = bytearray()
+    for tag, message in enumerate(messages, first_tag):
+        exchange = message.exchange.encode()
+        out += encode_frame(
+            FRAME_METHOD,
+            channel,
+            b"".join(
+                (
+                    BASIC_DELIVER,
+                    bytes((len(consumer_tag),)),
+                    consumer_tag,
+                    tag.to_bytes(8),
+                    bytes((message.redelivered, len(exchange))),
+                    exchange,
+                    bytes((len(message.routing_key),)),
+                    message.routing_key,
+                )
+            ),
+        )
+        out += encode_content(message, channel, frame_max)
+    return bytes(out)
+
+
+def encode_content(message: Any, channel: int, frame_max: int) -> bytes:
+    """The header frame and the body frames of a message."""
+    body = message.body
+    out = bytearray(
+        encode_frame(FRAME_HEADER, channel, b"\x00\x3c\x00\x00" + len(body).to_bytes(8) + message.properties)
+    )
+    step = frame_max - 8
+    for start in range(0, len(body), step):
+        out += encode_frame(FRAME_BODY, channel, body[start : start + step])
+    return bytes(out)
+
+
+def encode_frame(kind: int, channel: int, payload: bytes) -> bytes:
+    """One frame: type, channel, size, payload, end octet."""
+    return b"".join((kind.to_bytes(1), channel.to_bytes(2), len(payload).to_bytes(4), payload, b"\xce"))

@@ -1,0 +1,21 @@
+"""Messages and the hot path of the wire format: the compiled kernel, or its plain twin where it was not built."""
+
+import warnings
+
+try:
+    from jumpmq.amqp._kernel import Message, check_properties, encode_deliveries, scan
+except ImportError:
+    warnings.warn(
+        "jumpmq's compiled AMQP kernel is not built: the plain Python twin serves, at a fraction of the speed. "
+        "Install a C compiler and reinstall jumpmq.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    from jumpmq.amqp._reference import (  # type: ignore[assignment]
+        Message,
+        check_properties,
+        encode_deliveries,
+        scan,
+    )
+
+__all__ = ["Message", "check_properties", "encode_deliveries", "scan"]

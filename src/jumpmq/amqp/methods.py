@@ -1,0 +1,584 @@
+"""The methods of AMQP 0-9-1 with RabbitMQ's extensions, as a table: one class a method, one line an argument.
+
+Layouts follow the AMQP 0-9-1 XML definition (amqp0-9-1.extended.xml); reserved arguments are kept so that the table can
+be read against it. Decoding is strict, encoding never inspects names: whatever a client may declare can be sent back.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
+
+from jumpmq.amqp.errors import CommandInvalid, MethodSyntaxError
+from jumpmq.amqp.fields import (
+    Field,
+    read_short_octets,
+    read_short_string,
+    read_table,
+    write_fields,
+    write_short_string,
+)
+
+Bit = Annotated[bool, "bit"]
+Octet = Annotated[int, "octet"]
+Short = Annotated[int, "short"]
+Long = Annotated[int, "long"]
+LongLong = Annotated[int, "longlong"]
+ShortString = Annotated[str, "shortstr"]
+ShortOctets = Annotated[bytes, "shortbytes"]
+LongString = Annotated[bytes, "longstr"]
+Table = Annotated[list[Field], "table"]
+
+_NUMBER_SIZES = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
+
+
+class Method:
+    """Base of all methods.
+
+    Attributes:
+        class_id, method_id: as on the wire.
+        spec_name: as in the specification, such as ``queue.declare``.
+    """
+
+    class_id: ClassVar[int]
+    method_id: ClassVar[int]
+    spec_name: ClassVar[str]
+    layout: ClassVar[list[tuple[str, str]]]
+
+    def encode(self) -> bytes:
+        """The payload of a method frame: class, method, arguments."""
+        out = bytearray(self.class_id.to_bytes(2) + self.method_id.to_bytes(2))
+        bits: list[bool] = []
+        for name, kind in self.layout:
+            value = getattr(self, name)
+            if kind == "bit":
+                bits.append(value)
+                continue
+            out += _pack_bits(bits)
+            out += _WRITERS[kind](value)
+        out += _pack_bits(bits)
+        return bytes(out)
+
+
+M = TypeVar("M", bound=Method)
+
+METHODS: dict[tuple[int, int], type[Method]] = {}
+"""Every method by (class, method)."""
+
+
+@dataclass_transform()
+def method(class_id: int, method_id: int, spec_name: str) -> Callable[[type[M]], type[M]]:
+    """Enter a method into the table."""
+
+    def enter(cls: type[M]) -> type[M]:
+        cls.class_id, cls.method_id, cls.spec_name = class_id, method_id, spec_name
+        made = dataclass(slots=True)(cls)
+        made.layout = [(one.name, one.type.__metadata__[0]) for one in fields(made)]  # type: ignore[union-attr, arg-type]
+        METHODS[class_id, method_id] = made
+        return made
+
+    return enter
+
+
+def decode(payload: bytes) -> Method:
+    """Read the payload of a method frame.
+
+    Raises:
+        CommandInvalid: there is no such class or method (503).
+        MethodSyntaxError: the arguments are malformed (502).
+    """
+    if len(payload) < 4:
+        raise MethodSyntaxError("method frame is too short for a class and a method")
+    class_id, method_id = int.from_bytes(payload[:2]), int.from_bytes(payload[2:4])
+    cls = METHODS.get((class_id, method_id))
+    if cls is None:
+        raise CommandInvalid(f"unknown method {class_id}.{method_id}")
+    values: dict[str, Any] = {}
+    offset, bit = 4, 0
+    for name, kind in cls.layout:
+        if kind == "bit":
+            if bit % 8 == 0:
+                offset += 1
+            if offset > len(payload):
+                raise _malformed(cls)
+            values[name] = bool(payload[offset - 1] >> bit % 8 & 1)
+            bit += 1
+            continue
+        bit = 0
+        values[name], offset = _read(cls, kind, payload, offset)
+    if offset != len(payload):
+        raise _malformed(cls)
+    return cls(**values)
+
+
+def _malformed(cls: type[Method]) -> MethodSyntaxError:
+    return MethodSyntaxError(f"malformed arguments of {cls.spec_name}")
+
+
+def _read(cls: type[Method], kind: str, payload: bytes, offset: int) -> tuple[Any, int]:
+    size = _NUMBER_SIZES.get(kind)
+    if size is not None:
+        end = offset + size
+        if end > len(payload):
+            raise _malformed(cls)
+        return int.from_bytes(payload[offset:end]), end
+    if kind == "shortstr":
+        return read_short_string(payload, offset)
+    if kind == "shortbytes":
+        return read_short_octets(payload, offset)
+    if kind == "table":
+        return read_table(payload, offset)
+    start = offset + 4
+    end = start + int.from_bytes(payload[offset:start])
+    if start > len(payload) or end > len(payload):
+        raise _malformed(cls)
+    return payload[start:end], end
+
+
+def _pack_bits(bits: list[bool]) -> bytes:
+    """The octets of the bits gathered so far, first bit lowest; empties ``bits``."""
+    octets = bytes(sum(bit << place for place, bit in enumerate(bits[at : at + 8])) for at in range(0, len(bits), 8))
+    bits.clear()
+    return octets
+
+
+_WRITERS: dict[str, Callable[[Any], bytes]] = {
+    "octet": lambda value: value.to_bytes(1),
+    "short": lambda value: value.to_bytes(2),
+    "long": lambda value: value.to_bytes(4),
+    "longlong": lambda value: value.to_bytes(8),
+    "shortstr": write_short_string,
+    "shortbytes": write_short_string,
+    "longstr": lambda value: len(value).to_bytes(4) + value,
+    "table": write_fields,
+}
+
+
+@method(10, 10, "connection.start")
+class ConnectionStart(Method):
+    version_major: Octet = 0
+    version_minor: Octet = 9
+    server_properties: Table = field(default_factory=list)
+    mechanisms: LongString = b""
+    locales: LongString = b""
+
+
+@method(10, 11, "connection.start-ok")
+class ConnectionStartOk(Method):
+    client_properties: Table = field(default_factory=list)
+    mechanism: ShortString = ""
+    response: LongString = b""
+    locale: ShortString = ""
+
+
+@method(10, 20, "connection.secure")
+class ConnectionSecure(Method):
+    challenge: LongString = b""
+
+
+@method(10, 21, "connection.secure-ok")
+class ConnectionSecureOk(Method):
+    response: LongString = b""
+
+
+@method(10, 30, "connection.tune")
+class ConnectionTune(Method):
+    channel_max: Short = 0
+    frame_max: Long = 0
+    heartbeat: Short = 0
+
+
+@method(10, 31, "connection.tune-ok")
+class ConnectionTuneOk(Method):
+    channel_max: Short = 0
+    frame_max: Long = 0
+    heartbeat: Short = 0
+
+
+@method(10, 40, "connection.open")
+class ConnectionOpen(Method):
+    virtual_host: ShortString = "/"
+    reserved_1: ShortString = ""
+    reserved_2: Bit = False
+
+
+@method(10, 41, "connection.open-ok")
+class ConnectionOpenOk(Method):
+    reserved_1: ShortString = ""
+
+
+@method(10, 50, "connection.close")
+class ConnectionClose(Method):
+    reply_code: Short = 200
+    reply_text: ShortString = ""
+    failed_class: Short = 0
+    failed_method: Short = 0
+
+
+@method(10, 51, "connection.close-ok")
+class ConnectionCloseOk(Method):
+    pass
+
+
+@method(10, 60, "connection.blocked")
+class ConnectionBlocked(Method):
+    reason: ShortString = ""
+
+
+@method(10, 61, "connection.unblocked")
+class ConnectionUnblocked(Method):
+    pass
+
+
+@method(10, 70, "connection.update-secret")
+class ConnectionUpdateSecret(Method):
+    new_secret: LongString = b""
+    reason: ShortString = ""
+
+
+@method(10, 71, "connection.update-secret-ok")
+class ConnectionUpdateSecretOk(Method):
+    pass
+
+
+@method(20, 10, "channel.open")
+class ChannelOpen(Method):
+    reserved_1: ShortString = ""
+
+
+@method(20, 11, "channel.open-ok")
+class ChannelOpenOk(Method):
+    reserved_1: LongString = b""
+
+
+@method(20, 20, "channel.flow")
+class ChannelFlow(Method):
+    active: Bit = False
+
+
+@method(20, 21, "channel.flow-ok")
+class ChannelFlowOk(Method):
+    active: Bit = False
+
+
+@method(20, 40, "channel.close")
+class ChannelClose(Method):
+    reply_code: Short = 200
+    reply_text: ShortString = ""
+    failed_class: Short = 0
+    failed_method: Short = 0
+
+
+@method(20, 41, "channel.close-ok")
+class ChannelCloseOk(Method):
+    pass
+
+
+@method(30, 10, "access.request")
+class AccessRequest(Method):
+    realm: ShortString = ""
+    exclusive: Bit = False
+    passive: Bit = False
+    active: Bit = False
+    write: Bit = False
+    read: Bit = False
+
+
+@method(30, 11, "access.request-ok")
+class AccessRequestOk(Method):
+    reserved_1: Short = 1
+
+
+@method(40, 10, "exchange.declare")
+class ExchangeDeclare(Method):
+    reserved_1: Short = 0
+    exchange: ShortString = ""
+    type: ShortString = "direct"
+    passive: Bit = False
+    durable: Bit = False
+    auto_delete: Bit = False
+    internal: Bit = False
+    no_wait: Bit = False
+    arguments: Table = field(default_factory=list)
+
+
+@method(40, 11, "exchange.declare-ok")
+class ExchangeDeclareOk(Method):
+    pass
+
+
+@method(40, 20, "exchange.delete")
+class ExchangeDelete(Method):
+    reserved_1: Short = 0
+    exchange: ShortString = ""
+    if_unused: Bit = False
+    no_wait: Bit = False
+
+
+@method(40, 21, "exchange.delete-ok")
+class ExchangeDeleteOk(Method):
+    pass
+
+
+@method(40, 30, "exchange.bind")
+class ExchangeBind(Method):
+    reserved_1: Short = 0
+    destination: ShortString = ""
+    source: ShortString = ""
+    routing_key: ShortOctets = b""
+    no_wait: Bit = False
+    arguments: Table = field(default_factory=list)
+
+
+@method(40, 31, "exchange.bind-ok")
+class ExchangeBindOk(Method):
+    pass
+
+
+@method(40, 40, "exchange.unbind")
+class ExchangeUnbind(Method):
+    reserved_1: Short = 0
+    destination: ShortString = ""
+    source: ShortString = ""
+    routing_key: ShortOctets = b""
+    no_wait: Bit = False
+    arguments: Table = field(default_factory=list)
+
+
+@method(40, 51, "exchange.unbind-ok")
+class ExchangeUnbindOk(Method):
+    pass
+
+
+@method(50, 10, "queue.declare")
+class QueueDeclare(Method):
+    reserved_1: Short = 0
+    queue: ShortString = ""
+    passive: Bit = False
+    durable: Bit = False
+    exclusive: Bit = False
+    auto_delete: Bit = False
+    no_wait: Bit = False
+    arguments: Table = field(default_factory=list)
+
+
+@method(50, 11, "queue.declare-ok")
+class QueueDeclareOk(Method):
+    queue: ShortString = ""
+    message_count: Long = 0
+    consumer_count: Long = 0
+
+
+@method(50, 20, "queue.bind")
+class QueueBind(Method):
+    reserved_1: Short = 0
+    queue: ShortString = ""
+    exchange: ShortString = ""
+    routing_key: ShortOctets = b""
+    no_wait: Bit = False
+    arguments: Table = field(default_factory=list)
+
+
+@method(50, 21, "queue.bind-ok")
+class QueueBindOk(Method):
+    pass
+
+
+@method(50, 30, "queue.purge")
+class QueuePurge(Method):
+    reserved_1: Short = 0
+    queue: ShortString = ""
+    no_wait: Bit = False
+
+
+@method(50, 31, "queue.purge-ok")
+class QueuePurgeOk(Method):
+    message_count: Long = 0
+
+
+@method(50, 40, "queue.delete")
+class QueueDelete(Method):
+    reserved_1: Short = 0
+    queue: ShortString = ""
+    if_unused: Bit = False
+    if_empty: Bit = False
+    no_wait: Bit = False
+
+
+@method(50, 41, "queue.delete-ok")
+class QueueDeleteOk(Method):
+    message_count: Long = 0
+
+
+@method(50, 50, "queue.unbind")
+class QueueUnbind(Method):
+    reserved_1: Short = 0
+    queue: ShortString = ""
+    exchange: ShortString = ""
+    routing_key: ShortOctets = b""
+    arguments: Table = field(default_factory=list)
+
+
+@method(50, 51, "queue.unbind-ok")
+class QueueUnbindOk(Method):
+    pass
+
+
+@method(60, 10, "basic.qos")
+class BasicQos(Method):
+    prefetch_size: Long = 0
+    prefetch_count: Short = 0
+    global_: Bit = False
+
+
+@method(60, 11, "basic.qos-ok")
+class BasicQosOk(Method):
+    pass
+
+
+@method(60, 20, "basic.consume")
+class BasicConsume(Method):
+    reserved_1: Short = 0
+    queue: ShortString = ""
+    consumer_tag: ShortString = ""
+    no_local: Bit = False
+    no_ack: Bit = False
+    exclusive: Bit = False
+    no_wait: Bit = False
+    arguments: Table = field(default_factory=list)
+
+
+@method(60, 21, "basic.consume-ok")
+class BasicConsumeOk(Method):
+    consumer_tag: ShortString = ""
+
+
+@method(60, 30, "basic.cancel")
+class BasicCancel(Method):
+    consumer_tag: ShortString = ""
+    no_wait: Bit = False
+
+
+@method(60, 31, "basic.cancel-ok")
+class BasicCancelOk(Method):
+    consumer_tag: ShortString = ""
+
+
+@method(60, 40, "basic.publish")
+class BasicPublish(Method):
+    reserved_1: Short = 0
+    exchange: ShortString = ""
+    routing_key: ShortOctets = b""
+    mandatory: Bit = False
+    immediate: Bit = False
+
+
+@method(60, 50, "basic.return")
+class BasicReturn(Method):
+    reply_code: Short = 312
+    reply_text: ShortString = ""
+    exchange: ShortString = ""
+    routing_key: ShortOctets = b""
+
+
+@method(60, 60, "basic.deliver")
+class BasicDeliver(Method):
+    consumer_tag: ShortString = ""
+    delivery_tag: LongLong = 0
+    redelivered: Bit = False
+    exchange: ShortString = ""
+    routing_key: ShortOctets = b""
+
+
+@method(60, 70, "basic.get")
+class BasicGet(Method):
+    reserved_1: Short = 0
+    queue: ShortString = ""
+    no_ack: Bit = False
+
+
+@method(60, 71, "basic.get-ok")
+class BasicGetOk(Method):
+    delivery_tag: LongLong = 0
+    redelivered: Bit = False
+    exchange: ShortString = ""
+    routing_key: ShortOctets = b""
+    message_count: Long = 0
+
+
+@method(60, 72, "basic.get-empty")
+class BasicGetEmpty(Method):
+    reserved_1: ShortString = ""
+
+
+@method(60, 80, "basic.ack")
+class BasicAck(Method):
+    delivery_tag: LongLong = 0
+    multiple: Bit = False
+
+
+@method(60, 90, "basic.reject")
+class BasicReject(Method):
+    delivery_tag: LongLong = 0
+    requeue: Bit = True
+
+
+@method(60, 100, "basic.recover-async")
+class BasicRecoverAsync(Method):
+    requeue: Bit = False
+
+
+@method(60, 110, "basic.recover")
+class BasicRecover(Method):
+    requeue: Bit = False
+
+
+@method(60, 111, "basic.recover-ok")
+class BasicRecoverOk(Method):
+    pass
+
+
+@method(60, 120, "basic.nack")
+class BasicNack(Method):
+    delivery_tag: LongLong = 0
+    multiple: Bit = False
+    requeue: Bit = True
+
+
+@method(90, 10, "tx.select")
+class TxSelect(Method):
+    pass
+
+
+@method(90, 11, "tx.select-ok")
+class TxSelectOk(Method):
+    pass
+
+
+@method(90, 20, "tx.commit")
+class TxCommit(Method):
+    pass
+
+
+@method(90, 21, "tx.commit-ok")
+class TxCommitOk(Method):
+    pass
+
+
+@method(90, 30, "tx.rollback")
+class TxRollback(Method):
+    pass
+
+
+@method(90, 31, "tx.rollback-ok")
+class TxRollbackOk(Method):
+    pass
+
+
+@method(85, 10, "confirm.select")
+class ConfirmSelect(Method):
+    no_wait: Bit = False
+
+
+@method(85, 11, "confirm.select-ok")
+class ConfirmSelectOk(Method):
+    pass
