@@ -1,0 +1,405 @@
+"""The classic queue: messages in the order of their arrival, each delivered to one consumer at a time."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Protocol
+
+from jumpmq.amqp.errors import AccessRefused
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import EXPIRATION, Properties
+from jumpmq.queues.arguments import Limits
+from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.ready import BatchReader, ReadyMessages
+from jumpmq.store import Batch
+
+CHUNK = 1000
+"""The most messages handed to consumers before their capacity is asked again."""
+
+SEQUENCE_BLOCK = 1 << 20
+"""Message numbers are reserved in the journal in blocks of this size, so that none is ever given twice."""
+
+DEFAULT_BUDGET = 64 << 20
+"""Octets of ready bodies that a queue keeps in memory."""
+
+
+class Journal(BatchReader, Protocol):
+    """Where a durable queue keeps its messages; the store is one."""
+
+    def append(self, queue_id: int, messages: list[Message]) -> Batch: ...
+    def put(self, kind: str, key: str, value: Any) -> None: ...
+    def delete(self, kind: str, key: str) -> None: ...
+    def drop_queue(self, queue_id: int) -> None: ...
+
+
+DeadLetter = Callable[["ClassicQueue", list[Message], str], None]
+
+
+class ClassicQueue:
+    """A queue of a virtual host.
+
+    Args:
+        vhost, name: where it is.
+        id: its number in the store, never reused.
+        durable, exclusive, auto_delete, arguments: as declared.
+        node: its home node.
+        journal: where persistent messages are kept; None keeps them in memory only.
+        owner: the connection an exclusive queue belongs to.
+        budget: octets of ready bodies to keep in memory.
+
+    Attributes:
+        on_dead: called with messages that expired, overflowed or were rejected, and the reason
+            (``expired``, ``maxlen``, ``rejected``), after they left the queue.
+        published, delivered, acknowledged: message counts since the broker started.
+    """
+
+    type = "classic"
+
+    def __init__(
+        self,
+        vhost: str,
+        name: str,
+        *,
+        id: int,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        node: str = "",
+        journal: Journal | None = None,
+        owner: object | None = None,
+        budget: int = DEFAULT_BUDGET,
+    ) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.id = id
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.arguments = dict(arguments or {})
+        self.node = node
+        self.owner = owner
+        self.limits = Limits.of(self.arguments)
+        self.consumers: list[Consumer] = []
+        self.had_consumers = False
+        self.last_used = time.time()
+        self.deleted = False
+        self.on_dead: DeadLetter = lambda queue, messages, reason: None
+        self.published = self.delivered = self.acknowledged = 0
+        self.unacknowledged_count = 0
+        self._journal = journal if durable and not exclusive else None
+        self._ready = ReadyMessages(journal, self._prepare, budget)
+        self._next_seq = 1
+        self._reserved_seq = 0
+        self._turn = 0
+        self._expiring = False
+        self._limited = self.limits.max_length is not None or self.limits.max_length_bytes is not None
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name!r} in vhost {self.vhost!r}>"
+
+    # --- contents ---
+
+    @property
+    def ready_count(self) -> int:
+        """Messages waiting for a consumer."""
+        return len(self._ready)
+
+    @property
+    def message_count(self) -> int:
+        """Ready and unacknowledged messages."""
+        return len(self._ready) + self.unacknowledged_count
+
+    @property
+    def memory(self) -> int:
+        """Octets of ready bodies in memory."""
+        return self._ready.memory
+
+    @property
+    def next_seq(self) -> int:
+        """The number that the next message will get."""
+        return self._next_seq
+
+    def restore(self, batches: list[Batch], next_seq: int, redelivered: bool) -> None:
+        """Take back what the store kept, without reading it.
+
+        Args:
+            batches: in order.
+            next_seq: the lowest number not yet reserved.
+            redelivered: whether the messages may have been delivered before (the broker did not stop cleanly).
+        """
+        for batch in batches:
+            self._ready.restore(batch, batch.count - len(batch.settled), redelivered)
+            next_seq = max(next_seq, batch.last_seq + 1)
+        self._next_seq = next_seq
+        self._expiring = bool(batches)
+
+    def push(self, messages: list[Message], size: int | None = None) -> list[Message]:
+        """Add messages at the end and deliver what consumers have room for.
+
+        A message that already is in another queue is copied. Messages must have been given their own expiry, if any,
+        in ``expires_at``.
+
+        Args:
+            size: octets of all bodies, where the caller knows.
+
+        Returns:
+            The messages that were refused (``x-overflow`` is ``reject-publish``).
+        """
+        refused: list[Message] = []
+        if self.limits.overflow != "drop-head":
+            messages, refused = self._admit(messages)
+            size = None
+        messages = [message if message.queue is None else _copy(message) for message in messages]
+        seq = self._next_seq
+        for message in messages:
+            message.queue = self
+            message.seq = seq
+            seq += 1
+        self._next_seq = seq
+        self.published += len(messages)
+        if self.limits.message_ttl is not None:
+            self._set_ttl(messages, self.limits.message_ttl)
+        if size is None:
+            size = sum([len(message.body) for message in messages])
+        self._ready.extend(messages, size, self._store(messages))
+        if self.consumers:
+            self.dispatch()
+        if self._limited or self._expiring:
+            self.trim(time.time())
+        return refused
+
+    @property
+    def expiring(self) -> bool:
+        """Whether messages may expire here, so that somebody must :meth:`trim` the queue now and then."""
+        return self._expiring and len(self._ready) > 0
+
+    def note_expiry(self) -> None:
+        """Messages with an ``expires_at`` are coming."""
+        self._expiring = True
+
+    def take(self, count: int) -> list[Message]:
+        """Remove up to ``count`` messages from the front; they count as unacknowledged until acked or requeued."""
+        if self._expiring:
+            self.trim(time.time())
+        messages = self._ready.take(count)
+        self.unacknowledged_count += len(messages)
+        self.delivered += len(messages)
+        return messages
+
+    def ack(self, messages: list[Message]) -> None:
+        """Forget taken messages for good."""
+        if self.deleted:
+            return
+        self.unacknowledged_count -= len(messages)
+        self.acknowledged += len(messages)
+        self._settle(messages)
+
+    def requeue(self, messages: list[Message]) -> None:
+        """Return taken messages to their places, marked redelivered, and deliver anew."""
+        if self.deleted:
+            return
+        self.unacknowledged_count -= len(messages)
+        for message in messages:
+            message.redelivered = True
+            message.consumer = None
+        self._ready.put_back(messages)
+        self.dispatch()
+
+    def reject(self, messages: list[Message]) -> None:
+        """Forget taken messages, or dead-letter them where the queue has a dead letter exchange."""
+        if self.deleted:
+            return
+        self.unacknowledged_count -= len(messages)
+        self._bury(messages, "rejected")
+
+    def checkpoint(self) -> None:
+        """Note where numbering stands, for a restart after a clean stop."""
+        if self._journal is not None and self._reserved_seq:
+            self._journal.put("sequence", str(self.id), self._next_seq)
+
+    def purge(self) -> int:
+        """Remove all ready messages; returns how many there were."""
+        count = len(self._ready)
+        messages, batches = self._ready.drop_all()
+        self._settle(messages)
+        for batch in batches:
+            batch.settle_all()
+        return count
+
+    def peek(self, first_seq: int, last_seq: int, limit: int | None = None) -> list[Message]:
+        """Ready messages numbered ``first_seq`` to ``last_seq``, in order, at most ``limit``; they stay in the queue."""
+        return list(islice(self._between(first_seq, last_seq), limit))
+
+    def delete(self) -> int:
+        """Drop everything and cancel the consumers; returns how many messages were ready."""
+        count = len(self._ready)
+        self.deleted = True
+        self._ready.drop_all()
+        if self._journal is not None:
+            self._journal.drop_queue(self.id)
+            self._journal.delete("sequence", str(self.id))
+        consumers, self.consumers = self.consumers, []
+        for consumer in consumers:
+            consumer.cancelled()
+        return count
+
+    # --- consumers ---
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Serve a consumer from now on.
+
+        Raises:
+            AccessRefused: it, or one that is here, wants the queue for itself.
+        """
+        if any(other.exclusive for other in self.consumers) or (consumer.exclusive and self.consumers):
+            raise AccessRefused(f"queue '{self.name}' in vhost '{self.vhost}' in exclusive use")
+        self.consumers.append(consumer)
+        self.consumers.sort(key=lambda one: -one.priority)
+        self.had_consumers = True
+        self.last_used = time.time()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Serve it no longer; what it holds unacknowledged stays its own."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self.last_used = time.time()
+            if self.limits.single_active_consumer:
+                self.dispatch()
+
+    def dispatch(self) -> None:
+        """Deliver ready messages to consumers with room, in turn."""
+        while len(self._ready):
+            eligible = self._eligible()
+            if not eligible:
+                return
+            room = min(capacity for _, capacity in eligible)
+            taken = self.take(min(room * len(eligible), CHUNK))
+            if len(eligible) == 1:
+                self._hand(eligible[0][0], taken)
+                continue
+            self._turn += len(taken)
+            for place, (consumer, _) in enumerate(eligible):
+                if share := taken[place :: len(eligible)]:
+                    self._hand(consumer, share)
+
+    def _eligible(self) -> list[tuple[Consumer, int]]:
+        """The consumers of the highest priority that have room, next in turn first."""
+        found: list[tuple[Consumer, int]] = []
+        for consumer in self.consumers[:1] if self.limits.single_active_consumer else self.consumers:
+            if found and consumer.priority < found[0][0].priority:
+                break
+            capacity = consumer.capacity()
+            if capacity > 0:
+                found.append((consumer, capacity))
+        if len(found) > 1:
+            start = self._turn % len(found)
+            return found[start:] + found[:start]
+        return found
+
+    def _hand(self, consumer: Consumer, messages: list[Message]) -> None:
+        if not messages:
+            return
+        consumer.deliver(messages)
+        if consumer.no_ack:
+            self.ack(messages)
+
+    # --- limits ---
+
+    def trim(self, now: float) -> None:
+        """Let go of what has expired at the front, and of what is beyond the length limits.
+
+        Args:
+            now: seconds since the epoch.
+        """
+        if self._expiring:
+            self._bury(list(self._expired(now)), "expired")
+        while self._is_over() and (first := self._ready.take(1)):
+            self._bury(first, "maxlen")
+
+    def _expired(self, now: float) -> Iterator[Message]:
+        while (message := self._ready.first()) is not None and 0.0 < message.expires_at <= now:
+            yield from self._ready.take(1)
+
+    def _is_over(self) -> bool:
+        """Whether the ready messages are beyond a length limit."""
+        limits = self.limits
+        return (limits.max_length is not None and len(self._ready) > limits.max_length) or (
+            limits.max_length_bytes is not None and self._ready.size > limits.max_length_bytes
+        )
+
+    def _admit(self, messages: list[Message]) -> tuple[list[Message], list[Message]]:
+        """Split messages into those that the length limits still admit, and the rest."""
+        room = len(messages)
+        if self.limits.max_length is not None:
+            room = max(0, self.limits.max_length - len(self._ready))
+        if self.limits.max_length_bytes is not None and self._ready.size >= self.limits.max_length_bytes:
+            room = 0
+        refused = messages[room:]
+        if refused and self.limits.overflow == "reject-publish-dlx":
+            self.on_dead(self, refused, "maxlen")
+        return messages[:room], refused
+
+    def _set_ttl(self, messages: list[Message], ttl: int) -> None:
+        expires_at = time.time() + ttl / 1000
+        self._expiring = True
+        for message in messages:
+            if not 0.0 < message.expires_at < expires_at:
+                message.expires_at = expires_at
+
+    def _bury(self, messages: list[Message], reason: str) -> None:
+        if messages:
+            if self.limits.dead_letter_exchange is not None:
+                self.on_dead(self, messages, reason)
+            self._settle(messages)
+
+    # --- the store ---
+
+    def _store(self, messages: list[Message]) -> Batch | None:
+        """Keep the persistent ones; returns their batch if that holds them all."""
+        if self._journal is None:
+            return None
+        stored = [message for message in messages if message.persistent]
+        if not stored:
+            return None
+        if self._next_seq > self._reserved_seq:
+            self._reserved_seq = self._next_seq + SEQUENCE_BLOCK
+            self._journal.put("sequence", str(self.id), self._reserved_seq)
+        batch = self._journal.append(self.id, stored)
+        return batch if len(stored) == len(messages) else None
+
+    def _prepare(self, messages: list[Message]) -> None:
+        """Make messages that were read back from the store the queue's again."""
+        ttl = self.limits.message_ttl
+        for message in messages:
+            message.queue = self
+            own = expiration_of(message)
+            lifetimes = [one for one in (ttl, own) if one is not None]
+            if lifetimes:
+                message.expires_at = message.published_at + min(lifetimes) / 1000
+
+    def _settle(self, messages: list[Message]) -> None:
+        for message in messages:
+            if message.batch is not None:
+                message.batch.settle(message.seq)
+
+    def _between(self, first_seq: int, last_seq: int) -> Iterator[Message]:
+        for message in self._ready:
+            if message.seq > last_seq:
+                return
+            if message.seq >= first_seq:
+                yield message
+
+
+def expiration_of(message: Message) -> int | None:
+    """The message's own time to live in milliseconds, if it was published with one."""
+    if not message.properties[0] & EXPIRATION >> 8:
+        return None
+    expiration = Properties.parse(message.properties).expiration
+    return int(expiration) if expiration else None
+
+
+def _copy(message: Message) -> Message:
+    copy = message.copy()
+    copy.expires_at = message.expires_at
+    return copy

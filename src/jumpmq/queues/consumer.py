@@ -1,0 +1,36 @@
+"""What a queue needs to know of those who consume from it."""
+
+from typing import Protocol
+
+from jumpmq.amqp.messages import Message
+
+
+class Consumer(Protocol):
+    """Somebody who takes a queue's messages.
+
+    Attributes:
+        tag: the consumer tag.
+        no_ack: deliveries count as acknowledged at once.
+        exclusive: nobody else may consume from the queue.
+        priority: consumers of a higher priority are served first (argument ``x-priority``).
+        channel_name: where it lives, for listings.
+        prefetch: how many unacknowledged deliveries it may hold, 0 is any number.
+    """
+
+    tag: str
+    no_ack: bool
+    exclusive: bool
+    priority: int
+    prefetch: int
+
+    @property
+    def channel_name(self) -> str: ...
+
+    def capacity(self) -> int:
+        """How many messages it would take now."""
+
+    def deliver(self, messages: list[Message]) -> None:
+        """Hand it messages, at most as many as its capacity."""
+
+    def cancelled(self) -> None:
+        """The queue is gone."""
