@@ -1,0 +1,98 @@
+"""Every golden header value, of every AMQP field type, arrives in the queue that owns its bucket.
+
+RabbitMQ 4.x hashes a header by its value, and so do the vectors and JumpMQ: a key keeps its queue when a client
+writes it as another integer type. RabbitMQ 3.10.8 hashes the pair of type and value, so that only an absent header
+can agree with it.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.brokers import BrokerProcess
+from tests.conformance.golden import BUCKETS, vectors
+from tests.conformance.rings import Ring, weights
+from tests.conformance.typed_fields import field, headers
+from tests.wire import WireChannel
+
+VECTORS = vectors("headers")
+INTEGERS = vectors("jump")
+WITHOUT_HEADERS = b"\0\0"
+
+
+def properties(field_type: str, value: object) -> bytes:
+    return WITHOUT_HEADERS if field_type == "missing" else headers(field("hash-on", field_type, value))
+
+
+def hash_header_ring(channel: WireChannel, unique: Callable[[str], str], buckets: int) -> Ring:
+    return Ring(channel, "x-consistent-hash", weights(buckets), unique, {"hash-header": "hash-on"})
+
+
+@pytest.mark.parametrize("buckets", BUCKETS)
+def test_headers(broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str], buckets: int) -> None:
+    ring = hash_header_ring(channel, unique, buckets)
+    places = ring.place([("ignored", properties(vector["type"], vector["value"])) for vector in VECTORS])
+    expected = [ring.owner(vector["consistent_hash"][str(buckets)]) for vector in VECTORS]
+    if broker.name == "RabbitMQ":
+        missing = [number for number, vector in enumerate(VECTORS) if vector["type"] == "missing"]
+        assert [places[number] for number in missing] == [expected[number] for number in missing]
+        assert buckets == 1 or places != expected, "RabbitMQ now hashes headers by value: compare every line"
+    else:
+        assert places == expected
+
+
+@pytest.mark.parametrize("buckets", BUCKETS)
+def test_integers(broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str], buckets: int) -> None:
+    """An integer header is its own key: the vectors of the jump function, published as 64-bit headers."""
+    ring = hash_header_ring(channel, unique, buckets)
+    places = ring.place([("ignored", properties("l", vector["key"])) for vector in INTEGERS])
+    expected = [ring.owner(vector["buckets"][str(buckets)]) for vector in INTEGERS]
+    if broker.name == "RabbitMQ":
+        assert buckets == 1 or places != expected, "RabbitMQ now hashes headers by value: compare every line"
+    else:
+        assert places == expected
+
+
+def test_same_integer_in_every_width(
+    broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str]
+) -> None:
+    ring = hash_header_ring(channel, unique, 100)
+    places = ring.place([("", properties(field_type, 7)) for field_type in "bBsuIil"])
+    assert len(set(places)) == (1 if broker.name == "JumpMQ" else 7)
+
+
+@pytest.mark.parametrize("hash_property", ["message_id", "correlation_id"])
+@pytest.mark.parametrize("buckets", [7, 100])
+def test_textual_properties(
+    channel: WireChannel, unique: Callable[[str], str], buckets: int, hash_property: str
+) -> None:
+    """`message_id` and `correlation_id` are hashed as a routing key is, by every version."""
+    keys = [vector for vector in vectors("routing_keys") if vector["routing_key"]]
+    arguments = {"hash-property": hash_property}
+    ring = Ring(channel, "x-consistent-hash", weights(buckets), unique, arguments)
+    places = ring.place([("", _property(hash_property, vector["routing_key"])) for vector in keys])
+    assert places == [ring.owner(vector["consistent_hash"][str(buckets)]) for vector in keys]
+
+
+def test_timestamp_property_is_hashed_as_its_decimal_text(
+    channel: WireChannel, unique: Callable[[str], str]
+) -> None:
+    seconds = [0, 1, 99, 1_700_000_000, 2**33]
+    by_key = Ring(channel, "x-consistent-hash", weights(100), unique)
+    by_timestamp = Ring(channel, "x-consistent-hash", weights(100), unique, {"hash-property": "timestamp"})
+    stamps = [("", b"\x00\x40" + second.to_bytes(8, "big")) for second in seconds]
+    assert by_timestamp.place(stamps) == by_key.place([(str(second), None) for second in seconds])
+
+
+@pytest.mark.parametrize("arguments", [{"hash-header": "absent"}, {"hash-property": "message_id"}], ids=str)
+def test_whatever_lacks_the_key_goes_to_one_queue(
+    channel: WireChannel, unique: Callable[[str], str], arguments: dict[str, str]
+) -> None:
+    ring = Ring(channel, "x-consistent-hash", weights(16), unique, arguments)
+    assert len(set(ring.place([(str(key), None) for key in range(200)]))) == 1
+
+
+def _property(name: str, text: str) -> bytes:
+    flags = {"message_id": b"\x00\x80", "correlation_id": b"\x04\x00"}[name]
+    octets = text.encode()
+    return flags + bytes([len(octets)]) + octets
