@@ -1,0 +1,25 @@
+"""Where a key goes: RabbitMQ's hash functions, and a hash ring that moves no key without need.
+
+>>> ring = HashRing()
+>>> ring.add("q1", 1)
+>>> ring.add("q2", 2)
+>>> ring.route(b"N14228")
+'q2'
+"""
+
+from jumpmq.hashing.kernel import COMPILED, jump, phash2, phash2_list
+from jumpmq.hashing.ring import MAX_WEIGHT, HashRing
+from jumpmq.hashing.terms import MISSING, header_key, modulus, timestamp_key
+
+__all__ = [
+    "COMPILED",
+    "MAX_WEIGHT",
+    "MISSING",
+    "HashRing",
+    "header_key",
+    "jump",
+    "modulus",
+    "phash2",
+    "phash2_list",
+    "timestamp_key",
+]

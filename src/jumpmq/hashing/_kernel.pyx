@@ -1,0 +1,388 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The hot half of ``_reference.py`` in C; its docstrings hold here too. No loop touches a Python object but a list's."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_AsUnsignedLongLongMask, PyLong_Check
+from cpython.ref cimport Py_INCREF, PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove
+
+
+# phash2
+
+cdef enum:
+    GOLDEN = 0x9E3779B9
+    SALT_NIL = 0x3C6EF372
+    SALT_BINARY = 0x08D12E65
+    EMPTY_LIST = 3468870702
+    RANGE_MASK = 0x7FFFFFF
+    MISSING_HASH = 45914356
+
+MISSING = MISSING_HASH
+
+
+cdef inline uint32_t load(const uint8_t* octets) noexcept nogil:
+    cdef uint32_t word
+    memcpy(&word, octets, 4)
+    return word
+
+
+cdef inline void mix(uint32_t* a, uint32_t* b, uint32_t* c) noexcept nogil:
+    cdef uint32_t x = a[0], y = b[0], z = c[0]
+    x = (x - y - z) ^ (z >> 13)
+    y = (y - z - x) ^ (x << 8)
+    z = (z - x - y) ^ (y >> 13)
+    x = (x - y - z) ^ (z >> 12)
+    y = (y - z - x) ^ (x << 16)
+    z = (z - x - y) ^ (y >> 5)
+    x = (x - y - z) ^ (z >> 3)
+    y = (y - z - x) ^ (x << 10)
+    z = (z - x - y) ^ (y >> 15)
+    a[0] = x
+    b[0] = y
+    c[0] = z
+
+
+cdef inline uint32_t hash_binary(const uint8_t* octets, Py_ssize_t length, uint32_t seed) noexcept nogil:
+    cdef uint32_t a = <uint32_t>GOLDEN, b = <uint32_t>GOLDEN, c = <uint32_t>SALT_BINARY + seed
+    cdef Py_ssize_t left = length
+    cdef uint8_t tail[12]
+    if length == 0:
+        return c
+    while left >= 12:
+        a += load(octets)
+        b += load(octets + 4)
+        c += load(octets + 8)
+        mix(&a, &b, &c)
+        octets += 12
+        left -= 12
+    memcpy(tail, b"\0\0\0\0\0\0\0\0\0\0\0\0", 12)
+    memcpy(tail, octets, min(left, 8))
+    if left > 8:
+        memcpy(tail + 9, octets + 8, left - 8)
+    a += load(tail)
+    b += load(tail + 4)
+    c += load(tail + 8) + <uint32_t>length
+    mix(&a, &b, &c)
+    return c
+
+
+cdef inline uint32_t end_list(uint32_t hash) noexcept nogil:
+    cdef uint32_t a = <uint32_t>SALT_NIL + 2, b = <uint32_t>SALT_NIL
+    if hash == 0:
+        return <uint32_t>EMPTY_LIST
+    mix(&a, &b, &hash)
+    return hash
+
+
+cdef inline uint32_t hash_object(PyObject* key, uint32_t seed) except? 0xFFFFFFFF:
+    if not PyBytes_Check(<object>key):
+        raise TypeError(f"a key is bytes, not {type(<object>key).__name__}")
+    return hash_binary(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key), seed)
+
+
+def phash2(bytes key not None):
+    return hash_object(<PyObject*>key, 0) & RANGE_MASK
+
+
+def phash2_list(list keys not None):
+    cdef uint32_t hash = 0
+    cdef Py_ssize_t i
+    for i in range(PyList_GET_SIZE(keys)):
+        hash = hash_object(PyList_GET_ITEM(keys, i), hash)
+    return end_list(hash) & RANGE_MASK
+
+
+# jump
+
+cdef enum:
+    SEED_BITS_ = 21
+    SEEDS = 1 << 21
+
+SEED_BITS = SEED_BITS_
+
+
+cdef inline double to_double(uint64_t word) noexcept nogil:
+    # Rounded once, as a cast would be, without the branch that a cast of 64 unsigned bits costs on x86-64.
+    return <double><int64_t>(word >> 32) * 4294967296.0 + <double><int64_t><uint32_t>word
+
+
+cdef inline int32_t jump_seed(uint32_t seed, int32_t buckets) noexcept nogil:
+    cdef uint64_t words[16]
+    cdef uint64_t state, s0, s1
+    cdef double candidate
+    cdef int32_t bucket = 0
+    cdef uint32_t k = seed + 1
+    cdef uint64_t first = (k * 2097131u) & (SEEDS - 1)
+    cdef uint64_t second = (k * 2097133u) & (SEEDS - 1)
+    cdef uint64_t third = (k * 2097143u) & (SEEDS - 1)
+    cdef int i, p = 0
+    if buckets == 1:
+        return 0
+    state = first << 43 | second << 22 | third << 1 | 1
+    for i in range(15, -1, -1):
+        state ^= state >> 12
+        state ^= state << 25
+        state ^= state >> 27
+        words[i] = state * 2685821657736338717u
+    while True:
+        s0 = words[p]
+        p = (p + 1) & 15
+        s1 = words[p]
+        s1 ^= s1 << 31
+        s0 ^= (s0 >> 30) ^ s1 ^ (s1 >> 11)
+        words[p] = s0
+        # (bucket + 1) / (draw / 2**64), the powers of two being exact.
+        candidate = (bucket + 1) * 18446744073709551616.0 / to_double(s0 * 1181783497276652981u)
+        if not candidate < buckets:
+            return bucket
+        bucket = <int32_t>candidate
+
+
+cdef inline uint32_t seed_of(object key) except? 0xFFFFFFFF:
+    return <uint32_t>(PyLong_AsUnsignedLongLongMask(key) & (SEEDS - 1))
+
+
+def jump(key, buckets):
+    if not 1 <= buckets <= 2147483647:
+        raise ValueError(f"a key has a bucket among 1 to 2147483647 buckets, not {buckets}")
+    return jump_seed(seed_of(key), buckets)
+
+
+# Buckets
+
+cdef inline uint32_t redraw(uint32_t seed, int32_t bucket, int32_t working) noexcept nogil:
+    cdef uint64_t word = (<uint64_t>bucket << SEED_BITS_ | seed) + 0x9E3779B97F4A7C15u
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9u
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EBu
+    return <uint32_t>(((word ^ (word >> 31)) >> 32) * <uint64_t>working >> 32)
+
+
+cdef class Buckets:
+    cdef int32_t* _owners
+    cdef int32_t* _replacements  # how many buckets were left when this one retired; -1 while it works
+    cdef int32_t _size, _room, _working
+    cdef int _readers  # batches under way without the GIL
+
+    def __dealloc__(self):
+        free(self._owners)
+        free(self._replacements)
+
+    @property
+    def size(self):
+        return self._size
+
+    @property
+    def working(self):
+        return self._working
+
+    def writable(self):
+        cdef Buckets copy
+        if not self._readers:
+            return self
+        copy = Buckets()
+        copy._reserve(self._size)
+        memcpy(copy._owners, self._owners, self._size * sizeof(int32_t))
+        memcpy(copy._replacements, self._replacements, self._size * sizeof(int32_t))
+        copy._size = self._size
+        copy._working = self._working
+        return copy
+
+    cdef int _reserve(self, int64_t size) except -1:
+        cdef int64_t room
+        cdef void* grown
+        if size <= self._room:
+            return 0
+        if size > 2147483647:
+            raise ValueError("a ring has at most 2147483647 buckets")
+        room = min(max(size, 2 * <int64_t>self._room, 64), 2147483647)
+        for field in range(2):
+            grown = realloc(self._replacements if field else self._owners, room * sizeof(int32_t))
+            if grown == NULL:
+                raise MemoryError
+            if field:
+                self._replacements = <int32_t*>grown
+            else:
+                self._owners = <int32_t*>grown
+        self._room = <int32_t>room
+        return 0
+
+    def append(self, int32_t count, int32_t owner):
+        cdef int32_t bucket
+        self._reserve(<int64_t>self._size + count)
+        for bucket in range(self._size, self._size + count):
+            self._owners[bucket] = owner
+            self._replacements[bucket] = -1
+        self._size += count
+        self._working += count
+
+    def truncate(self, int32_t size):
+        self._working -= self._size - size
+        self._size = size
+
+    def cut(self, int32_t first, int32_t count):
+        memmove(
+            self._owners + first, self._owners + first + count, (self._size - first - count) * sizeof(int32_t)
+        )
+        self._size -= count
+        self._working -= count
+
+    def retire(self, int32_t first, int32_t count):
+        cdef int32_t bucket
+        for bucket in range(first + count - 1, first - 1, -1):
+            self._working -= 1
+            self._replacements[bucket] = self._working
+
+    def assign(self, int32_t first, int32_t count, int32_t owner):
+        cdef int32_t bucket
+        for bucket in range(first, first + count):
+            self._owners[bucket] = owner
+            self._working += self._replacements[bucket] >= 0
+            self._replacements[bucket] = -1
+
+    def forget(self, int32_t owner):
+        cdef int32_t bucket
+        for bucket in range(self._size):
+            self._owners[bucket] -= self._owners[bucket] > owner
+
+    cdef inline int32_t _bucket(self, uint32_t seed) noexcept nogil:
+        cdef int32_t bucket = jump_seed(seed, self._size)
+        cdef int32_t working = self._replacements[bucket], place
+        while working >= 0:
+            place = <int32_t>redraw(seed, bucket, working)
+            while self._replacements[place] >= working:
+                place = self._replacements[place]
+            bucket = place
+            working = self._replacements[bucket]
+        return bucket
+
+    cdef inline int32_t _owner(self, uint32_t seed) noexcept nogil:
+        if self._working == 0:
+            return -1
+        return self._owners[self._bucket(seed)]
+
+    def bucket(self, key):
+        return self._bucket(seed_of(key))
+
+    def owner(self, key):
+        if PyLong_Check(key):
+            return self._owner(seed_of(key))
+        return self._owner(hash_object(<PyObject*>key, 0) & (SEEDS - 1))
+
+    def owners(self, list keys not None):
+        cdef Py_ssize_t i, count = PyList_GET_SIZE(keys)
+        cdef list out = PyList_New(count)
+        cdef object owner
+        for i in range(count):
+            owner = self._owner(hash_object(PyList_GET_ITEM(keys, i), 0) & (SEEDS - 1))
+            Py_INCREF(owner)
+            PyList_SET_ITEM(out, i, owner)
+        return out
+
+    def owners_of_arrow(self, out, keys):
+        cdef KeyReader reader = KeyReader(keys)
+        cdef Octets owners = Octets(out, True, reader.count * sizeof(int32_t))
+        cdef int64_t i
+        cdef uint32_t hash = 0
+        cdef int32_t owner
+        cdef bint sound = True
+        self._readers += 1
+        with nogil:
+            for i in range(reader.count):
+                if reader.is_null(i):
+                    hash = MISSING_HASH
+                elif not reader.hash_key(i, &hash):
+                    sound = False
+                    break
+                owner = self._owner(hash & (SEEDS - 1))
+                memcpy(owners.start + i * sizeof(int32_t), &owner, sizeof(int32_t))
+        self._readers -= 1
+        if not sound:
+            raise ValueError(OUTSIDE)
+
+
+# Arrow keys
+
+OUTSIDE = "an offset of the Arrow array points outside its octets"
+
+
+cdef class Octets:
+    """The octets of any object with a buffer, for as long as this lives; none of None."""
+
+    cdef Py_buffer _view
+    cdef uint8_t* start
+    cdef Py_ssize_t length
+
+    def __cinit__(self, exporter, bint writable, int64_t least):
+        if exporter is not None:
+            PyObject_GetBuffer(exporter, &self._view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
+        self.start = <uint8_t*>self._view.buf
+        self.length = self._view.len
+        if self.length < least:
+            raise ValueError(f"a buffer of {self.length} octets is too small: {least} are needed")
+
+    def __dealloc__(self):
+        if self._view.buf != NULL:
+            PyBuffer_Release(&self._view)
+
+
+cdef class KeyReader:
+    """The keys of a ``KeyBuffers``, its buffers known to be large enough."""
+
+    cdef Octets _validity, _offsets, _octets
+    cdef bint _wide, _nullable
+    cdef int64_t _first, count
+
+    def __cinit__(self, keys):
+        self._wide, validity, offsets, octets, self._first, self.count = keys
+        if self._first < 0 or self.count < 0:
+            raise ValueError("a slice of an Arrow array has no negative bounds")
+        end = self._first + self.count
+        self._nullable = validity is not None
+        self._validity = Octets(validity, False, (end + 7) // 8 if self._nullable else 0)
+        self._offsets = Octets(offsets, False, (end + 1) * (8 if self._wide else 4) if self.count else 0)
+        self._octets = Octets(octets, False, 0)
+
+    cdef inline bint is_null(self, int64_t i) noexcept nogil:
+        cdef int64_t slot = self._first + i
+        return self._nullable and not (self._validity.start[slot >> 3] >> (slot & 7)) & 1
+
+    cdef inline bint hash_key(self, int64_t i, uint32_t* hash) noexcept nogil:
+        """Hash a key, continuing from ``hash``; false if it is outside the octets."""
+        cdef int64_t bounds[2]
+        cdef int32_t narrow[2]
+        if self._wide:
+            memcpy(bounds, self._offsets.start + (self._first + i) * 8, 16)
+        else:
+            memcpy(narrow, self._offsets.start + (self._first + i) * 4, 8)
+            bounds[0] = narrow[0]
+            bounds[1] = narrow[1]
+        if not 0 <= bounds[0] <= bounds[1] <= self._octets.length:
+            return False
+        hash[0] = hash_binary(self._octets.start + bounds[0], bounds[1] - bounds[0], 0)
+        return True
+
+
+def modulus_of_arrow(out, int32_t buckets, keys):
+    cdef KeyReader reader = KeyReader(keys)
+    cdef Octets remainders = Octets(out, True, reader.count * sizeof(int32_t))
+    cdef int64_t i
+    cdef uint32_t hash = 0
+    cdef int32_t remainder
+    cdef bint sound = True
+    if buckets < 1:
+        raise ValueError(f"a modulus is 1 or more, not {buckets}")
+    with nogil:
+        for i in range(reader.count):
+            if reader.is_null(i):
+                hash = MISSING_HASH
+            elif not reader.hash_key(i, &hash):
+                sound = False
+                break
+            remainder = <int32_t>((end_list(hash) & RANGE_MASK) % <uint32_t>buckets)
+            memcpy(remainders.start + i * sizeof(int32_t), &remainder, sizeof(int32_t))
+    if not sound:
+        raise ValueError(OUTSIDE)

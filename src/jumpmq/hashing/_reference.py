@@ -1,0 +1,340 @@
+"""What the compiled kernel decides, in plain Python: the specification it is tested against, and its fallback.
+
+Three parts, in the order in which a key passes through them:
+
+1. ``phash2``: Erlang's portable hash of a term (``erlang:phash2/1`` as of OTP 25), 27 bits.
+2. ``jump``: the bucket of an integer key, by Lamping and Veach's jump consistent hash (arXiv 1406.2294), drawing
+   from Erlang's ``exs1024`` generator as RabbitMQ's consistent hash exchange does.
+3. ``Buckets``: the owner of that bucket, where some buckets may be retired (MementoHash, arXiv 2306.09783).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, TypeAlias
+
+from jumpmq.hashing.arrow import KeyBuffers
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_M32 = 0xFFFFFFFF
+_M64 = 0xFFFFFFFFFFFFFFFF
+
+
+# --- phash2 -----------------------------------------------------------------------------------------------------------
+
+
+class Atom(str):
+    """An Erlang atom, such as ``Atom("undefined")``."""
+
+    __slots__ = ()
+
+
+Term: TypeAlias = "bytes | int | float | Atom | Sequence[Term]"
+"""An Erlang term: a binary (``bytes``), integer, float, boolean, ``Atom``, list or tuple of terms."""
+
+_GOLDEN = 0x9E3779B9
+_EMPTY_LIST = 3468870702
+
+
+def _salt(n: int) -> int:
+    """The constant that tells the n-th kind of term apart: n times the golden ratio."""
+    return n * _GOLDEN & _M32
+
+
+_SALT_NIL, _SALT_ATOM, _SALT_OCTETS, _SALT_TUPLE = _salt(2), _salt(3), _salt(4), _salt(9)
+_SALT_NEGATIVE, _SALT_POSITIVE, _SALT_FLOAT, _SALT_BINARY = _salt(10), _salt(11), _salt(12), _salt(13)
+
+
+def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
+    """Bob Jenkins' reversible mix of three 32-bit words."""
+    for right, left, last in ((13, 8, 13), (12, 16, 5), (3, 10, 15)):
+        a = (a - b - c & _M32) ^ c >> right
+        b = (b - c - a ^ a << left) & _M32
+        c = (c - a - b & _M32) ^ b >> last
+    return a, b, c
+
+
+def _mix_words(low: int, high: int, salt: int, seed: int) -> int:
+    return _mix(low + salt & _M32, high + salt & _M32, seed)[2]
+
+
+def _hash_binary(octets: bytes, seed: int) -> int:
+    c = _SALT_BINARY + seed & _M32
+    if not octets:
+        return c
+    a = b = _GOLDEN
+    whole = len(octets) - len(octets) % 12
+    for x, y, z in struct.iter_unpack("<III", octets[:whole]):
+        a, b, c = _mix(a + x & _M32, b + y & _M32, c + z & _M32)
+    # The length takes the place of the lowest octet of the last word.
+    tail = octets[whole : whole + 8].ljust(8, b"\0") + b"\0" + octets[whole + 8 :].ljust(3, b"\0")
+    x, y, z = struct.unpack("<III", tail)
+    return _mix(a + x & _M32, b + y & _M32, c + z + len(octets) & _M32)[2]
+
+
+def _hash_integer(value: int, seed: int) -> int:
+    if -(1 << 27) <= value < 1 << 27:
+        if value < 0:
+            seed = _mix_words(-value, 0, _GOLDEN, seed)
+        return _mix_words(value, 0, _GOLDEN, seed)
+    salt, magnitude = (_SALT_NEGATIVE, -value) if value < 0 else (_SALT_POSITIVE, value)
+    while magnitude:
+        seed = _mix_words(magnitude & _M32, magnitude >> 32 & _M32, salt, seed)
+        magnitude >>= 64
+    return seed
+
+
+def _hash_float(value: float, seed: int) -> int:
+    low, high = struct.unpack("<II", struct.pack("<d", value or 0.0))  # -0.0 hashes as 0.0
+    return _mix_words(high, low, _SALT_FLOAT, seed)
+
+
+def _hash_atom(name: str, seed: int) -> int:
+    value = 0
+    for octet in name.encode():
+        value = (value << 4) + octet
+        overflow = value & 0xF0000000
+        value = (value ^ overflow >> 24) & ~overflow
+    return _mix_words(value, 0, _SALT_ATOM, seed) if seed else value
+
+
+def _is_octet(term: Term) -> bool:
+    return type(term) is int and 0 <= term < 256
+
+
+def _hash_list(terms: Sequence[Term], seed: int) -> int:
+    # Octets in a list may be a string of old: runs of them are hashed four at a time.
+    for octets, run in groupby(terms, _is_octet):
+        if octets:
+            text = bytes(run)  # type: ignore[arg-type]
+            for i in range(0, len(text), 4):
+                seed = _mix_words(int.from_bytes(text[i : i + 4], "big"), 0, _SALT_OCTETS, seed)
+        else:
+            for term in run:
+                seed = _hash(term, seed)
+    return _mix_words(2, 0, _SALT_NIL, seed) if seed else _EMPTY_LIST
+
+
+def _hash(term: Term, seed: int) -> int:
+    match term:
+        case bytes():
+            return _hash_binary(term, seed)
+        case bool():
+            return _hash_atom(str(term).lower(), seed)
+        case int():
+            return _hash_integer(term, seed)
+        case float():
+            return _hash_float(term, seed)
+        case Atom():
+            return _hash_atom(term, seed)
+        case list():
+            return _hash_list(term, seed)
+        case tuple():
+            seed = _mix_words(len(term), 0, _SALT_TUPLE, seed)
+            for element in term:
+                seed = _hash(element, seed)
+            return seed
+    raise TypeError(f"a term is bytes, int, float, bool, Atom, list or tuple, not {type(term).__name__}")
+
+
+def phash2(term: Term) -> int:
+    """Erlang's portable hash of a term, ``erlang:phash2/1`` of OTP 25: 0 to 2**27 - 1.
+
+    Raises:
+        TypeError: the term, or a part of it, is none of the types of ``Term``.
+    """
+    return _hash(term, 0) & 0x7FFFFFF
+
+
+def phash2_list(keys: list[bytes]) -> int:
+    """``phash2`` of a list of binaries: what the modulus exchange takes modulo its destinations."""
+    return phash2(keys)
+
+
+# --- jump -------------------------------------------------------------------------------------------------------------
+
+SEED_BITS = 21
+"""Erlang seeds ``exs1024`` from so many low bits of a key: keys that agree in them share a bucket in every ring."""
+
+_SEED_MASK = (1 << SEED_BITS) - 1
+
+
+def _exs64(state: int) -> Iterator[int]:
+    while True:
+        state ^= state >> 12
+        state ^= state << 25 & _M64
+        state ^= state >> 27
+        yield state * 2685821657736338717 & _M64
+
+
+def _exs1024(key: int) -> Iterator[int]:
+    """Draws of ``rand:seed_s(exs1024, {Key, Key, Key})``: 64-bit words."""
+    k = (key & _SEED_MASK) + 1
+    first, second, third = (k * factor & _SEED_MASK for factor in (2097131, 2097133, 2097143))
+    source = _exs64(first << 43 | second << 22 | third << 1 | 1)
+    words = [next(source) for _ in range(16)][::-1]
+    p = 0
+    while True:
+        s0, p = words[p], (p + 1) % 16
+        s1 = words[p]
+        s1 ^= s1 << 31 & _M64
+        words[p] = s0 ^ s0 >> 30 ^ s1 ^ s1 >> 11
+        yield words[p] * 1181783497276652981 & _M64
+
+
+def jump(key: int, buckets: int) -> int:
+    """The bucket of an integer key among ``buckets``: 0 to buckets - 1, as RabbitMQ's exchange computes it.
+
+    Only the low 21 bits of the key count. From n to n + 1 buckets, one key in n + 1 moves, always to bucket n.
+
+    Raises:
+        ValueError: there are less than 1 or more than 2**31 - 1 buckets.
+    """
+    if not 1 <= buckets < 1 << 31:
+        raise ValueError(f"a key has a bucket among 1 to 2147483647 buckets, not {buckets}")
+    draws = _exs1024(key)
+    bucket, candidate = 0, 0
+    while candidate < buckets:
+        bucket = candidate
+        candidate = int((bucket + 1) / (next(draws) / 2**64))
+    return bucket
+
+
+# --- Buckets ----------------------------------------------------------------------------------------------------------
+
+MISSING = 45914356
+"""``phash2(Atom("undefined"))``: the key of a message without the header, of an Arrow array's null."""
+
+
+def _redraw(seed: int, bucket: int, working: int) -> int:
+    """Where a key of a retired bucket falls among the ``working`` buckets: a splitmix64 hash of both, scaled down."""
+    word = (bucket << SEED_BITS | seed) + 0x9E3779B97F4A7C15 & _M64
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _M64
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & _M64
+    return ((word ^ word >> 31) >> 32) * working >> 32
+
+
+class Buckets:
+    """The numbered buckets of a hash ring, each with an owner (a number of the caller's) unless it is retired.
+
+    A retired bucket keeps its number, and notes how many buckets were left working when it went: its replacement.
+    A key that falls into it is drawn again among those (``bucket``).
+
+    Attributes:
+        size: how many buckets there are, working and retired: what ``jump`` is told.
+        working: how many of them have an owner.
+    """
+
+    def __init__(self) -> None:
+        self._owners: list[int] = []
+        self._replacements: dict[int, int] = {}
+
+    @property
+    def size(self) -> int:
+        return len(self._owners)
+
+    @property
+    def working(self) -> int:
+        return len(self._owners) - len(self._replacements)
+
+    def writable(self) -> Buckets:
+        """These buckets, or, while another thread routes a batch over them, a copy that may be changed."""
+        return self
+
+    # Changes. None checks its arguments: HashRing knows its buckets.
+
+    def append(self, count: int, owner: int) -> None:
+        """Add buckets above the last."""
+        self._owners += [owner] * count
+
+    def truncate(self, size: int) -> None:
+        """Drop the buckets from ``size`` on, none of them retired."""
+        del self._owners[size:]
+
+    def cut(self, first: int, count: int) -> None:
+        """Take buckets out and move those above down. No bucket may be retired."""
+        del self._owners[first : first + count]
+
+    def retire(self, first: int, count: int) -> None:
+        """Retire working buckets, the highest first."""
+        for bucket in reversed(range(first, first + count)):
+            self._replacements[bucket] = self.working - 1
+
+    def assign(self, first: int, count: int, owner: int) -> None:
+        """Give buckets an owner. Retired ones work again; they must be the last that were retired."""
+        for bucket in range(first, first + count):
+            self._owners[bucket] = owner
+            self._replacements.pop(bucket, None)
+
+    def forget(self, owner: int) -> None:
+        """Renumber the owners above one that has no working bucket left: each is one less."""
+        self._owners = [other - 1 if other > owner else other for other in self._owners]
+
+    # Decisions.
+
+    def bucket(self, key: int) -> int:
+        """The working bucket of an integer key. There must be one."""
+        bucket = jump(key, len(self._owners))
+        while (working := self._replacements.get(bucket)) is not None:
+            place = _redraw(key & _SEED_MASK, bucket, working)
+            # A place whose bucket had been retired before is taken by that bucket's replacement.
+            while (replacement := self._replacements.get(place, -1)) >= working:
+                place = replacement
+            bucket = place
+        return bucket
+
+    def owner(self, key: bytes | int) -> int:
+        """The owner of a key, -1 if no bucket works. An integer is its own hash."""
+        if not self.working:
+            return -1
+        return self._owners[self.bucket(key if isinstance(key, int) else phash2(key))]
+
+    def owners(self, keys: list[bytes]) -> list[int]:
+        """The owner of each key."""
+        return [self.owner(key) for key in keys]
+
+    def owners_of_arrow(self, out: Buffer, keys: KeyBuffers) -> None:
+        """Write the owner of each key to ``out``, a writable buffer of int32. A null is routed as ``MISSING``.
+
+        Raises:
+            ValueError: a buffer is too small, or an offset points outside the octets.
+        """
+        owners = (self.owner(MISSING if key is None else key) for key in _arrow_keys(keys))
+        struct.pack_into(f"={keys.length}i", memoryview(out), 0, *owners)
+
+
+# --- Arrow keys -------------------------------------------------------------------------------------------------------
+
+
+def _arrow_keys(keys: KeyBuffers) -> Iterator[bytes | None]:
+    end = keys.first + keys.length
+    width, code = (8, "q") if keys.wide else (4, "i")
+    offsets, octets, present = (bytes(part or b"") for part in (keys.offsets, keys.octets, keys.validity))
+    if keys.length and (len(offsets) < (end + 1) * width or (keys.validity is not None and len(present) * 8 < end)):
+        raise ValueError("a buffer of the Arrow array is too small for its length")
+    for slot in range(keys.first, end):
+        start, stop = struct.unpack_from(f"=2{code}", offsets, slot * width)
+        if keys.validity is not None and not present[slot >> 3] >> (slot & 7) & 1:
+            yield None
+        elif 0 <= start <= stop <= len(octets):
+            yield octets[start:stop]
+        else:
+            raise ValueError("an offset of the Arrow array points outside its octets")
+
+
+def modulus_of_arrow(out: Buffer, buckets: int, keys: KeyBuffers) -> None:
+    """Write ``phash2`` of the list of each key alone, modulo ``buckets``, to ``out``, a writable buffer of int32.
+
+    A null is taken as the atom ``undefined``.
+
+    Raises:
+        ValueError: ``buckets`` is less than 1, a buffer is too small, or an offset points outside the octets.
+    """
+    if buckets < 1:
+        raise ValueError(f"a modulus is 1 or more, not {buckets}")
+    lists = ([Atom("undefined") if key is None else key] for key in _arrow_keys(keys))
+    struct.pack_into(f"={keys.length}i", memoryview(out), 0, *(phash2(terms) % buckets for terms in lists))

@@ -1,0 +1,55 @@
+"""Arrow arrays, as the kernel reads and writes them: buffers without a copy. Importing this does not import pyarrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from typing_extensions import Buffer
+
+
+class KeyBuffers(NamedTuple):
+    """The buffers of an Arrow binary or string array, and the slice of them that is meant.
+
+    Attributes:
+        wide: whether the offsets are int64 (large_binary, large_string) rather than int32.
+        validity: one bit a key, the lowest first, 0 for a null; None where there is no null.
+        offsets: where each key begins, and then where the last ends.
+        octets: the keys, one after the other; None where all are empty.
+        first: the slot of the first key.
+        length: how many keys.
+    """
+
+    wide: bool
+    validity: Buffer | None
+    offsets: Buffer | None
+    octets: Buffer | None
+    first: int
+    length: int
+
+
+def key_buffers(array: pa.Array) -> KeyBuffers:
+    """The buffers of an array of type binary, string, large_binary or large_string.
+
+    Raises:
+        TypeError: the array is of another type.
+    """
+    import pyarrow as pa
+
+    kinds = {pa.binary(): False, pa.string(): False, pa.large_binary(): True, pa.large_string(): True}
+    if array.type not in kinds:
+        raise TypeError(f"keys are binary or string, not {array.type}: cast them first")
+    validity, offsets, octets = array.buffers()
+    return KeyBuffers(kinds[array.type], validity, offsets, octets, array.offset, len(array))
+
+
+def int32_array(count: int, write: Callable[[pa.Buffer], None]) -> pa.Array:
+    """An int32 array of ``count`` values, which ``write`` puts into the buffer it is given."""
+    import pyarrow as pa
+
+    out = pa.allocate_buffer(4 * count)
+    write(out)
+    return pa.Array.from_buffers(pa.int32(), count, [None, out])

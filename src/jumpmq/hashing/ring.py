@@ -1,0 +1,277 @@
+"""The hash ring of a consistent hash exchange: which destination has which buckets.
+
+Theory of operation. A destination of weight w owns w of the ring's buckets, numbered from 0. ``jump`` gives a key its
+bucket. Adding a destination appends its buckets above the last, so that only keys that now jump there move. What
+happens to the buckets of a destination that is removed is the ring's ``removal``:
+
+``shift``
+    RabbitMQ's way. The buckets above move down, and their keys move with them to other destinations.
+
+``minimal``
+    MementoHash (Coluzzi, Brocco, Antonucci, Leidi: IEEE/ACM ToN 2024, arXiv 2306.09783). Its buckets retire, the highest
+    first; nobody moves into their numbers. A key that jumps into a retired bucket is drawn again among those that
+    worked when it retired, and so spreads by weight over the rest. Retired buckets are a stack: a destination that is
+    added takes the last retired first, which takes back exactly the keys drawn away from them, and appends only what it
+    needs beyond. Removing the buckets at the top of a ring without retired ones simply takes them away.
+
+So a ring nobody was removed from decides as RabbitMQ does, whatever its removal, and a removed destination that is added
+again with its weight, before any other change, gets its keys back.
+
+Buckets are remembered in runs, (first, count). A destination has one run until a removal splits or joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from jumpmq.hashing.arrow import int32_array, key_buffers
+from jumpmq.hashing.kernel import Buckets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Removal = Literal["minimal", "shift"]
+Run = tuple[int, int]
+
+MAX_WEIGHT = 10_000
+
+
+class HashRing:
+    """Destinations on a consistent hash ring, each with a weight: its number of buckets.
+
+    Changes are not thread-safe; routing is, also while another thread changes the ring.
+
+    Args:
+        removal: what a removal does to the other destinations' keys: nothing (``"minimal"``), or what RabbitMQ does
+            (``"shift"``).
+
+    Raises:
+        ValueError: ``removal`` is neither.
+    """
+
+    def __init__(self, removal: Removal = "minimal") -> None:
+        if removal not in ("minimal", "shift"):
+            raise ValueError(f"a ring's removal is minimal or shift, not {removal!r}")
+        self._removal: Removal = removal
+        self._names: list[str] = []
+        self._weights: dict[str, int] = {}
+        self._runs: dict[str, list[Run]] = {}
+        self._retired: list[Run] = []
+        self._buckets = Buckets()
+
+    def __repr__(self) -> str:
+        return f"HashRing(removal={self._removal!r}, destinations={self._weights!r})"
+
+    def __len__(self) -> int:
+        """How many destinations the ring has."""
+        return len(self._names)
+
+    def __contains__(self, destination: object) -> bool:
+        return destination in self._weights
+
+    @property
+    def removal(self) -> Removal:
+        """``"minimal"`` or ``"shift"``."""
+        return self._removal
+
+    @property
+    def names(self) -> list[str]:
+        """The destinations in order of addition: what ``route_index`` counts. Not to be changed."""
+        return self._names
+
+    @property
+    def destinations(self) -> Mapping[str, int]:
+        """The weight of each destination, in order of addition: a view that follows the ring."""
+        return MappingProxyType(self._weights)
+
+    @property
+    def buckets(self) -> int:
+        """The number of buckets with an owner: the sum of the weights."""
+        return self._buckets.working
+
+    # Changes.
+
+    def add(self, destination: str, weight: int) -> None:
+        """Add a destination. Keys move to it, and nowhere else.
+
+        Raises:
+            ValueError: the weight is not an integer from 1 to 10,000, or the destination is on the ring.
+        """
+        if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
+            raise ValueError(f"a weight is an integer from 1 to {MAX_WEIGHT}, not {weight!r}")
+        if destination in self._weights:
+            raise ValueError(f"{destination!r} is on the ring already, with weight {self._weights[destination]}")
+        buckets = self._buckets = self._buckets.writable()
+        owner, wanted = len(self._names), weight
+        runs: list[Run] = []
+        while wanted and self._retired:
+            first, count = self._retired.pop()
+            taken = min(count, wanted)
+            if taken < count:
+                self._retired.append((first + taken, count - taken))
+            buckets.assign(first, taken, owner)
+            _join_above(runs, first, taken)
+            wanted -= taken
+        if wanted:
+            _join_above(runs, buckets.size, wanted)
+            buckets.append(wanted, owner)
+        self._names.append(destination)
+        self._weights[destination] = weight
+        self._runs[destination] = runs
+
+    def remove(self, destination: str) -> None:
+        """Remove a destination. How its keys, and those of others, move is the ring's ``removal``.
+
+        Raises:
+            KeyError: it is not on the ring.
+        """
+        if destination not in self._weights:
+            raise KeyError(f"{destination!r} is not on the ring")
+        owner = self._names.index(destination)
+        del self._names[owner], self._weights[destination]
+        runs = self._runs.pop(destination)
+        if not self._names:
+            self._retired.clear()
+            self._buckets = Buckets()
+            return
+        self._buckets = self._buckets.writable()
+        if self._removal == "minimal":
+            self._retire(runs)
+        else:
+            self._shift(runs, owner)
+        self._buckets.forget(owner)
+
+    def _retire(self, runs: list[Run]) -> None:
+        for first, count in reversed(runs):
+            if not self._retired and first + count == self._buckets.size:
+                self._buckets.truncate(first)
+            else:
+                self._buckets.retire(first, count)
+                _join_below(self._retired, first, count)
+
+    def _shift(self, runs: list[Run], owner: int) -> None:
+        ((first, count),) = runs
+        self._buckets.cut(first, count)
+        for above in self._names[owner:]:
+            ((start, weight),) = self._runs[above]
+            self._runs[above] = [(start - count, weight)]
+
+    # Decisions.
+
+    def route(self, key: bytes | int) -> str | None:
+        """The destination of a key; None if the ring is empty.
+
+        Args:
+            key: a binary, which is hashed with ``phash2``, or an integer, which is its own hash (see ``terms``).
+
+        Raises:
+            TypeError: the key is neither.
+        """
+        owner = self._buckets.owner(key)
+        return self._names[owner] if owner >= 0 else None
+
+    def route_index(self, keys: list[bytes]) -> list[int]:
+        """The destination of each key, as an index into ``names``; -1 if the ring is empty.
+
+        Raises:
+            TypeError: a key is not bytes.
+        """
+        return self._buckets.owners(keys)
+
+    def route_array(self, keys: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray | pa.ChunkedArray:
+        """The destination of each key of an Arrow array of binaries or strings; all null if the ring is empty.
+
+        A null goes where a message without the header goes (``terms.MISSING``). A chunked array gives a chunked one.
+
+        Raises:
+            TypeError: the keys are neither binary nor string.
+        """
+        import pyarrow as pa
+
+        if isinstance(keys, pa.ChunkedArray):
+            kind = pa.dictionary(pa.int32(), pa.string())
+            return pa.chunked_array([self.route_array(chunk) for chunk in keys.chunks], type=kind)
+        if isinstance(keys.type, pa.DictionaryType):
+            return self.route_array(keys.dictionary_decode())
+        buffers = key_buffers(keys)
+        if not self._names:
+            indices = pa.nulls(len(keys), pa.int32())
+        else:
+            indices = int32_array(len(keys), partial(self._buckets.owners_of_arrow, keys=buffers))
+        return pa.DictionaryArray.from_arrays(indices, pa.array(self._names, pa.string()))
+
+    # State.
+
+    def state(self) -> dict[str, Any]:
+        """The ring as plain JSON: runs of buckets, as [first, count], of each destination and of those retired."""
+        return {
+            "removal": self._removal,
+            "destinations": [[name, [list(run) for run in self._runs[name]]] for name in self._names],
+            "retired": [list(run) for run in self._retired],
+        }
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> HashRing:
+        """The ring whose ``state`` this is: it decides and changes exactly as that one.
+
+        Raises:
+            ValueError: it is not the state of a ring.
+        """
+        try:
+            ring = cls(state["removal"])
+            ring._retired = _runs_of(state["retired"])
+            for name, runs in state["destinations"]:
+                ring._restore_destination(name, _runs_of(runs))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not the state of a hash ring: {error}") from error
+        ring._restore_buckets()
+        return ring
+
+    def _restore_destination(self, name: str, runs: list[Run]) -> None:
+        weight = sum(count for _, count in runs)
+        if not isinstance(name, str) or name in self._weights or not 1 <= weight <= MAX_WEIGHT:
+            raise ValueError(f"destination {name!r} of weight {weight}")
+        self._names.append(name)
+        self._weights[name] = weight
+        self._runs[name] = runs
+
+    def _restore_buckets(self) -> None:
+        end = 0
+        for first, count in sorted([*self._retired, *(run for runs in self._runs.values() for run in runs)]):
+            if first != end:
+                raise ValueError(f"not the state of a hash ring: bucket {min(first, end)} is there twice or not at all")
+            end += count
+        self._buckets.append(end, -1)
+        for owner, name in enumerate(self._names):
+            for first, count in self._runs[name]:
+                self._buckets.assign(first, count, owner)
+        for first, count in self._retired:
+            self._buckets.retire(first, count)
+
+
+def _join_above(runs: list[Run], first: int, count: int) -> None:
+    """Append a run that is taken upwards, to the last one if it continues it."""
+    if runs and sum(runs[-1]) == first:
+        before, size = runs[-1]
+        runs[-1] = (before, size + count)
+    else:
+        runs.append((first, count))
+
+
+def _join_below(runs: list[Run], first: int, count: int) -> None:
+    """Append a run that is retired downwards, to the last one if it continues it."""
+    if runs and runs[-1][0] == first + count:
+        runs[-1] = (first, runs[-1][1] + count)
+    else:
+        runs.append((first, count))
+
+
+def _runs_of(value: Any) -> list[Run]:
+    runs = [(first, count) for first, count in value]
+    for first, count in runs:
+        if type(first) is not int or type(count) is not int or first < 0 or count < 1:
+            raise ValueError(f"run {[first, count]}")
+    return runs

@@ -1,0 +1,129 @@
+"""What a message is hashed on: the key that a routing key, property or header becomes, as in RabbitMQ 4.x.
+
+A key is bytes, hashed with ``phash2`` by the ring, or an integer, its own hash. What is neither, RabbitMQ hashes as the
+Erlang term that the AMQP field was parsed into: its ``phash2`` is the key.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jumpmq.hashing._reference import Atom, Term, phash2
+from jumpmq.hashing.kernel import MISSING, phash2_list
+
+__all__ = ["MISSING", "header_key", "modulus", "timestamp_key"]
+
+_TRUE, _FALSE = phash2(True), phash2(False)
+
+
+def header_key(type: str, value: Any) -> bytes | int:
+    """The key of a header field.
+
+    Args:
+        type: its AMQP 0-9-1 field type octet, as RabbitMQ reads it: one of ``SxtbBsuIilTdfDAFV``.
+        value: as ``jumpmq.amqp.fields`` reads it: bytes or str for S and x; bool for t; int for the integers and, in
+            seconds, for T; float for d and f; (scale, value) for D; a list of (type, value) for A; a list of
+            (name, type, value) for F; None for V, which counts as missing.
+
+    Raises:
+        ValueError: there is no such type.
+    """
+    try:
+        key = _KEYS[type]
+    except KeyError:
+        raise ValueError(f"there is no AMQP field type {type!r}") from None
+    return key(value)
+
+
+def timestamp_key(seconds: int) -> bytes:
+    """The key of the property ``timestamp``: its decimal digits. (A *header* of type T is an integer.)"""
+    return b"%d" % seconds
+
+
+def modulus(keys: list[bytes], n: int) -> int:
+    """The destination, 0 to n - 1, that a modulus hash exchange gives a message.
+
+    Args:
+        keys: its routing key, then those of its CC and BCC headers.
+        n: how many destinations are bound.
+
+    Raises:
+        ValueError: n is less than 1.
+    """
+    if n < 1:
+        raise ValueError(f"a modulus is 1 or more, not {n}")
+    return phash2_list(keys) % n
+
+
+def _octets(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _bool_key(value: bool) -> int:
+    return _TRUE if value else _FALSE
+
+
+def _first_key(terms: Sequence[Term]) -> int:
+    """An array or table is hashed by its first entry alone."""
+    return phash2(terms[0] if terms else [])
+
+
+_KEYS: dict[str, Callable[[Any], bytes | int]] = {
+    "S": _octets,
+    "x": _octets,
+    "t": _bool_key,
+    **dict.fromkeys("bBsuIil", int),
+    "T": lambda seconds: int(seconds) * 1000,
+    "d": phash2,
+    "f": phash2,
+    "D": lambda decimal: phash2(tuple(decimal)),
+    "A": lambda array: _first_key(_array(array[:1])),
+    "F": lambda table: _first_key(_table(table[:1])),
+    "V": lambda _: MISSING,
+}
+
+
+# Inside an array or table, every value is a pair of its type's name and its term, to any depth.
+
+
+def _array(array: list[tuple[str, Any]]) -> list[Term]:
+    return [(Atom(_NAMES[type]), _term(type, value)) for type, value in array]
+
+
+def _table(table: list[tuple[str, str, Any]]) -> list[Term]:
+    return [(_octets(name), Atom(_NAMES[type]), _term(type, value)) for name, type, value in table]
+
+
+def _term(type: str, value: Any) -> Term:
+    match type:
+        case "S" | "x":
+            return _octets(value)
+        case "D":
+            return tuple(value)
+        case "A":
+            return _array(value)
+        case "F":
+            return _table(value)
+        case "V":
+            return Atom("undefined")
+    return value  # type: ignore[no-any-return]
+
+
+_NAMES = {
+    "S": "longstr",
+    "x": "binary",
+    "t": "bool",
+    "b": "byte",
+    "B": "unsignedbyte",
+    "s": "short",
+    "u": "unsignedshort",
+    "I": "signedint",
+    "i": "unsignedint",
+    "l": "long",
+    "T": "timestamp",
+    "d": "double",
+    "f": "float",
+    "D": "decimal",
+    "A": "array",
+    "F": "table",
+    "V": "void",
+}
