@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.messages import Message
@@ -12,6 +12,9 @@ from jumpmq.queues.arguments import Limits
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.ready import BatchReader, ReadyMessages
 from jumpmq.store import Batch
+
+if TYPE_CHECKING:
+    from jumpmq.queues.reader import Reader
 
 CHUNK = 1000
 """The most messages handed to consumers before their capacity is asked again."""
@@ -50,6 +53,7 @@ class ClassicQueue:
     Attributes:
         on_dead: called with messages that expired, overflowed or were rejected, and the reason
             (``expired``, ``maxlen``, ``rejected``), after they left the queue.
+        readers: the groups that hold reservations of it, by name.
         published, delivered, acknowledged: message counts since the broker started.
     """
 
@@ -81,6 +85,7 @@ class ClassicQueue:
         self.owner = owner
         self.limits = Limits.of(self.arguments)
         self.consumers: list[Consumer] = []
+        self.readers: dict[str, Reader] = {}
         self.had_consumers = False
         self.last_used = time.time()
         self.deleted = False
@@ -187,6 +192,19 @@ class ClassicQueue:
         self.delivered += len(messages)
         return messages
 
+    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        """As :meth:`take`, but only messages numbered ``first_seq`` to ``last_seq``."""
+        if self._expiring:
+            self.trim(time.time())
+        messages = self._ready.take_range(first_seq, last_seq, count)
+        self.unacknowledged_count += len(messages)
+        self.delivered += len(messages)
+        return messages
+
+    def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
+        """Ready messages numbered ``first_seq`` to ``last_seq``, in order; they stay in the queue, which may go on meanwhile."""
+        return self._between(first_seq, last_seq)
+
     def ack(self, messages: list[Message]) -> None:
         """Forget taken messages for good."""
         if self.deleted:
@@ -239,6 +257,8 @@ class ClassicQueue:
         if self._journal is not None:
             self._journal.drop_queue(self.id)
             self._journal.delete("sequence", str(self.id))
+            for reader in self.readers.values():
+                self._journal.delete("reservation", reader.key)
         consumers, self.consumers = self.consumers, []
         for consumer in consumers:
             consumer.cancelled()

@@ -55,9 +55,7 @@ class ReadyMessages:
         memory: octets of those that are in memory.
     """
 
-    def __init__(
-        self, reader: BatchReader | None, prepare: Callable[[list[Message]], None], budget: int
-    ) -> None:
+    def __init__(self, reader: BatchReader | None, prepare: Callable[[list[Message]], None], budget: int) -> None:
         self._reader = reader
         self._prepare = prepare
         self._budget = budget
@@ -119,6 +117,14 @@ class ReadyMessages:
         self.size -= size
         if len(taken) < count and self._tail:
             taken += self.take(count - len(taken))
+        return taken
+
+    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        """Remove and return up to ``count`` messages numbered ``first_seq`` to ``last_seq``."""
+        before = self._take_until(first_seq - 1, len(self))
+        taken = self._take_until(last_seq, count)
+        if before:
+            self.put_back(before)
         return taken
 
     def put_back(self, messages: list[Message]) -> None:
