@@ -78,12 +78,10 @@ class Message:
 
     def copy(self) -> "Message":
         """The same content for another queue."""
-        return Message(
-            self.exchange, self.routing_key, self.properties, self.body, self.persistent, self.published_at
-        )
+        return Message(self.exchange, self.routing_key, self.properties, self.body, self.persistent, self.published_at)
 
 
-def scan(octets: bytes | bytearray, frame_max: int, now: float) -> tuple[list[Any], int]:
+def scan(octets: bytes | bytearray | memoryview, frame_max: int, now: float) -> tuple[list[Any], int]:
     """Read all whole frames at the start of ``octets``.
 
     Args:
@@ -128,12 +126,12 @@ def scan(octets: bytes | bytearray, frame_max: int, now: float) -> tuple[list[An
     return events, at
 
 
-def _unknown_type(octets: bytes | bytearray, at: int) -> AMQPError:
+def _unknown_type(octets: bytes | bytearray | memoryview, at: int) -> AMQPError:
     return MalformedFrame(f"type {octets[at]}, unknown frame type")
 
 
 def _whole_publish(
-    octets: bytes | bytearray, channel: int, payload: bytes, at: int, frame_max: int
+    octets: bytes | bytearray | memoryview, channel: int, payload: bytes, at: int, frame_max: int
 ) -> tuple[str, int, bytes, bytes, bytes, bool, int] | None:
     """A publish whose header and only body frame follow at ``at``, or None where that takes a closer look.
 
@@ -166,7 +164,7 @@ def _whole_publish(
     return exchange, bits, key, properties, body, delivery_mode == 2, at
 
 
-def _frame(octets: bytes | bytearray, at: int, kind: int, channel: int, frame_max: int) -> bytes | None:
+def _frame(octets: bytes | bytearray | memoryview, at: int, kind: int, channel: int, frame_max: int) -> bytes | None:
     """The payload of the whole frame at ``at`` if it is of that type and channel."""
     length = int.from_bytes(octets[at + 3 : at + 7])
     end = at + 7 + length
@@ -204,7 +202,13 @@ def _add_publish(
 
 def _add_ack(events: list[Any], channel: int, tag: int, multiple: bool) -> None:
     run = events[-1] if events else None
-    if not multiple and isinstance(run, Ack) and run.channel == channel and not run.multiple and len(run.tags) < MAX_RUN:
+    if (
+        not multiple
+        and isinstance(run, Ack)
+        and run.channel == channel
+        and not run.multiple
+        and len(run.tags) < MAX_RUN
+    ):
         run.tags.append(tag)
     else:
         events.append(Ack(channel, [tag], multiple))

@@ -1,0 +1,431 @@
+"""The server's side of an AMQP 0-9-1 connection, without I/O: bytes in, events out; answers in, bytes out.
+
+How it works. A connection and each of its channels is a small state machine (AMQP 0-9-1, sections 2.2.4 and 4.2).
+The connection's transitions are the table ``TRANSITIONS``: in each state it names the methods that channel 0 may
+receive, and the state that follows; everything else is an error. A channel is unknown, open, or closing; one that is
+open may be in the middle of a content (a publish whose header or body frames are still to come).
+
+:meth:`ServerProtocol.receive` is a generator. It reads what the bytes say one event at a time, so that what the broker
+does about an event (closing a channel, say) already holds for the next one of the same read. It yields
+
+- :class:`~jumpmq.amqp.events.Publish` and :class:`~jumpmq.amqp.events.Ack`, runs from the fast path,
+- :class:`Received` for every other method that is allowed where it came,
+- :class:`Failed` once, where the connection has to close; nothing follows it,
+- :class:`BadHeader` once, where the client does not speak AMQP 0-9-1.
+
+What to send is collected by :meth:`send` and the like, and fetched with :meth:`data_to_send`.
+"""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp._reference import (
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    encode_content,
+    encode_frame,
+)
+from jumpmq.amqp.errors import (
+    AMQPError,
+    ChannelError,
+    CommandInvalid,
+    MalformedFrame,
+    MethodSyntaxError,
+    NotAllowed,
+    UnexpectedFrame,
+)
+from jumpmq.amqp.events import Ack, Publish, RawFrame
+from jumpmq.amqp.messages import Message, check_properties, scan
+
+PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+FRAME_MAX = 131072
+"""The frame size proposed to clients, and the limit before one is agreed."""
+FRAME_MIN = 4096
+CHANNEL_MAX = 2047
+MAX_MESSAGE_SIZE = 128 << 20
+"""Octets of a body at most (RabbitMQ's ``max_message_size``)."""
+
+HEARTBEAT_FRAME = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+
+class State(enum.Enum):
+    """Where a connection stands; named after what the server waits for."""
+
+    HEADER = enum.auto()
+    START_OK = enum.auto()
+    SECURE_OK = enum.auto()
+    TUNE_OK = enum.auto()
+    OPEN = enum.auto()
+    RUNNING = enum.auto()
+    CLOSE_OK = enum.auto()
+    CLOSED = enum.auto()
+
+
+TRANSITIONS: dict[State, dict[type[m.Method], State]] = {
+    State.START_OK: {m.ConnectionStartOk: State.TUNE_OK, m.ConnectionClose: State.CLOSED},
+    State.SECURE_OK: {m.ConnectionSecureOk: State.TUNE_OK, m.ConnectionClose: State.CLOSED},
+    State.TUNE_OK: {m.ConnectionTuneOk: State.OPEN, m.ConnectionClose: State.CLOSED},
+    State.OPEN: {m.ConnectionOpen: State.RUNNING, m.ConnectionClose: State.CLOSED},
+    State.RUNNING: {
+        m.ConnectionClose: State.CLOSED,
+        m.ConnectionUpdateSecret: State.RUNNING,
+        m.ConnectionBlocked: State.RUNNING,
+        m.ConnectionUnblocked: State.RUNNING,
+    },
+    State.CLOSE_OK: {m.ConnectionCloseOk: State.CLOSED, m.ConnectionClose: State.CLOSED},
+}
+"""What channel 0 may receive in each state, and the state that follows."""
+
+SERVER_METHODS = frozenset(
+    one
+    for one in m.METHODS.values()
+    if one.spec_name.endswith("-ok")
+    and one not in (m.ConnectionStartOk, m.ConnectionSecureOk, m.ConnectionTuneOk, m.ConnectionCloseOk)
+    and one not in (m.ChannelCloseOk, m.ChannelFlowOk)
+) | {m.ConnectionStart, m.ConnectionSecure, m.ConnectionTune, m.BasicDeliver, m.BasicReturn, m.BasicGetEmpty}
+"""Methods that only a server sends."""
+
+
+@dataclass(slots=True)
+class Received:
+    """A method that the client sent."""
+
+    channel: int
+    method: m.Method
+
+
+@dataclass(slots=True)
+class Failed:
+    """The connection must close.
+
+    Attributes:
+        error: why.
+        channel: where.
+        class_id, method_id: of the method at fault, 0 where there is none.
+    """
+
+    error: AMQPError
+    channel: int = 0
+    class_id: int = 0
+    method_id: int = 0
+
+
+@dataclass(slots=True)
+class BadHeader:
+    """The client began with something else than AMQP 0-9-1; it has been answered, and the socket is to close."""
+
+
+@dataclass(slots=True)
+class TooLarge:
+    """A content on ``channel`` announced more octets than a message may have; the channel must close."""
+
+    channel: int
+    size: int
+
+
+Event = Publish | Ack | Received | Failed | BadHeader | TooLarge
+
+
+@dataclass(slots=True)
+class _Content:
+    """A publish whose header or body is still coming."""
+
+    method: m.BasicPublish
+    properties: bytes | None = None
+    missing: int = 0
+    chunks: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Channel:
+    closing: bool = False
+    content: _Content | None = None
+
+
+class ServerProtocol:
+    """One connection, as its server sees it.
+
+    Attributes:
+        state: where the connection stands.
+        frame_max, channel_max, heartbeat: as negotiated (octets, channels, seconds).
+    """
+
+    def __init__(self) -> None:
+        self.state = State.HEADER
+        self.frame_max = FRAME_MAX
+        self.channel_max = CHANNEL_MAX
+        self.heartbeat = 0
+        self._received = bytearray()
+        self._channels: dict[int, _Channel] = {}
+        self._out: list[bytes] = []
+        self._now = 0.0
+
+    # --- sending ---
+
+    def send(self, channel: int, method: m.Method) -> None:
+        """Send a method."""
+        self._out.append(encode_frame(FRAME_METHOD, channel, method.encode()))
+
+    def send_content(self, channel: int, method: m.Method, message: Message) -> None:
+        """Send a method that carries a content: ``basic.get-ok`` or ``basic.return``."""
+        self._out.append(encode_frame(FRAME_METHOD, channel, method.encode()))
+        self._out.append(encode_content(message, channel, self.frame_max))
+
+    def send_encoded(self, octets: bytes) -> None:
+        """Send whole frames."""
+        self._out.append(octets)
+
+    def data_to_send(self) -> bytes:
+        """Everything to send since the last call."""
+        out = self._out
+        octets = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        return octets
+
+    def has_data_to_send(self) -> bool:
+        """Whether :meth:`data_to_send` has something."""
+        return bool(self._out)
+
+    def send_close(self, failed: Failed) -> None:
+        """Close the connection for an error; the client's close-ok is awaited."""
+        error = failed.error
+        self.send(0, m.ConnectionClose(error.code, error.reply_text, failed.class_id, failed.method_id))
+        self._channels.clear()
+        self.state = State.CLOSE_OK
+
+    def close_channel(self, channel: int, error: AMQPError, method: m.Method | type[m.Method] | None = None) -> None:
+        """Close a channel for an error; until the client's close-ok comes, what it sends there is ignored."""
+        class_id, method_id = (method.class_id, method.method_id) if method is not None else (0, 0)
+        self.send(channel, m.ChannelClose(error.code, error.reply_text, class_id, method_id))
+        self._channels[channel].closing = True
+        self._channels[channel].content = None
+
+    # --- receiving ---
+
+    def receive(self, octets: bytes, now: float) -> Iterator[Event]:
+        """Read what arrived.
+
+        Args:
+            now: seconds since the epoch.
+        """
+        self._now = now
+        buffer: bytes | bytearray = octets
+        if self._received:
+            self._received += octets
+            buffer = self._received
+        used = 0
+        if self.state is State.HEADER:
+            if len(buffer) < 8 and PROTOCOL_HEADER.startswith(buffer):
+                self._received = bytearray(buffer)
+                return
+            if not self._accept_header(bytes(buffer[:8])):
+                yield BadHeader()
+                return
+            used = 8
+        events, consumed = scan(memoryview(buffer)[used:], self.frame_max, now)
+        self._received = bytearray(buffer[used + consumed :])
+        for event in events:
+            try:
+                found = self._advance(event)
+            except AMQPError as error:
+                yield self._failed(event, error)
+                return
+            if found is not None:
+                yield found
+                if isinstance(found, Failed):
+                    return
+
+    def _accept_header(self, octets: bytes) -> bool:
+        if octets == PROTOCOL_HEADER:
+            self.state = State.START_OK
+            return True
+        self.state = State.CLOSED
+        self._out.append(PROTOCOL_HEADER)
+        return False
+
+    def _failed(self, event: object, error: AMQPError) -> Failed:
+        channel, class_id, method_id = 0, 0, 0
+        if isinstance(event, RawFrame):
+            channel = event.channel
+            if event.type == FRAME_METHOD and len(event.payload) >= 4:
+                class_id, method_id = int.from_bytes(event.payload[:2]), int.from_bytes(event.payload[2:4])
+        elif isinstance(event, Publish | Ack):
+            channel = event.channel
+        return Failed(error, channel, class_id, method_id)
+
+    def _advance(self, event: Publish | Ack | RawFrame | AMQPError) -> Event | None:
+        """What a scanned event means in the state that the connection is in; None where nothing is to be done."""
+        if isinstance(event, AMQPError):
+            if self.state is State.CLOSE_OK:
+                return None
+            raise event
+        if self.state is State.CLOSED:
+            return None
+        if isinstance(event, RawFrame):
+            if event.type == FRAME_HEARTBEAT:
+                if event.channel or event.payload:
+                    raise MalformedFrame("heartbeat frame with a channel or a payload")
+                return None
+            if event.channel == 0:
+                return self._advance_connection(event)
+            return self._advance_channel(event)
+        if self.state is not State.RUNNING:
+            self._check_turn()
+            return None
+        channel = self._channel(event.channel)
+        if channel is None:
+            return None
+        if channel.content is not None:
+            raise _unexpected(channel.content)
+        return event
+
+    def _advance_connection(self, frame: RawFrame) -> Event | None:
+        if self.state is State.CLOSE_OK and frame.type != FRAME_METHOD:
+            return None
+        if frame.type != FRAME_METHOD:
+            raise UnexpectedFrame("content frame on channel 0")
+        if self.state is State.CLOSE_OK and frame.payload[:2] != b"\x00\x0a":
+            return None
+        method = m.decode(frame.payload)
+        follows = TRANSITIONS[self.state].get(type(method))
+        if follows is None:
+            if self.state is State.CLOSE_OK:
+                return None
+            raise CommandInvalid(f"unexpected method {method.spec_name} on channel 0")
+        self.state = follows
+        if isinstance(method, m.ConnectionTuneOk):
+            self._tune(method)
+        return Received(0, method)
+
+    def _tune(self, method: m.ConnectionTuneOk) -> None:
+        for name, proposed, got in (
+            ("frame_max", FRAME_MAX, method.frame_max),
+            ("channel_max", CHANNEL_MAX, method.channel_max),
+        ):
+            if got == 0 or got > proposed:
+                raise NotAllowed(
+                    f"negotiated {name} = {got or 'no limit'} is higher than the maximum allowed value ({proposed})"
+                )
+        if method.frame_max < FRAME_MIN:
+            raise NotAllowed(
+                f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value ({FRAME_MIN})"
+            )
+        self.frame_max, self.channel_max, self.heartbeat = method.frame_max, method.channel_max, method.heartbeat
+
+    def _check_turn(self) -> None:
+        """Channels' frames before the connection is open are an error; once it is closing they are ignored."""
+        if self.state is not State.CLOSE_OK:
+            raise CommandInvalid("channel frame before connection.open")
+
+    def _advance_channel(self, frame: RawFrame) -> Event | None:
+        if self.state is not State.RUNNING:
+            self._check_turn()
+            return None
+        if frame.type != FRAME_METHOD:
+            channel = self._channel(frame.channel)
+            return self._advance_content(frame, channel) if channel is not None else None
+        known = self._channels.get(frame.channel)
+        if known is not None and known.closing:
+            return self._advance_closing(frame)
+        method = m.decode(frame.payload)
+        if isinstance(method, m.ChannelOpen):
+            self._open_channel(frame.channel)
+            return Received(frame.channel, method)
+        channel = self._channel(frame.channel)
+        assert channel is not None
+        if channel.content is not None:
+            raise _unexpected(channel.content)
+        if method.class_id == 10 or type(method) in SERVER_METHODS:
+            raise CommandInvalid(f"unexpected method {method.spec_name} on channel {frame.channel}")
+        if isinstance(method, m.BasicPublish):
+            channel.content = _Content(method)
+            return None
+        if isinstance(method, m.ChannelClose):
+            del self._channels[frame.channel]
+        return Received(frame.channel, method)
+
+    def _advance_closing(self, frame: RawFrame) -> Event | None:
+        """A channel that the server closed listens for nothing but the end of it."""
+        identity = (int.from_bytes(frame.payload[:2]), int.from_bytes(frame.payload[2:4]))
+        if identity == (m.ChannelCloseOk.class_id, m.ChannelCloseOk.method_id):
+            del self._channels[frame.channel]
+        elif identity == (m.ChannelClose.class_id, m.ChannelClose.method_id):
+            self.send(frame.channel, m.ChannelCloseOk())
+        return None
+
+    def _open_channel(self, number: int) -> None:
+        if number in self._channels:
+            raise ChannelError("second 'channel.open' seen")
+        if number > self.channel_max:
+            raise NotAllowed(
+                f"number of channels opened ({len(self._channels)}) has reached the negotiated "
+                f"channel_max ({self.channel_max})"
+            )
+        self._channels[number] = _Channel()
+
+    def _channel(self, number: int) -> _Channel | None:
+        """The open channel of that number; None while it is closing.
+
+        Raises:
+            ChannelError: it was not opened.
+        """
+        channel = self._channels.get(number)
+        if channel is None:
+            raise ChannelError("expected 'channel.open'")
+        return None if channel.closing else channel
+
+    # --- contents that the fast path did not find whole ---
+
+    def _advance_content(self, frame: RawFrame, channel: _Channel) -> Event | None:
+        content = channel.content
+        if content is None:
+            raise UnexpectedFrame("expected method frame, got non method frame instead")
+        if content.properties is None:
+            if frame.type != FRAME_HEADER:
+                raise _unexpected(content)
+            size = self._begin_body(frame.payload, content)
+            if size > MAX_MESSAGE_SIZE:
+                return TooLarge(frame.channel, size)
+        else:
+            if frame.type != FRAME_BODY:
+                raise _unexpected(content)
+            if len(frame.payload) > content.missing:
+                raise MalformedFrame(
+                    f"content body has more octets than its header announced: {len(frame.payload)}, "
+                    f"not {content.missing}"
+                )
+            content.chunks.append(frame.payload)
+            content.missing -= len(frame.payload)
+        if content.missing:
+            return None
+        channel.content = None
+        return self._whole(frame.channel, content)
+
+    def _begin_body(self, payload: bytes, content: _Content) -> int:
+        if len(payload) < 14:
+            raise MalformedFrame("content header is too short")
+        class_id = int.from_bytes(payload[:2])
+        if class_id != 60:
+            raise UnexpectedFrame(f"expected content header for class 60, got one for class {class_id} instead")
+        content.properties, content.missing = payload[12:], int.from_bytes(payload[4:12])
+        if check_properties(content.properties) < 0:
+            raise MethodSyntaxError("malformed message properties")
+        return content.missing
+
+    def _whole(self, channel: int, content: _Content) -> Publish:
+        properties, body, method = content.properties, b"".join(content.chunks), content.method
+        assert properties is not None
+        message = Message(
+            method.exchange, method.routing_key, properties, body, check_properties(properties) == 2, self._now
+        )
+        flags = int.from_bytes(properties[:2])
+        return Publish(channel, method.exchange, method.mandatory, method.immediate, flags, len(body), [message])
+
+
+def _unexpected(content: _Content) -> UnexpectedFrame:
+    what = "header" if content.properties is None else "body"
+    return UnexpectedFrame(f"expected content {what} for class 60, got non content {what} frame instead")
