@@ -8,6 +8,7 @@ are read back, a batch at a time, when the head runs dry. Messages that are not 
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import merge
+from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
 
@@ -28,16 +29,20 @@ class Segment:
         batch: where they are stored, None where they are not.
         messages: None once they are only in the store.
         count: how many messages.
+        size: octets of their bodies.
         first_seq: the lowest of them; earlier messages of the batch are not the segment's.
         redelivered: whether they count as redelivered when read back.
     """
 
-    __slots__ = ("batch", "count", "first_seq", "messages", "redelivered")
+    __slots__ = ("batch", "count", "first_seq", "messages", "redelivered", "size")
 
-    def __init__(self, batch: Batch | None, messages: list[Message] | None, count: int, first_seq: int) -> None:
+    def __init__(
+        self, batch: Batch | None, messages: list[Message] | None, count: int, size: int, first_seq: int
+    ) -> None:
         self.batch = batch
         self.messages = messages
         self.count = count
+        self.size = size
         self.first_seq = first_seq
         self.redelivered = False
 
@@ -76,26 +81,26 @@ class ReadyMessages:
         self.size += batch.bytes
         self._tail_count += count
 
-    def extend(self, messages: list[Message], size: int, batch: Batch | None) -> None:
-        """Add messages at the end.
-
-        Args:
-            size: octets of their bodies.
-            batch: the batch they were all stored in, None where one of them was not.
-        """
+    def extend(self, messages: list[Message], size: int) -> None:
+        """Add messages at the end; ``size`` is the octets of their bodies."""
         self.memory += size
         self.size += size
-        if not self._tail and (batch is None or self.memory <= self._budget):
+        if not self._tail and self.memory <= self._budget:
             self._head.extend(messages)
             return
         self._shed()
+        for batch, group in groupby(messages, key=attrgetter("batch")):
+            self._extend_tail(batch, list(group))
+
+    def _extend_tail(self, batch: Batch | None, messages: list[Message]) -> None:
+        size = sum([len(message.body) for message in messages])
         last = self._tail[-1] if self._tail else None
         if last is not None and last.batch is batch and last.messages is not None:
-            last.messages.extend(messages)
+            last.messages += messages
             last.count += len(messages)
             last.size += size
         else:
-            segment = Segment(batch, list(messages), len(messages), size, messages[0].seq)
+            segment = Segment(batch, messages, len(messages), size, messages[0].seq)
             self._tail.append(segment)
             if batch is not None:
                 self._pending.append(segment)
@@ -166,7 +171,7 @@ class ReadyMessages:
 
     def _shed(self) -> None:
         """Drop from memory what is safely in the store."""
-        while self._pending and (batch := self._pending[0].batch) is not None and batch.written:
+        while self._pending and (batch := self._pending[0].batch) is not None and batch.messages is None:
             segment = self._pending.popleft()
             if segment.messages is not None:
                 self.memory -= segment.size
