@@ -8,7 +8,6 @@ can agree with it.
 from collections.abc import Callable
 
 import pytest
-
 from benchmarks.brokers import BrokerProcess
 from tests.conformance.golden import BUCKETS, vectors
 from tests.conformance.rings import Ring, weights
@@ -53,9 +52,7 @@ def test_integers(broker: BrokerProcess, channel: WireChannel, unique: Callable[
         assert places == expected
 
 
-def test_same_integer_in_every_width(
-    broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str]
-) -> None:
+def test_same_integer_in_every_width(broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str]) -> None:
     ring = hash_header_ring(channel, unique, 100)
     places = ring.place([("", properties(field_type, 7)) for field_type in "bBsuIil"])
     assert len(set(places)) == (1 if broker.name == "JumpMQ" else 7)
@@ -74,9 +71,7 @@ def test_textual_properties(
     assert places == [ring.owner(vector["consistent_hash"][str(buckets)]) for vector in keys]
 
 
-def test_timestamp_property_is_hashed_as_its_decimal_text(
-    channel: WireChannel, unique: Callable[[str], str]
-) -> None:
+def test_timestamp_property_is_hashed_as_its_decimal_text(channel: WireChannel, unique: Callable[[str], str]) -> None:
     seconds = [0, 1, 99, 1_700_000_000, 2**33]
     by_key = Ring(channel, "x-consistent-hash", weights(100), unique)
     by_timestamp = Ring(channel, "x-consistent-hash", weights(100), unique, {"hash-property": "timestamp"})

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-
 from tests.conformance.golden import BUCKETS, vectors
 from tests.conformance.rings import Ring, weights
 from tests.wire import Basic, Exchange, Queue, WireChannel

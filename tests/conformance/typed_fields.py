@@ -3,7 +3,18 @@
 import struct
 from typing import Any
 
-_NUMBERS = {"b": ">b", "B": ">B", "s": ">h", "u": ">H", "I": ">i", "i": ">I", "l": ">q", "T": ">Q", "f": ">f", "d": ">d"}
+_NUMBERS = {
+    "b": ">b",
+    "B": ">B",
+    "s": ">h",
+    "u": ">H",
+    "I": ">i",
+    "i": ">I",
+    "l": ">q",
+    "T": ">Q",
+    "f": ">f",
+    "d": ">d",
+}
 _HEADERS_FLAG = b"\x20\x00"
 
 

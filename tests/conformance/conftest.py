@@ -1,0 +1,28 @@
+"""What every conformance test may rely on."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from benchmarks.brokers import BrokerProcess
+from tests.wire import WireChannel, login
+
+
+@pytest.fixture
+def bystander(broker: BrokerProcess) -> Iterator[None]:
+    """Another user of the broker, who must be able to go on whatever the test does."""
+    with login(broker.port) as connection:
+        channel = connection.channel()
+        queue = channel.queue()
+        yield
+        channel.publish("", queue, b"still here")
+        message = channel.get(queue)
+        assert message is not None
+        assert message.body == b"still here"
+        connection.close()
+
+
+@pytest.fixture
+def queue(channel: WireChannel, unique: Callable[[str], str]) -> str:
+    """Name of an exclusive, empty queue of the test's own connection."""
+    return channel.queue(unique("queue"))
