@@ -1,0 +1,30 @@
+"""JumpMQ: a partitioned AMQP 0-9-1 message broker for Python and Spark.
+
+`jumpmq.running()` starts a broker inside this process, `jumpmq.Broker` is the broker itself for programs with an event
+loop of their own. Both are imported on first use, so that a Spark worker which imports only `jumpmq.hashing` stays light.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from jumpmq._version import __version__
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker, BrokerError, Config
+    from jumpmq.cli.running import RunningBroker, running
+
+__all__ = ["Broker", "BrokerError", "Config", "RunningBroker", "__version__", "running"]
+
+_HOMES = {
+    "Broker": "jumpmq.broker",
+    "BrokerError": "jumpmq.broker",
+    "Config": "jumpmq.broker",
+    "RunningBroker": "jumpmq.cli.running",
+    "running": "jumpmq.cli.running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'jumpmq' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,92 @@
+"""What the demo's table tells, asked in SQL of the view `flights`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+#: Minutes behind schedule from which a flight counts as late, as for the US Department of Transportation.
+LATE = 15
+
+
+@dataclass(frozen=True)
+class QueueShare:
+    """One queue's part of the table; a key is a tail number, or none."""
+
+    messages: int
+    keys: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """What must hold of the table: counts of rows and flights, and of what breaks the promises (0 when they hold)."""
+
+    rows: int
+    distinct_flights: int
+    aircraft: int
+    aircraft_in_several_queues: int
+    flights_out_of_order: int
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Of the departures of an aircraft that had arrived from another flight that day, the part that left late.
+
+    Attributes:
+        departures: how many there were.
+        late: of all of them, between 0 and 1.
+        late_after_late: of those whose aircraft had arrived late.
+        late_after_punctual: of those whose aircraft had not.
+    """
+
+    departures: int
+    late: float
+    late_after_late: float
+    late_after_punctual: float
+
+
+def queue_shares(spark: SparkSession) -> dict[str, QueueShare]:
+    """Messages and keys of every queue that got any."""
+    rows = spark.sql("""
+        SELECT queue, count(*) AS messages, count(DISTINCT coalesce(tailnum, '')) AS keys
+        FROM flights GROUP BY queue
+    """)
+    return {row.queue: QueueShare(row.messages, row.keys) for row in rows.collect()}
+
+
+def order(spark: SparkSession) -> Order:
+    """Counts what contradicts "every aircraft in one queue, its flights in the order in which they were published"."""
+    rows = spark.sql("""
+        WITH followed AS (
+            SELECT queue, number, tailnum,
+                lag(number) OVER (PARTITION BY queue, coalesce(tailnum, '') ORDER BY seq) AS before
+            FROM flights
+        ), aircraft AS (
+            SELECT tailnum, count(DISTINCT queue) AS queues FROM flights WHERE tailnum IS NOT NULL GROUP BY tailnum
+        )
+        SELECT
+            (SELECT count(*) FROM flights),
+            (SELECT count(DISTINCT number) FROM flights),
+            (SELECT count(*) FROM aircraft),
+            (SELECT count(*) FROM aircraft WHERE queues > 1),
+            (SELECT count(*) FROM followed WHERE number <= before)
+    """)
+    return Order(*rows.collect()[0])
+
+
+def lateness(spark: SparkSession) -> Lateness:
+    """How far a late arrival carries over to the next departure of the same aircraft on the same day."""
+    rows = spark.sql(f"""
+        WITH followed AS (
+            SELECT dep_delay >= {LATE} AS late,
+                lag(arr_delay >= {LATE}) OVER day AS arrived_late,
+                dep_delay IS NOT NULL AS departed
+            FROM flights WHERE tailnum IS NOT NULL
+            WINDOW day AS (PARTITION BY queue, tailnum, year, month, day ORDER BY seq)
+        )
+        SELECT count(*), avg(int(late)), avg(int(late)) FILTER (WHERE arrived_late),
+            avg(int(late)) FILTER (WHERE NOT arrived_late)
+        FROM followed WHERE departed AND arrived_late IS NOT NULL
+    """)
+    return Lateness(*rows.collect()[0])

@@ -1,0 +1,85 @@
+"""What the demo prints at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from jumpmq.cli.demo.chi_squared import chi_squared_test
+from jumpmq.cli.demo.findings import LATE, Lateness, Order, QueueShare
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything the demo measured and found."""
+
+    weights: Mapping[str, int]
+    published: int
+    without_tail_number: int
+    publish_seconds: float
+    read_seconds: float
+    shares: Mapping[str, QueueShare]
+    order: Order
+    lateness: Lateness
+
+    def broken_promises(self) -> list[str]:
+        """What did not hold, a sentence each; empty when all is well."""
+        order, published = self.order, f"came out of {self.published:,} published"
+        claims = [
+            (order.rows == self.published, f"{order.rows:,} rows {published}"),
+            (order.distinct_flights == self.published, f"{order.distinct_flights:,} different flights {published}"),
+            (order.aircraft_in_several_queues == 0, f"{order.aircraft_in_several_queues:,} aircraft in several queues"),
+            (order.flights_out_of_order == 0, f"{order.flights_out_of_order:,} flights out of order"),
+        ]
+        return [sentence for holds, sentence in claims if not holds]
+
+    def show(self, console: Console) -> None:
+        """Prints the whole report."""
+        console.print(self._spread())
+        test = chi_squared_test([self._share(queue).keys for queue in self.weights], list(self.weights.values()))
+        console.print(
+            f"Chi-squared over keys {test.statistic:.2f}, {test.degrees} degrees of freedom, p = {test.p_value:.2f}"
+            f" (below 0.05 one would doubt that keys follow weights).\n"
+        )
+        for line in self.broken_promises() or self._kept_promises():
+            console.print(f"  {line}")
+        console.print()
+        self._show_lateness(console)
+
+    def _spread(self) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, title="What the consistent hash exchange gave each queue")
+        for name in ("queue", "weight", "messages", "expected", "keys", "expected "):
+            table.add_column(name, justify="left" if name == "queue" else "right")
+        keys, total = sum(share.keys for share in self.shares.values()), sum(self.weights.values())
+        for queue, weight in self.weights.items():
+            share = self._share(queue)
+            expected_messages, expected_keys = self.order.rows * weight / total, keys * weight / total
+            counts = (share.messages, expected_messages, share.keys, expected_keys)
+            table.add_row(queue, str(weight), *(f"{count:,.0f}" for count in counts))
+        return table
+
+    def _share(self, queue: str) -> QueueShare:
+        return self.shares.get(queue, QueueShare(0, 0))
+
+    def _kept_promises(self) -> list[str]:
+        order = self.order
+        return [
+            f"rows in = rows out: {self.published:,} published, {order.rows:,} in the table, no flight twice",
+            f"same key, same queue: each of {order.aircraft:,} aircraft is in exactly one",
+            "order: every aircraft's flights are in the order in which they were published",
+            f"without a tail number: {self.without_tail_number:,} flights, which share the empty key and so a queue",
+            f"published: {self.published / self.publish_seconds:,.0f} messages/s, each persistent and confirmed",
+            f"read into Parquet: {order.rows / self.read_seconds:,.0f} rows/s, the queues in parallel",
+        ]
+
+    def _show_lateness(self, console: Console) -> None:
+        found = self.lateness
+        console.print("Does a late arrival make the same aircraft's next departure that day late?")
+        console.print(
+            f"  {found.late_after_late:.0%} left late ({LATE} minutes or more) after a late arrival,"
+            f" {found.late_after_punctual:.0%} after a punctual one, {found.late:.0%} of all {found.departures:,}."
+        )

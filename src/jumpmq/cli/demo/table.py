@@ -1,0 +1,68 @@
+"""The demo's streaming query: from the queues into a Parquet table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, from_json
+
+from jumpmq.spark import register
+
+
+@contextmanager
+def spark_session(partitions: int) -> Iterator[SparkSession]:
+    """A Spark of this machine that reads that many partitions at once."""
+    builder = SparkSession.builder.master(f"local[{partitions}]").appName("JumpMQ demo")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.session.timeZone": "UTC",
+    }
+    session = builder.config(map=settings).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def write_table(spark: SparkSession, url: str, exchange: str, schema: str, directory: Path) -> float:
+    """Reads all that the exchange's queues hold, one partition a queue, into a Parquet table partitioned by queue.
+
+    Args:
+        url: of the management API, with user and password.
+        exchange: all queues bound to it are read.
+        schema: the JSON bodies' fields as a Spark DDL string.
+        directory: where the table `flights` and the query's checkpoint go.
+
+    Returns:
+        the seconds from the start of the query to its end.
+    """
+    register(spark)
+    messages = (
+        spark.readStream.format("jumpmq").option("url", url).option("exchange", exchange).option("group", "demo").load()
+    )
+    flight = from_json(col("body").cast("string"), schema).alias("flight")
+    flights = messages.select("queue", "seq", "published_at", flight).select("queue", "seq", "published_at", "flight.*")
+    started = time.perf_counter()
+    query = (
+        flights.writeStream.format("parquet")
+        .partitionBy("queue")
+        .option("path", str(directory / "flights"))
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return time.perf_counter() - started
+
+
+def open_table(spark: SparkSession, directory: Path) -> None:
+    """Gives SQL the table that `write_table` wrote, as `flights`."""
+    spark.read.parquet(str(directory / "flights")).createOrReplaceTempView("flights")

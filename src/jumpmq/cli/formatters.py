@@ -1,0 +1,81 @@
+"""rabbitmqctl's output modes: `table` (tab-separated), `pretty_table`, `csv` and `json`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Rows = list[list[Any]]
+Formatter = Callable[[list[str], Rows, bool], str]
+
+
+def erlang_term(value: Any) -> str:
+    """A value as rabbitmqctl prints it inside a list of arguments: `5`, `"text"`, `[{"x-max-length",5}]`."""
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, Mapping):
+        return f"[{','.join(f'{{{erlang_term(name)},{erlang_term(item)}}}' for name, item in value.items())}]"
+    if isinstance(value, list):
+        return f"[{','.join(erlang_term(item) for item in value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def cell(value: Any) -> str:
+    """A value as it stands in a table: strings as they are, nothing for `None`."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+    return erlang_term(value)
+
+
+def as_table(names: list[str], rows: Rows, headers: bool) -> str:
+    """Tab-separated lines, for a shell script."""
+    lines = [names] if headers and rows else []
+    return "".join("\t".join(line) + "\n" for line in [*lines, *([cell(value) for value in row] for row in rows)])
+
+
+def as_pretty_table(names: list[str], rows: Rows, headers: bool) -> str:
+    """A drawn table as wide as the terminal at most; long cells are folded, none is cut."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_header=headers, show_edge=False, pad_edge=False)
+    for index, name in enumerate(names):
+        numeric = bool(rows) and all(isinstance(row[index], int | float) and row[index] is not True for row in rows)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row))
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
+
+
+def as_csv(names: list[str], rows: Rows, headers: bool) -> str:
+    """Comma-separated values, every one quoted."""
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    if headers:
+        writer.writerow(names)
+    writer.writerows([cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def as_json(names: list[str], rows: Rows, headers: bool) -> str:
+    """A JSON array with an object a line."""
+    objects = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows]
+    return "[\n" + "\n,".join(objects) + "\n]\n"
+
+
+FORMATTERS: dict[str, Formatter] = {
+    "table": as_table,
+    "pretty_table": as_pretty_table,
+    "csv": as_csv,
+    "json": as_json,
+}

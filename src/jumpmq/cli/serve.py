@@ -1,0 +1,40 @@
+"""`jumpmq serve`: a broker in the foreground until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from pathlib import Path
+
+import uvloop
+
+from jumpmq.broker import Config
+from jumpmq.cli.server import serving
+
+
+def default_data_dir() -> Path:
+    """Where messages are kept unless `--data-dir` says otherwise, by the XDG base directory specification."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "jumpmq"
+
+
+def serve(config: Config) -> None:
+    """Serves until SIGTERM or SIGINT, then stops cleanly.
+
+    Raises:
+        BrokerError: the broker cannot start.
+    """
+    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve_until_signal(config))
+
+
+async def _serve_until_signal(config: Config) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with serving(config) as endpoints:
+        print(endpoints.ready_line(), flush=True)
+        await stop.wait()
