@@ -6,7 +6,18 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any
+
+
+class FormatterName(StrEnum):
+    """What `--formatter` accepts."""
+
+    table = "table"
+    pretty_table = "pretty_table"
+    csv = "csv"
+    json = "json"
+
 
 Rows = list[list[Any]]
 Formatter = Callable[[list[str], Rows, bool], str]
@@ -73,9 +84,9 @@ def as_json(names: list[str], rows: Rows, headers: bool) -> str:
     return "[\n" + "\n,".join(objects) + "\n]\n"
 
 
-FORMATTERS: dict[str, Formatter] = {
-    "table": as_table,
-    "pretty_table": as_pretty_table,
-    "csv": as_csv,
-    "json": as_json,
+FORMATTERS: dict[FormatterName, Formatter] = {
+    FormatterName.table: as_table,
+    FormatterName.pretty_table: as_pretty_table,
+    FormatterName.csv: as_csv,
+    FormatterName.json: as_json,
 }

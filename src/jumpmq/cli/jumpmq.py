@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -65,7 +65,7 @@ def serve(
     from jumpmq.broker import BrokerError, Config
     from jumpmq.cli.serve import default_data_dir, serve
 
-    named = {} if node is None else {"node": node}
+    named: dict[str, Any] = {} if node is None else {"node": node}
     directory = data_dir or default_data_dir()
     try:
         serve(Config(host=host, port=port, http_port=http_port, data_dir=directory, log_level=log_level, **named))
@@ -117,3 +117,7 @@ def _make_empty(directory: Path) -> None:
 def _fail(text: str) -> NoReturn:
     typer.echo(f"jumpmq: {text}", err=True)
     sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from typing import Annotated, NoReturn
 
 import typer
 
 from jumpmq.cli.columns import BINDINGS, EXCHANGES, QUEUES, Listing, UnknownColumn
-from jumpmq.cli.formatters import FORMATTERS
+from jumpmq.cli.formatters import FORMATTERS, FormatterName
 from jumpmq.cli.management import DEFAULT_URL, ManagementAPI, ManagementError
-
-FormatterName = StrEnum("FormatterName", {name: name for name in FORMATTERS})
 
 app = typer.Typer(name="jumpmqctl", no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -38,8 +35,8 @@ def _add_listing(listing: Listing) -> None:
         no_table_headers: Annotated[bool, typer.Option("--no-table-headers", help="no header row")] = False,
     ) -> None:
         names = listing.choose(columns or [])
-        form = formatter or ("pretty_table" if sys.stdout.isatty() else "table")
-        if form.endswith("table") and not (quiet or silent):
+        form = formatter or (FormatterName.pretty_table if sys.stdout.isatty() else FormatterName.table)
+        if form in (FormatterName.table, FormatterName.pretty_table) and not (quiet or silent):
             typer.echo(f"Listing {listing.kind} for vhost {vhost} ...")
         rows = listing.rows(ManagementAPI(url).list(listing.kind, vhost), names)
         typer.echo(FORMATTERS[form](names, rows, not (silent or no_table_headers)), nl=False)
@@ -67,3 +64,7 @@ def main() -> None:
 def _fail(text: str, status: int) -> NoReturn:
     typer.echo(text, err=True)
     sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -31,12 +31,13 @@ def running(**config: Any) -> Iterator[RunningBroker]:
     Raises:
         BrokerError: it cannot start.
     """
-    complete = Config(**{"host": "127.0.0.1", "port": 0, "http_port": 0, "data_dir": None} | config)
+    defaults: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "http_port": 0, "data_dir": None}
     started: Future[RunningBroker] = Future()
     stop: Future[None] = Future()
     with ThreadPoolExecutor(1, thread_name_prefix="jumpmq") as thread:
-        stopped = thread.submit(_run, _serve(complete, started, stop))
-        wait((started, stopped), return_when=FIRST_COMPLETED)
+        stopped = thread.submit(_run, _serve(Config(**defaults | config), started, stop))
+        either: list[Future[Any]] = [started, stopped]
+        wait(either, return_when=FIRST_COMPLETED)
         if stopped.done():
             stopped.result()  # raises what kept it from starting
         try:
