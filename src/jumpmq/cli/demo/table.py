@@ -17,7 +17,7 @@ from jumpmq.spark import register
 def spark_session(partitions: int) -> Iterator[SparkSession]:
     """A Spark of this machine that reads that many partitions at once."""
     builder = SparkSession.builder.master(f"local[{partitions}]").appName("JumpMQ demo")
-    settings = {
+    settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1",
