@@ -1,0 +1,51 @@
+"""One broker a data directory: an advisory lock that the kernel gives back when its holder dies, however it dies."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from jumpmq.store.errors import StoreError
+
+LOCK_NAME = "jumpmq.lock"
+
+
+class DirectoryLock:
+    """Holds ``directory/jumpmq.lock`` locked and the holder's process id in it, from creation to :meth:`release`.
+
+    The directory is created where it is missing.
+
+    Raises:
+        StoreError: the directory cannot be created or written to, or another broker holds it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"cannot use {directory} as the data directory: {_reason(error)}; "
+                "choose a directory that this user may write to"
+            ) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError as error:
+            holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._file)
+            raise StoreError(
+                f"the data directory {directory} is in use by another broker (process {holder}); "
+                "stop that one or choose another directory"
+            ) from error
+        except OSError as error:
+            os.close(self._file)
+            raise StoreError(f"cannot lock the data directory {directory}: {_reason(error)}") from error
+
+    def release(self) -> None:
+        """Give the directory back; the file stays, so that nobody can lock a name that is about to vanish."""
+        os.close(self._file)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

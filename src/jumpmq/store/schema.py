@@ -1,0 +1,126 @@
+"""The file ``jumpmq.db``: its tables, how it is made, and how it is opened.
+
+A SQLite database in WAL mode. ``application_id`` names the format and ``user_version`` its version; both stand in the
+file's first 100 bytes, where they can be read without touching anything else.
+
+- ``definition``: what was declared, a JSON value a (kind, key). Row ids grow, so they tell the order of insertion.
+- ``batch``: a row is what one queue received between two commits. ``batch_summary`` holds everything but the messages,
+  so a restart reads the index and leaves the messages where they are.
+- ``settlement``: which messages of a batch are gone while others are not. A table of its own because changing a batch's
+  row would write its messages again.
+- ``shutdown``: whether the last stop was clean.
+
+Every ``crc`` is a CRC-32: SQLite detects broken pages, but not a changed octet within one.
+"""
+
+import os
+import sqlite3
+from pathlib import Path
+
+from jumpmq.store.errors import StoreError
+
+FILE_NAME = "jumpmq.db"
+APPLICATION_ID = 0x4A4D5051  # "JMPQ"
+VERSION = 1
+
+PAGE = 8192
+"""Octets a page: large enough that messages fill whole pages, small enough for a commit of a single small one."""
+
+LOG_BYTES = 32 << 20
+"""How large the write-ahead log becomes, roughly, before it is moved into the file. A page changed often until then is
+moved once."""
+
+TABLES = (
+    """CREATE TABLE definition (
+    id INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, crc INTEGER NOT NULL,
+    UNIQUE (kind, key)) STRICT""",
+    """CREATE TABLE batch (
+    id INTEGER PRIMARY KEY, queue_id INTEGER NOT NULL, first_seq INTEGER NOT NULL, last_seq INTEGER NOT NULL,
+    count INTEGER NOT NULL, bytes INTEGER NOT NULL, crc INTEGER NOT NULL, messages BLOB NOT NULL) STRICT""",
+    """CREATE INDEX batch_summary ON batch (queue_id, first_seq, last_seq, count, bytes)""",
+    """CREATE TABLE settlement (batch_id INTEGER PRIMARY KEY, seqs BLOB NOT NULL, crc INTEGER NOT NULL) STRICT""",
+    """CREATE TABLE shutdown (clean INTEGER NOT NULL) STRICT""",
+)
+
+_NOT_OURS = "is not a JumpMQ store; move it away, or choose another data directory"
+_DAMAGED = "restore it from a backup, or move it away to start empty"
+
+
+def create(path: Path) -> None:
+    """Make an empty store. It appears under its name only when it is whole, so a crash leaves none or a good one."""
+    unfinished = path.with_name(path.name + ".new")
+    unfinished.unlink(missing_ok=True)
+    connection = sqlite3.connect(unfinished, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA page_size = {PAGE}")
+        # With its page map the file can shrink, and a large row is freed without reading it (twice as fast, measured).
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        for statement in TABLES:
+            connection.execute(statement)
+        connection.execute("INSERT INTO shutdown VALUES (1)")
+        connection.execute("PRAGMA journal_mode = WAL")
+    finally:
+        connection.close()
+    unfinished.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def check_header(path: Path) -> None:
+    """Judge a store by its first 100 bytes, without SQLite, which would write beside a file it opens.
+
+    Raises:
+        StoreError: not a SQLite file, not a JumpMQ store, or one of a newer version.
+    """
+    with path.open("rb") as file:
+        header = file.read(100)
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise damaged(path, "it does not begin as a SQLite database does")
+    if int.from_bytes(header[68:72]) != APPLICATION_ID:
+        raise StoreError(f"{path} {_NOT_OURS}")
+    version = int.from_bytes(header[60:64])
+    if version > VERSION:
+        raise StoreError(
+            f"{path} was written by a newer version of JumpMQ (its format is {version}, this one reads {VERSION}); "
+            "install that version, or choose another data directory"
+        )
+
+
+def check_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Compare the tables of an opened file with those above.
+
+    Raises:
+        StoreError: they differ.
+    """
+    found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+    if found != set(TABLES):
+        raise damaged(path, "its tables are not those of a JumpMQ store")
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """A connection that any thread may use, one at a time, and that never changes the file or its log."""
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+    )
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that writes: every commit is on disk when it returns."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
+    connection.execute("PRAGMA synchronous = FULL")
+    # The checkpointer decides when; a checkpoint inside a commit would make its publishers wait for the whole log.
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+    # Debian's SQLite overwrites what is deleted unless told otherwise.
+    connection.execute("PRAGMA secure_delete = OFF")
+    return connection
+
+
+def damaged(path: Path, detail: str) -> StoreError:
+    """The error for a store that cannot be trusted."""
+    return StoreError(f"{path} is damaged ({detail}); {_DAMAGED}")
