@@ -1,0 +1,45 @@
+"""Load an AMQP 0-9-1 broker through an exchange and print one line of JSON: what it held, and that nothing was lost.
+
+scenarios:
+  publish   publish N messages with no consumer, then count what the queues hold
+  confirm   the same with publisher confirms, at most --window unconfirmed
+  drain     consume what `publish --keep` or `confirm --keep` left in the queues
+  flow      publish and consume N messages at once
+  latency   publish --rate messages a second for --seconds, whatever the broker does, and consume them at once
+  bind      bind and unbind --queues queues of weight --weight, one after the other
+
+examples:
+  python -m benchmarks.load flow --port 5672 -n 300000 --queues 4
+  python -m benchmarks.load confirm --persistent -n 100000
+
+A run fails (exit status 1 and one line) if a message is lost, repeated, out of order in its queue, or confirmed twice.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from benchmarks.load.client import LoadError
+from benchmarks.load.options import load_of, parse
+from benchmarks.load.scenarios import SCENARIOS, clean
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the scenario and prints its figures as one line of JSON."""
+    options = parse(arguments, __doc__, SCENARIOS)
+    load = load_of(options)
+    try:
+        figures = SCENARIOS[options.scenario](load)
+        if not options.keep:
+            clean(load)
+    except (LoadError, OSError) as problem:
+        print(f"{options.scenario}: {problem}", file=sys.stderr)
+        return 1
+    print(json.dumps({"scenario": options.scenario, "persistent": options.persistent, "size": options.size} | figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

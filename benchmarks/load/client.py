@@ -1,0 +1,200 @@
+"""A small blocking AMQP 0-9-1 client for load: one connection, one channel, octets in a buffer that is never moved.
+
+Methods are named by their class and method numbers of the AMQP 0-9-1 specification.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+
+METHOD, HEADER, BODY = 1, 2, 3
+FRAME_END = 0xCE
+FRAME = struct.Struct(">BHI")
+FRAME_OVERHEAD = FRAME.size + 1
+BUFFER_SIZE = 1 << 20
+PASSIVE, DURABLE = 1, 2
+NO_ACK = 2
+
+
+class LoadError(Exception):
+    """The broker refused something, or did not do what it must; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker listens, and as whom to log in."""
+
+    port: int
+    host: str = "127.0.0.1"
+    user: str = "guest"
+    password: str = "guest"
+    vhost: str = "/"
+
+
+class Connection:
+    """A connection with channel 1 open.
+
+    Attributes:
+        buffer: what was received lies at its beginning, `filled` octets of it.
+        frame_max: largest frame that was agreed, in octets.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.buffer = bytearray(BUFFER_SIZE)
+        self.filled = 0
+        self._view = memoryview(self.buffer)
+        self.socket = socket.create_connection((address.host, address.port), timeout=60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.frame_max = self._open(address)
+
+    def _open(self, address: Address) -> int:
+        self.send(b"AMQP\x00\x00\x09\x01")
+        self._expect(10, 10)
+        secret = f"\0{address.user}\0{address.password}".encode()
+        start_ok = _table() + short("PLAIN") + struct.pack(">I", len(secret)) + secret + short("en_US")
+        self.send(method(0, 10, 11, start_ok))
+        channel_max, frame_max = struct.unpack_from(">HI", self._expect(10, 30))
+        frame_max = frame_max or 1 << 17
+        self.send(method(0, 10, 31, struct.pack(">HIH", channel_max, frame_max, 0)))
+        self.call(10, 40, short(address.vhost) + short("") + b"\0", channel=0)
+        self.call(20, 10, short(""))
+        return frame_max
+
+    def send(self, octets: bytes) -> None:
+        """Sends the octets, waiting while the broker does not read."""
+        self.socket.sendall(octets)
+
+    def call(self, class_id: int, method_id: int, arguments: bytes, channel: int = 1) -> bytes:
+        """Sends a synchronous method and returns the arguments of its answer, the method with the next number.
+
+        Raises:
+            LoadError: the broker closed the channel or connection, with its code and text.
+        """
+        self.send(method(channel, class_id, method_id, arguments))
+        return self._expect(class_id, method_id + 1)
+
+    def fill(self) -> None:
+        """Receives what is there, at least one octet. Raises LoadError if the broker closed or is silent for 60 s."""
+        try:
+            received = self.socket.recv_into(self._view[self.filled :])
+        except TimeoutError:
+            raise LoadError("the broker sent nothing for 60 s") from None
+        if not received:
+            raise LoadError("the broker closed the connection")
+        self.filled += received
+
+    def discard(self, octets: int) -> None:
+        """Forgets the first octets of the buffer; the rest moves to the beginning."""
+        rest = self.filled - octets
+        self.buffer[:rest] = self.buffer[octets : self.filled]
+        self.filled = rest
+
+    def unexpected(self, at: int = 0) -> LoadError:
+        """The error for a frame in the buffer that should not be there: a close with its text, or its kind."""
+        while self.filled < at + FRAME.size or self.filled < at + self._frame_size(at):
+            self.fill()
+        kind, channel, size = FRAME.unpack_from(self.buffer, at)
+        payload = bytes(self.buffer[at + FRAME.size : at + FRAME.size + size])
+        numbers = struct.unpack_from(">HH", payload)
+        if kind == METHOD and numbers in ((10, 50), (20, 40)):
+            return LoadError(
+                f"the broker closed: {payload[4] << 8 | payload[5]} {payload[7 : 7 + payload[6]].decode()}"
+            )
+        return LoadError(f"unexpected frame of type {kind} on channel {channel} that begins {payload[:12].hex(' ')}")
+
+    def declare_exchange(self, name: str, kind: str) -> None:
+        """Declares a durable exchange."""
+        self.call(40, 10, b"\0\0" + short(name) + short(kind) + bytes([DURABLE]) + _table())
+
+    def delete_exchange(self, name: str) -> None:
+        """Deletes the exchange."""
+        self.call(40, 20, b"\0\0" + short(name) + b"\0")
+
+    def declare_queue(self, name: str) -> None:
+        """Declares a durable queue."""
+        self.call(50, 10, b"\0\0" + short(name) + bytes([DURABLE]) + _table())
+
+    def count(self, queue: str) -> int:
+        """How many ready messages the queue holds."""
+        answer = self.call(50, 10, b"\0\0" + short(queue) + bytes([PASSIVE]) + _table())
+        return int.from_bytes(answer[-8:-4])
+
+    def bind(self, queue: str, exchange: str, key: str) -> None:
+        """Binds the queue."""
+        self.call(50, 20, b"\0\0" + short(queue) + short(exchange) + short(key) + b"\0" + _table())
+
+    def unbind(self, queue: str, exchange: str, key: str) -> None:
+        """Takes the binding away."""
+        self.call(50, 50, b"\0\0" + short(queue) + short(exchange) + short(key) + _table())
+
+    def purge(self, queue: str) -> None:
+        """Empties the queue."""
+        self.call(50, 30, b"\0\0" + short(queue) + b"\0")
+
+    def delete_queue(self, name: str) -> None:
+        """Deletes the queue with what it holds."""
+        self.call(50, 40, b"\0\0" + short(name) + b"\0")
+
+    def select_confirms(self) -> None:
+        """Switches publisher confirms on."""
+        self.call(85, 10, b"\0")
+
+    def prefetch(self, count: int) -> None:
+        """Limits the unacknowledged messages of each consumer."""
+        self.call(60, 10, struct.pack(">IHB", 0, count, 0))
+
+    def consume(self, queue: str, auto_ack: bool) -> None:
+        """Starts a consumer; deliveries may be in the buffer already."""
+        self.call(60, 20, b"\0\0" + short(queue) + short("load") + bytes([NO_ACK * auto_ack]) + _table())
+
+    def acknowledge(self, tag: int) -> None:
+        """Acknowledges every delivery up to the tag."""
+        self.send(method(1, 60, 80, struct.pack(">QB", tag, 1)))
+
+    def close(self) -> None:
+        """Closes in order: when this returns, the broker has read everything sent before."""
+        self.send(method(0, 10, 50, struct.pack(">H", 200) + short("") + bytes(4)))
+        self._expect(10, 51, skip=True)
+        self.socket.close()
+
+    def _expect(self, class_id: int, method_id: int, skip: bool = False) -> bytes:
+        """Returns the arguments of the next frame, which must be this method; `skip` passes over others."""
+        wanted = struct.pack(">BHH", METHOD, class_id, method_id)
+        while True:
+            while self.filled < FRAME.size or self.filled < self._frame_size(0):
+                self.fill()
+            size = self._frame_size(0)
+            payload = bytes(self.buffer[FRAME.size : size - 1])
+            found = self.buffer[:1] + payload[:4] == wanted
+            if not (found or skip):
+                raise self.unexpected()
+            self.discard(size)
+            if found:
+                return payload[4:]
+
+    def _frame_size(self, at: int) -> int:
+        size: int = FRAME.unpack_from(self.buffer, at)[2]
+        return size + FRAME_OVERHEAD
+
+
+def short(text: str) -> bytes:
+    """A short string: its length in an octet, then its octets."""
+    octets = text.encode()
+    return bytes([len(octets)]) + octets
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    """A frame of the kind on the channel."""
+    return FRAME.pack(kind, channel, len(payload)) + payload + bytes([FRAME_END])
+
+
+def method(channel: int, class_id: int, method_id: int, arguments: bytes) -> bytes:
+    """A method frame."""
+    return frame(METHOD, channel, struct.pack(">HH", class_id, method_id) + arguments)
+
+
+def _table() -> bytes:
+    """An empty field table."""
+    return bytes(4)

@@ -1,0 +1,136 @@
+"""The roles of a run, publishers and consumers: each prepares, waits at the gate for the others, works and measures."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from array import array
+from collections.abc import Iterable, Sequence
+from multiprocessing.synchronize import Barrier
+
+from benchmarks.load.client import LoadError
+from benchmarks.load.options import Load
+from benchmarks.load.processes import Clock, Figures, Role
+from benchmarks.load.traffic import CHUNK, Confirms, Deliveries
+
+TICK = 0.001
+LONGEST_WAIT = 60.0
+
+
+def publisher(load: Load, index: int) -> Role:
+    """Publishes one share of the messages."""
+
+    def run(gate: Barrier) -> Figures:
+        connection = load.connect()
+        confirms = Confirms(connection)
+        per_chunk = min(CHUNK, load.window) if load.confirm else CHUNK
+        chunks = load.messages.chunks(index * load.share, load.share, connection.frame_max, per_chunk)
+        if load.confirm:
+            connection.select_confirms()
+        gate.wait()
+        clock = Clock()
+        for count, octets in chunks:
+            while load.confirm and confirms.missing + count > load.window:
+                confirms.read()
+            connection.send(octets)
+            confirms.sent += count
+        while load.confirm and confirms.missing:
+            confirms.read()
+        connection.count(load.names[0])  # its answer says that the broker has read everything before
+        figures = clock.stop()
+        connection.close()
+        return figures
+
+    return run
+
+
+def consumer(load: Load, total: int) -> Role:
+    """Consumes `total` messages from all queues, over one connection a queue, acknowledging many at once."""
+
+    def run(gate: Barrier) -> Figures:
+        consumers = [Deliveries(load.connect(), ordered=load.publishers == 1) for _ in load.names]
+        for each in consumers:
+            each.connection.prefetch(load.prefetch)
+        gate.wait()
+        clock = Clock()
+        for each, name in zip(consumers, load.names, strict=True):
+            each.connection.consume(name, load.auto_ack)
+        for each in arriving(consumers, total):
+            each.done(each.take(), 0 if load.auto_ack else load.ack_every)
+        figures = clock.stop()
+        for each in consumers:
+            if not load.auto_ack:
+                each.acknowledge()
+            each.connection.close()
+        return figures
+
+    return run
+
+
+def punctual_publisher(load: Load, count: int) -> Role:
+    """Publishes at the fixed rate, in ticks of a millisecond."""
+
+    def run(gate: Barrier) -> Figures:
+        connection = load.connect()
+        chunks = load.messages.chunks(0, count, connection.frame_max, per_tick(load))
+        gate.wait()
+        clock = Clock()
+        began = time.monotonic() + 0.1
+        sent = 0
+        for size, octets in chunks:
+            wait_for = began + sent / load.rate - time.monotonic()
+            if wait_for > 0:
+                time.sleep(wait_for)
+            connection.send(octets)
+            sent += size
+        figures = clock.stop()
+        connection.close()
+        return figures | {"began": began}
+
+    return run
+
+
+def timing_consumer(load: Load, total: int) -> Role:
+    """Consumes without acknowledgements and notes when each message arrived."""
+
+    def run(gate: Barrier) -> Figures:
+        consumers = [Deliveries(load.connect(), ordered=True) for _ in load.names]
+        for each, name in zip(consumers, load.names, strict=True):
+            each.connection.consume(name, auto_ack=True)
+        arrivals = array("d", [0.0]) * total
+        gate.wait()
+        clock = Clock()
+        for each in arriving(consumers, total):
+            deliveries = each.take()
+            now = time.monotonic()
+            for number in each.numbers(deliveries):
+                arrivals[number] = now
+            each.done(deliveries, 0)
+        figures = clock.stop()
+        for each in consumers:
+            each.connection.close()
+        return figures | {"arrivals": arrivals}
+
+    return run
+
+
+def per_tick(load: Load) -> int:
+    """How many messages are due together."""
+    return max(1, int(load.rate * TICK))
+
+
+def arriving(consumers: Sequence[Deliveries], total: int) -> Iterable[Deliveries]:
+    """Each consumer that has received something, until all have `total` deliveries together."""
+    yield from consumers  # what came with the answer to consume is in the buffers already
+    with selectors.DefaultSelector() as selector:
+        for each in consumers:
+            selector.register(each.connection.socket, selectors.EVENT_READ, each)
+        while (count := sum(each.count for each in consumers)) < total:
+            ready = selector.select(LONGEST_WAIT)
+            if not ready:
+                raise LoadError(f"{count} of {total} messages came, then none for {LONGEST_WAIT:.0f} s")
+            for key, _ in ready:
+                key.data.connection.fill()
+                yield key.data
+    if count > total:
+        raise LoadError(f"{count} messages came of {total} that were published")

@@ -1,0 +1,127 @@
+"""The scenarios: what is declared, which roles run, what is counted at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+
+from benchmarks.load.client import LoadError
+from benchmarks.load.options import Load
+from benchmarks.load.processes import Figures, together
+from benchmarks.load.roles import consumer, per_tick, publisher, punctual_publisher, timing_consumer
+
+
+def publish(load: Load) -> Figures:
+    """Publishes without consumers; the rate ends when the broker has read everything (confirm: confirmed it)."""
+    prepare(load)
+    figures = together([publisher(load, i) for i in range(load.publishers)])
+    per_queue = settled(load, load.total)
+    if sum(per_queue) != load.total:
+        raise LoadError(f"the queues hold {sum(per_queue)} of {load.total} messages")
+    return {"messages": load.total, "per_queue": per_queue} | rates(load.total, figures)
+
+
+def drain(load: Load) -> Figures:
+    """Consumes what an earlier run left."""
+    waiting = sum(counts(load))
+    if not waiting:
+        raise LoadError("there is nothing to drain; run publish --keep before")
+    figures = together([consumer(load, waiting)])
+    return {"messages": waiting, "left": emptied(load)} | rates(waiting, figures)
+
+
+def flow(load: Load) -> Figures:
+    """Publishes and consumes at once; the rate ends with the last delivery."""
+    prepare(load)
+    figures = together([consumer(load, load.total), *(publisher(load, i) for i in range(load.publishers))])
+    published = rates(load.total, figures[1:])["rate"]
+    return {"messages": load.total, "left": emptied(load), "publish_rate": published} | rates(load.total, figures)
+
+
+def latency(load: Load) -> Figures:
+    """Open loop: the times to send are fixed ahead, so that a stall counts against every message that it delays."""
+    prepare(load)
+    count = int(load.rate * load.seconds)
+    figures = together([punctual_publisher(load, count), timing_consumer(load, count)])
+    began, arrivals, tick = figures[0]["began"], figures[1]["arrivals"], per_tick(load)
+    if not all(arrivals):
+        raise LoadError(f"{arrivals.count(0.0)} of {count} messages did not come, others came twice")
+    milliseconds = sorted((arrival - began - i // tick * tick / load.rate) * 1e3 for i, arrival in enumerate(arrivals))
+    points = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "max": 1.0}
+    quantiles = {name: round(milliseconds[min(count - 1, int(count * part))], 3) for name, part in points.items()}
+    return {"messages": count, "rate": load.rate} | quantiles | generator_cost(count, figures)
+
+
+def bind(load: Load) -> Figures:
+    """Binds and unbinds one queue after the other, waiting for each answer."""
+    with closing(load.connect()) as connection:
+        connection.declare_exchange(load.messages.exchange, load.kind)
+        for name in load.names:
+            connection.declare_queue(name)
+        timings = []
+        for change in (connection.bind, connection.unbind):
+            began = time.perf_counter()
+            for name in load.names:
+                change(name, load.messages.exchange, str(load.weight))
+            timings.append(round(load.queues / (time.perf_counter() - began), 1))
+    return {"queues": load.queues, "weight": load.weight, "binds_per_s": timings[0], "unbinds_per_s": timings[1]}
+
+
+def rates(messages: int, figures: Sequence[Figures]) -> Figures:
+    """Messages a second until the slowest role was through, and what the generator cost."""
+    return {"rate": round(messages / max(each["seconds"] for each in figures))} | generator_cost(messages, figures)
+
+
+def generator_cost(messages: int, figures: Sequence[Figures]) -> Figures:
+    """Processor time of the generator for a message, in microseconds, publishers and consumers together."""
+    return {"generator_us": round(sum(each["cpu"] for each in figures) / messages * 1e6, 2)}
+
+
+def prepare(load: Load) -> None:
+    """Declares exchange and queues, empties and binds them."""
+    with closing(load.connect()) as connection:
+        connection.declare_exchange(load.messages.exchange, load.kind)
+        for name in load.names:
+            connection.declare_queue(name)
+            connection.purge(name)
+            connection.bind(name, load.messages.exchange, str(load.weight))
+
+
+def clean(load: Load) -> None:
+    """Deletes exchange and queues."""
+    with closing(load.connect()) as connection:
+        for name in load.names:
+            connection.delete_queue(name)
+        connection.delete_exchange(load.messages.exchange)
+
+
+def counts(load: Load) -> list[int]:
+    """How many messages are ready in each queue."""
+    with closing(load.connect()) as connection:
+        return [connection.count(name) for name in load.names]
+
+
+def settled(load: Load, total: int) -> list[int]:
+    """The counts of the queues once they hold `total` messages, or after a while without any change."""
+    last: list[int] = []
+    deadline = 0.0
+    with closing(load.connect()) as connection:
+        while True:
+            now = [connection.count(name) for name in load.names]
+            if now != last:
+                last, deadline = now, time.monotonic() + 5
+            if sum(now) == total or time.monotonic() > deadline:
+                return now
+            time.sleep(0.05)
+
+
+def emptied(load: Load) -> int:
+    """What is left in the queues: nothing, or LoadError."""
+    left = sum(settled(load, 0))
+    if left:
+        raise LoadError(f"{left} messages are left in the queues behind the last")
+    return left
+
+
+SCENARIOS = {"publish": publish, "confirm": publish, "drain": drain, "flow": flow, "latency": latency, "bind": bind}

@@ -1,0 +1,213 @@
+"""The traffic of the load generator: publishes encoded ahead, confirms and deliveries checked as they come.
+
+A generator must cost much less than the broker that it loads. Publishing is therefore nothing but sending octets made
+before the clock starts. All deliveries of a run have one size (keys and bodies have fixed widths), so they are counted
+by size, and checked without parsing: the frame end and the delivery tag of every delivery by one strided comparison for
+a whole read, and the order of the messages in each queue by the number that each body begins with.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.load.client import (
+    BODY,
+    FRAME,
+    FRAME_END,
+    FRAME_OVERHEAD,
+    HEADER,
+    METHOD,
+    Connection,
+    LoadError,
+    frame,
+    short,
+)
+
+CHUNK = 500
+NUMBER = struct.Struct(">Q")
+ACK = struct.Struct(">BHIIQBB")
+ACK_START = (METHOD, 1, 13, 60 << 16 | 80)
+COUNTING = bytes(range(256))
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What a run publishes.
+
+    Attributes:
+        exchange: where to.
+        size: octets of a body, at least 8: it begins with the number of the message.
+        keys: how many distinct routing keys of ten digits; neighbours differ.
+        persistent: whether delivery mode is 2.
+    """
+
+    exchange: str
+    size: int
+    keys: int
+    persistent: bool
+
+    def encode(self, first: int, count: int, frame_max: int) -> bytes:
+        """The publishes numbered from `first`, ready to send."""
+        before_key, before_number, after_number = self._template(frame_max)
+        pack = NUMBER.pack
+        return b"".join(
+            b"%b%010d%b%b%b" % (before_key, n * 2654435761 % self.keys, before_number, pack(n), after_number)
+            for n in range(first, first + count)
+        )
+
+    def chunks(self, first: int, count: int, frame_max: int, per_chunk: int) -> list[tuple[int, bytes]]:
+        """The same in chunks: how many messages, and their octets."""
+        starts = range(first, first + count, per_chunk)
+        sizes = [min(per_chunk, first + count - start) for start in starts]
+        return [(size, self.encode(start, size, frame_max)) for start, size in zip(starts, sizes, strict=True)]
+
+    def _template(self, frame_max: int) -> tuple[bytes, bytes, bytes]:
+        """The octets of one publish before its key, between key and number, and behind the number."""
+        key = "k" * 10
+        flags, properties = (0x1000, b"\2") if self.persistent else (0, b"")
+        publish = struct.pack(">HHH", 60, 40, 0) + short(self.exchange) + short(key) + b"\0"
+        header = struct.pack(">HHQH", 60, 0, self.size, flags) + properties
+        body = b"n" * NUMBER.size + b"x" * (self.size - NUMBER.size)
+        most = frame_max - FRAME_OVERHEAD
+        bodies = b"".join(frame(BODY, 1, body[at : at + most]) for at in range(0, self.size, most))
+        before_key, rest = (frame(METHOD, 1, publish) + frame(HEADER, 1, header) + bodies).split(key.encode(), 1)
+        before_number, after_number = rest.split(b"n" * NUMBER.size, 1)
+        return before_key, before_number, after_number
+
+
+class Confirms:
+    """Which publishes the broker has confirmed, in whatever order and grouping it likes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.sent = 0
+        self.connection = connection
+        self._floor = 0
+        self._ahead: set[int] = set()
+
+    @property
+    def missing(self) -> int:
+        """How many sent messages are not confirmed."""
+        return self.sent - self._floor - len(self._ahead)
+
+    def read(self) -> None:
+        """Waits for confirms and notes them. Raises LoadError for a nack, a repeated or an unknown tag."""
+        connection = self.connection
+        connection.fill()
+        whole = connection.filled // ACK.size * ACK.size
+        with memoryview(connection.buffer)[:whole] as octets:
+            for index, (kind, channel, size, numbers, tag, multiple, _) in enumerate(ACK.iter_unpack(octets)):
+                if (kind, channel, size, numbers) != ACK_START:
+                    raise connection.unexpected(index * ACK.size)
+                self._note(tag, multiple)
+        connection.discard(whole)
+
+    def _note(self, tag: int, multiple: bool) -> None:
+        if not self._floor < tag <= self.sent or tag in self._ahead:
+            raise LoadError(f"confirm of delivery tag {tag}, which is not waiting for one (sent: {self.sent})")
+        if multiple:
+            self._floor = tag
+            if self._ahead:
+                self._ahead = {later for later in self._ahead if later > tag}
+        elif tag == self._floor + 1:
+            self._floor = tag
+        else:
+            self._ahead.add(tag)
+        while self._floor + 1 in self._ahead:
+            self._floor += 1
+            self._ahead.remove(self._floor)
+
+
+class Deliveries:
+    """Counts and checks the deliveries of one consumer.
+
+    Attributes:
+        connection: where they come from.
+        count: deliveries so far.
+        ordered: whether message numbers must rise, as they do in every queue when one publisher fills it.
+    """
+
+    def __init__(self, connection: Connection, ordered: bool) -> None:
+        self.count = 0
+        self.ordered = ordered
+        self.connection = connection
+        self._acknowledged = 0
+        self._size = self._tag_at = self._number_at = 0
+        self._numbers = NUMBER
+        self._last_number = -1
+
+    def take(self) -> memoryview:
+        """Checks the whole deliveries in the buffer and returns them; call `done` behind it.
+
+        Raises:
+            LoadError: a delivery tag was left out or repeated, or messages of the queue came out of order.
+        """
+        connection = self.connection
+        if not self._size and not self._measure():
+            return memoryview(b"")
+        size, buffer = self._size, connection.buffer
+        new = connection.filled // size
+        end = new * size
+        if new:
+            first = self.count + 1 & 255
+            tags = (COUNTING * (new // 256 + 2))[first : first + new]
+            ends = buffer[size - 1 : end : size].count(FRAME_END)
+            last_tag = NUMBER.unpack_from(buffer, end - size + self._tag_at)[0]
+            if ends != new or buffer[self._tag_at + 7 : end : size] != tags or last_tag != self.count + new:
+                raise LoadError(f"deliveries {self.count + 1} to {self.count + new} do not carry these delivery tags")
+            self._check_order(NUMBER.unpack_from(buffer, end - size + self._number_at)[0], new)
+            self.count += new
+        return memoryview(buffer)[:end]
+
+    def numbers(self, deliveries: memoryview) -> Iterator[int]:
+        """The numbers of the messages in what `take` returned."""
+        return (number for (number,) in self._numbers.iter_unpack(deliveries))
+
+    def done(self, deliveries: memoryview, acknowledge_every: int) -> None:
+        """Forgets what `take` returned, and acknowledges when so many deliveries (0: never) wait for it."""
+        octets = len(deliveries)
+        deliveries.release()
+        if octets:
+            self.connection.discard(octets)
+            if acknowledge_every and self.count - self._acknowledged >= acknowledge_every:
+                self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Acknowledges everything so far."""
+        if self.count > self._acknowledged:
+            self.connection.acknowledge(self.count)
+            self._acknowledged = self.count
+
+    def _check_order(self, number: int, new: int) -> None:
+        """A later delivery of the queue has a higher number, by at least one for each delivery since the last check."""
+        if self.ordered and number < self._last_number + new:
+            raise LoadError(f"message {number} came behind message {self._last_number}")
+        self._last_number = number
+
+    def _measure(self) -> bool:
+        """Finds the size and the layout of a delivery from the first one; false while it is not whole."""
+        connection, buffer = self.connection, self.connection.buffer
+        at, expected, missing = 0, METHOD, -1
+        while missing:
+            if connection.filled < at + FRAME.size:
+                return False
+            kind, _, size = FRAME.unpack_from(buffer, at)
+            if connection.filled < at + size + FRAME_OVERHEAD:
+                return False
+            payload = at + FRAME.size
+            if kind != expected or (kind == METHOD and buffer[payload : payload + 4] != b"\0\x3c\0\x3c"):
+                raise connection.unexpected(at)
+            if kind == METHOD:
+                self._tag_at = payload + 5 + buffer[payload + 4]
+                expected = HEADER
+            elif kind == HEADER:
+                missing = NUMBER.unpack_from(buffer, payload + 4)[0]
+                expected = BODY
+            else:
+                self._number_at = self._number_at or payload
+                missing -= size
+            at += size + FRAME_OVERHEAD
+        self._size = at
+        self._numbers = struct.Struct(f">{self._number_at}xQ{at - self._number_at - NUMBER.size}x")
+        return True
