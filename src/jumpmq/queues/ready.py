@@ -132,6 +132,20 @@ class ReadyMessages:
             self.put_back(before)
         return taken
 
+    def _take_until(self, last_seq: int, count: int) -> list[Message]:
+        taken: list[Message] = []
+        head = self._head
+        while len(taken) < count:
+            while not head and self._tail:
+                self._load()
+            if not head or head[0].seq > last_seq:
+                break
+            taken.append(head.popleft())
+        size = sum([len(message.body) for message in taken])
+        self.memory -= size
+        self.size -= size
+        return taken
+
     def put_back(self, messages: list[Message]) -> None:
         """Return messages to their places."""
         messages = sorted(messages, key=attrgetter("seq"))
