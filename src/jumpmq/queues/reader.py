@@ -1,0 +1,303 @@
+"""Reservations: the part of a queue that a group of readers holds, so that it can read the same rows again.
+
+How it works. A *group* (a Spark query, say) reads a queue in *reservations*, numbered 1, 2, 3 ... per queue and group. Making
+one takes messages from the queue, as a delivery to a consumer does; from then on it consists of exactly these
+messages, and may be read any number of times. Acknowledging number n settles all reservations up to n.
+
+A reservation is in one of three states::
+
+    held   ---- lapse ---->  lapsed  -- acknowledge -->  gone
+      ^  \\                      |
+      |   `-- acknowledge --> gone
+      `------- reinstate -------'   (only if every message of it is still ready in the queue)
+
+The group's record is plain JSON. Whoever keeps it durable stores :meth:`Reader.record` *before* acting on its promise, and a
+broker that starts again continues with :meth:`Reader.restore`. There is no I/O and no clock here.
+
+Operations on many messages are iterators: each step handles at most :data:`STEP` messages, so that an event loop can
+serve others between two steps. Nothing else may operate on the same reader meanwhile; on its queue it may.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.classic import ClassicQueue
+
+STEP = 8192
+"""Messages handled at once: some milliseconds of work."""
+
+
+LEASE = 60.0
+"""Seconds that a group may be silent unless it asked for another lease."""
+
+
+class ReservationGone(Exception):
+    """A reservation cannot be read (again): it was acknowledged, or it lapsed and others took its messages."""
+
+
+class Run(NamedTuple):
+    """Neighbouring messages of a reservation: ``first`` to ``last`` by ``seq``, all redelivered or none of them."""
+
+    first: int
+    last: int
+    redelivered: bool
+
+
+class Reservation:
+    """The messages of one reservation.
+
+    Attributes:
+        runs: which messages these are, in queue order.
+        count: how many.
+        messages: the messages while they are held; None while the reservation is lapsed.
+    """
+
+    __slots__ = ("count", "messages", "runs")
+
+    def __init__(self, runs: list[Run] | None = None) -> None:
+        self.runs = runs or []
+        self.count = sum(run.last - run.first + 1 for run in self.runs)
+        self.messages: list[Message] | None = None if self.runs else []
+
+    def extend(self, messages: list[Message]) -> None:
+        """Add messages to a held reservation, in queue order."""
+        assert self.messages is not None
+        self.messages += messages
+        self.count += len(messages)
+        for run in _runs(messages):
+            before = self.runs[-1] if self.runs else None
+            if before and before.last + 1 == run.first and before.redelivered == run.redelivered:
+                self.runs[-1] = before._replace(last=run.last)
+            else:
+                self.runs.append(run)
+
+
+def _runs(messages: list[Message]) -> Iterator[Run]:
+    flags = {message.redelivered for message in messages}
+    if len(flags) == 1 and messages[-1].seq - messages[0].seq + 1 == len(messages):
+        yield Run(messages[0].seq, messages[-1].seq, flags.pop())
+        return
+    for _, neighbours in groupby(enumerate(messages), lambda item: (item[1].seq - item[0], item[1].redelivered)):
+        run = [message for _, message in neighbours]
+        yield Run(run[0].seq, run[-1].seq, run[0].redelivered)
+
+
+class Reader:
+    """A group's place in one queue.
+
+    Attributes:
+        acknowledged: every reservation up to this number is settled for good.
+        latest: the highest number given so far; equal to ``acknowledged`` if nothing is outstanding.
+        lease: seconds of silence after which the group's reservations lapse; somebody with a clock minds it.
+    """
+
+    def __init__(self, queue: ClassicQueue, group: str) -> None:
+        self.queue = queue
+        self.group = group
+        self.acknowledged = 0
+        self.latest = 0
+        self.lease = LEASE
+        self._reservations: dict[int, Reservation] = {}
+
+    @property
+    def key(self) -> str:
+        """Under which name the record is stored."""
+        return f"{self.queue.id} {self.group}"
+
+    # -- what there is
+
+    @property
+    def outstanding(self) -> int:
+        """Messages reserved and not acknowledged, lapsed ones included."""
+        return sum(
+            reservation.count for number, reservation in self._reservations.items() if number > self.acknowledged
+        )
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether a reservation has gone back to the queue."""
+        return any(reservation.messages is None for reservation in self._reservations.values())
+
+    def held(self, after: int | None, upto: int) -> list[list[Message]]:
+        """The messages of reservations ``after + 1`` to ``upto``, a list a reservation.
+
+        Numbers that were given up before ``upto`` was reserved have no messages.
+
+        Args:
+            after: None stands for whatever is acknowledged.
+
+        Raises:
+            ReservationGone: one of them was acknowledged, has lapsed, or never was.
+        """
+        first = (self.acknowledged if after is None else after) + 1
+        if upto <= self.acknowledged:
+            raise ReservationGone(f"{self._name(upto)} is acknowledged already")
+        if first <= self.acknowledged:
+            raise ReservationGone(f"{self._name(first)} is acknowledged already")
+        if upto not in self._reservations:
+            raise ReservationGone(f"{self._name(upto)} {'is not known' if upto > self.latest else 'was given up'}")
+        found = []
+        for number, reservation in self._reservations.items():
+            if first <= number <= upto:
+                if reservation.messages is None:
+                    raise ReservationGone(f"{self._name(number)} has lapsed, and others have consumed messages of it")
+                found.append(reservation.messages)
+        return found
+
+    def available(self, last_seq: int | None = None) -> int:
+        """About how many messages could be reserved, at most; 0 only if there are none."""
+        if last_seq is None:
+            return self.queue.ready_count
+        first = next(self.queue.browse(1, last_seq), None)
+        return min(self.queue.ready_count, last_seq - first.seq + 1) if first else 0
+
+    # -- what a group does
+
+    def reserve(self, count: int, last_seq: int | None = None) -> Iterator[None]:
+        """Take up to ``count`` ready messages, none beyond ``last_seq``, as the next reservation; none if there are none."""
+        reservation = Reservation()
+        last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
+        while reservation.count < count:
+            messages = self.queue.take_range(1, last_seq, min(STEP, count - reservation.count))
+            if not messages:
+                break
+            if not reservation.count:
+                self.latest += 1
+                self._reservations[self.latest] = reservation
+            reservation.extend(messages)
+            yield
+
+    def acknowledge(self, upto: int) -> Iterator[None]:
+        """Settle every reservation up to ``upto`` for good; of a lapsed one, what is still in the queue.
+
+        A number above ``latest`` comes from a reader that remembers more than the queue (it was deleted and declared again,
+        perhaps): numbering goes on from there.
+
+        The first step only notes the promise, so that a record made then survives a crash in the middle of the rest.
+        """
+        self.acknowledged = max(self.acknowledged, upto)
+        self.latest = max(self.latest, self.acknowledged)
+        yield
+        for number in [number for number in self._reservations if number <= self.acknowledged]:
+            reservation = self._reservations[number]
+            if reservation.messages is None:
+                for messages in self._take(reservation.runs):
+                    self.queue.ack(messages)
+                    yield
+            else:
+                for messages in _steps(reservation.messages):
+                    self.queue.ack(messages)
+                    yield
+            del self._reservations[number]
+
+    def lapse(self) -> Iterator[None]:
+        """Give everything back to the queue, in its place; the numbers and what they stood for stay known."""
+        for reservation in self._reservations.values():
+            messages, reservation.messages = reservation.messages, None
+            for some in _steps(messages or []):
+                self.queue.requeue(some)
+                yield
+
+    def reinstate(self) -> Iterator[None]:
+        """Hold lapsed reservations again, as long as all messages of one are still ready; the first that lacks some
+        stays lapsed, and with it all later ones.
+        """
+        for reservation in self._reservations.values():
+            if reservation.messages is None:
+                yield from self._reinstate(reservation)
+                if reservation.messages is None:
+                    return
+
+    def give_up_lapsed(self) -> None:
+        """Forget the reservations that stay lapsed: what is left of their messages belongs to the queue again."""
+        for number in [number for number, reservation in self._reservations.items() if reservation.messages is None]:
+            del self._reservations[number]
+
+    # -- what survives a restart
+
+    def record(self) -> dict[str, Any]:
+        """The group's place as JSON: what it was promised and what it has promised."""
+        return {
+            "queue": self.queue.id,
+            "group": self.group,
+            "lease": self.lease,
+            "acknowledged": self.acknowledged,
+            "latest": self.latest,
+            "reservations": {str(number): list(reservation.runs) for number, reservation in self._reservations.items()},
+        }
+
+    @classmethod
+    def restore(cls, queue: ClassicQueue, record: dict[str, Any]) -> "Reader":
+        """Continue from a record: what was acknowledged is settled (again), everything else is held again."""
+        reader = cls(queue, record["group"])
+        reader.lease, reader.acknowledged, reader.latest = record["lease"], record["acknowledged"], record["latest"]
+        for number, runs in record["reservations"].items():
+            reader._reservations[int(number)] = Reservation([Run(*run) for run in runs])
+        exhaust(reader.acknowledge(reader.acknowledged))
+        exhaust(reader.reinstate())
+        return reader
+
+    # -- parts
+
+    def _reinstate(self, reservation: Reservation) -> Iterator[None]:
+        taken: list[Message] = []
+        for messages in self._take(reservation.runs):
+            taken += messages
+            yield
+        if len(taken) == reservation.count:
+            _restore_flags(taken, reservation.runs)
+            reservation.messages = taken
+            return
+        for messages in _steps(taken):
+            self.queue.requeue(messages)
+            yield
+
+    def _take(self, runs: list[Run]) -> Iterator[list[Message]]:
+        """Take what is ready of these runs."""
+        for run in runs:
+            while messages := self.queue.take_range(run.first, run.last, STEP):
+                yield messages
+
+    def _name(self, number: int) -> str:
+        return f"reservation {number} of group '{self.group}' in queue '{self.queue.name}'"
+
+
+def restore_readers(records: Iterable[tuple[str, dict[str, Any]]], queues: Mapping[int, ClassicQueue]) -> list[str]:
+    """Give restored queues the readers they had, before anybody consumes from them.
+
+    Args:
+        records: the stored records with their keys.
+        queues: the queues by ``id``.
+
+    Returns:
+        the keys of the records whose queues are gone.
+    """
+    stale = []
+    for key, record in records:
+        queue = queues.get(record["queue"])
+        if queue is None:
+            stale.append(key)
+        else:
+            queue.readers[record["group"]] = Reader.restore(queue, record)
+    return stale
+
+
+def exhaust(steps: Iterator[None]) -> None:
+    """Take all steps of an operation at once."""
+    for _ in steps:
+        pass
+
+
+def _restore_flags(messages: list[Message], runs: list[Run]) -> None:
+    """Mark messages as they were when they were reserved: who reads again must see the same rows."""
+    place = 0
+    for run in runs:
+        for message in messages[place : (place := place + run.last - run.first + 1)]:
+            message.redelivered = run.redelivered
+
+
+def _steps(messages: list[Message]) -> Iterator[list[Message]]:
+    for start in range(0, len(messages), STEP):
+        yield messages[start : start + STEP]
