@@ -10,6 +10,7 @@ HEADERS = 0x2000
 DELIVERY_MODE = 0x1000
 PRIORITY = 0x0800
 EXPIRATION = 0x0100
+REPLY_TO = 0x0200
 USER_ID = 0x0010
 """Property flags that the broker itself looks at."""
 

@@ -11,6 +11,7 @@ does about an event (closing a channel, say) already holds for the next one of t
 - :class:`~jumpmq.amqp.events.Publish` and :class:`~jumpmq.amqp.events.Ack`, runs from the fast path,
 - :class:`Received` for every other method that is allowed where it came,
 - :class:`Failed` once, where the connection has to close; nothing follows it,
+- :class:`Begun` once, first, where the client speaks AMQP 0-9-1,
 - :class:`BadHeader` once, where the client does not speak AMQP 0-9-1.
 
 What to send is collected by :meth:`send` and the like, and fetched with :meth:`data_to_send`.
@@ -57,17 +58,18 @@ class State(enum.Enum):
 
     HEADER = enum.auto()
     START_OK = enum.auto()
-    SECURE_OK = enum.auto()
+    AUTHENTICATING = enum.auto()
     TUNE_OK = enum.auto()
     OPEN = enum.auto()
     RUNNING = enum.auto()
     CLOSE_OK = enum.auto()
     CLOSED = enum.auto()
+    """In ``AUTHENTICATING`` the server is to speak: see :meth:`ServerProtocol.propose`."""
 
 
 TRANSITIONS: dict[State, dict[type[m.Method], State]] = {
-    State.START_OK: {m.ConnectionStartOk: State.TUNE_OK, m.ConnectionClose: State.CLOSED},
-    State.SECURE_OK: {m.ConnectionSecureOk: State.TUNE_OK, m.ConnectionClose: State.CLOSED},
+    State.START_OK: {m.ConnectionStartOk: State.AUTHENTICATING, m.ConnectionClose: State.CLOSED},
+    State.AUTHENTICATING: {},
     State.TUNE_OK: {m.ConnectionTuneOk: State.OPEN, m.ConnectionClose: State.CLOSED},
     State.OPEN: {m.ConnectionOpen: State.RUNNING, m.ConnectionClose: State.CLOSED},
     State.RUNNING: {
@@ -115,6 +117,11 @@ class Failed:
 
 
 @dataclass(slots=True)
+class Begun:
+    """The client speaks AMQP 0-9-1, and expects ``connection.start``."""
+
+
+@dataclass(slots=True)
 class BadHeader:
     """The client began with something else than AMQP 0-9-1; it has been answered, and the socket is to close."""
 
@@ -127,7 +134,7 @@ class TooLarge:
     size: int
 
 
-Event = Publish | Ack | Received | Failed | BadHeader | TooLarge
+Event = Publish | Ack | Received | Failed | Begun | BadHeader | TooLarge
 
 
 @dataclass(slots=True)
@@ -165,6 +172,11 @@ class ServerProtocol:
         self._now = 0.0
 
     # --- sending ---
+
+    def propose(self, heartbeat: int) -> None:
+        """The client is who it says: send ``connection.tune``."""
+        self.state = State.TUNE_OK
+        self.send(0, m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, heartbeat))
 
     def send(self, channel: int, method: m.Method) -> None:
         """Send a method."""
@@ -226,6 +238,7 @@ class ServerProtocol:
                 yield BadHeader()
                 return
             used = 8
+            yield Begun()
         events, consumed = scan(memoryview(buffer)[used:], self.frame_max, now)
         self._received = bytearray(buffer[used + consumed :])
         for event in events:
@@ -291,7 +304,7 @@ class ServerProtocol:
         if self.state is State.CLOSE_OK and frame.payload[:2] != b"\x00\x0a":
             return None
         method = m.decode(frame.payload)
-        follows = TRANSITIONS[self.state].get(type(method))
+        follows = TRANSITIONS.get(self.state, {}).get(type(method))
         if follows is None:
             if self.state is State.CLOSE_OK:
                 return None

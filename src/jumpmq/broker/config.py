@@ -1,0 +1,37 @@
+"""How a broker is set up."""
+
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def default_node() -> str:
+    """``jumpmq@HOST``, with the short name of this host."""
+    return f"jumpmq@{socket.gethostname().split('.')[0]}"
+
+
+@dataclass(slots=True)
+class Config:
+    """Settings of a broker.
+
+    Attributes:
+        host: address to listen on.
+        port: AMQP port, 0 picks a free one.
+        http_port: port of the management API, 0 picks a free one.
+        data_dir: where durable things are kept; None keeps everything in memory.
+        node: name of this node.
+        log_level: as in :mod:`logging`.
+        heartbeat: seconds, proposed to clients.
+        queue_memory: octets of ready bodies that a queue keeps in memory; what is beyond is read back from the store.
+        write_backlog: octets waiting for the disk beyond which publishers are no longer read.
+    """
+
+    host: str = "0.0.0.0"
+    port: int = 5672
+    http_port: int = 15672
+    data_dir: Path | None = None
+    node: str = field(default_factory=default_node)
+    log_level: str = "info"
+    heartbeat: int = 60
+    queue_memory: int = 64 << 20
+    write_backlog: int = 64 << 20

@@ -1,0 +1,394 @@
+"""A client's connection on its socket: bytes to events to channels, and answers back.
+
+All that one read asks for is done before anything is written; then every connection that got something to send writes
+it at once (:meth:`Broker.finish`). Where a read changed definitions, what it is answered with is *held* until the change
+is on disk: a ``declare-ok`` is a promise that survives kill -9.
+"""
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AccessRefused, AMQPError, InternalError, NotAllowed, PreconditionFailed
+from jumpmq.amqp.events import Ack, Publish
+from jumpmq.amqp.fields import Field, to_python, typed
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.protocol import (
+    HEARTBEAT_FRAME,
+    MAX_MESSAGE_SIZE,
+    BadHeader,
+    Begun,
+    Event,
+    Failed,
+    Received,
+    ServerProtocol,
+    State,
+    TooLarge,
+)
+from jumpmq.broker import login
+from jumpmq.broker.channel import Channel
+from jumpmq.topology import VirtualHost
+
+if TYPE_CHECKING:
+    from jumpmq.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+WRITE_AT = 256 << 10
+"""Octets of deliveries that are gathered before they are written, within one read."""
+
+CONGESTED_AT = 1 << 20
+"""Octets that may wait for a slow client before its consumers are left out."""
+
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds that a client has from connecting to ``connection.open`` (RabbitMQ's ``handshake_timeout``)."""
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that a client has to answer ``connection.close``."""
+
+LOGIN_FAILURE_PAUSE = 0.5
+"""Seconds between a failed login and its answer, against guessing."""
+
+CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+
+
+class Connection(asyncio.Protocol):
+    """One client.
+
+    Attributes:
+        name: ``CLIENT:PORT -> SERVER:PORT``, unique among the open connections.
+        user: who logged in, "" before.
+        vhost: the virtual host, from ``connection.open`` on.
+        client_properties: what the client says of itself.
+        congested: whether the client reads too slowly for more deliveries.
+        connected_at: seconds since the epoch.
+        received_octets, sent_octets: since the start.
+    """
+
+    vhost: VirtualHost
+
+    def __init__(self, broker: "Broker") -> None:
+        self.broker = broker
+        self.protocol = ServerProtocol()
+        self.channels: dict[int, Channel] = {}
+        self.name = ""
+        self.user = ""
+        self.peer_host, self.peer_port = "", 0
+        self.client_properties: dict[str, Any] = {}
+        self.mechanism = ""
+        self.congested = False
+        self.connected_at = time.time()
+        self.received_octets = self.sent_octets = 0
+        self.wants_cancel_notice = False
+        self._wants_login_notice = False
+        self._transport: asyncio.Transport
+        self._paused_reading = False
+        self._held_until = 0
+        self._hanging_up = False
+        self._unwritten = 0
+        self._last_received = self._last_sent = time.monotonic()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._login: asyncio.Task[None] | None = None
+
+    # --- asyncio's side ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=CONGESTED_AT, low=CONGESTED_AT // 4)
+        self.peer_host, self.peer_port = self._transport.get_extra_info("peername")[:2]
+        server_host, server_port = self._transport.get_extra_info("sockname")[:2]
+        self.name = f"{self.peer_host}:{self.peer_port} -> {server_host}:{server_port}"
+        self._set_deadline(HANDSHAKE_TIMEOUT)
+        self.broker.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._last_received = time.monotonic()
+        self.received_octets += len(data)
+        try:
+            for event in self.protocol.receive(data, time.time()):
+                self._handle(event)
+        except Exception:
+            log.exception("connection %s: unexpected error", self.name)
+            self._fail(Failed(InternalError("unexpected error; see the broker's log")))
+        self.broker.finish(self)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._login is not None:
+            self._login.cancel()
+        self.protocol.state = State.CLOSED
+        self._leave()
+        self.broker.connections.discard(self)
+        self.broker.finish(None)
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        for channel in list(self.channels.values()):
+            channel.serve()
+        self.broker.finish(None)
+
+    # --- events ---
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Publish():
+                channel = self.channels[event.channel]
+                self._guard(channel, m.BasicPublish, channel.publish, event)
+            case Ack():
+                channel = self.channels[event.channel]
+                self._guard(channel, m.BasicAck, channel.ack, event.tags, event.multiple)
+            case Received(0, method):
+                self._receive(method)
+            case Received(number, m.ChannelOpen()):
+                self.channels[number] = Channel(self, number)
+                self.send(number, m.ChannelOpenOk())
+            case Received(number, m.ChannelClose()):
+                self.channels.pop(number).close()
+                self.send(number, m.ChannelCloseOk())
+            case Received(number, m.ChannelCloseOk()):
+                pass
+            case Received(number, method):
+                channel = self.channels[number]
+                self._guard(channel, type(method), channel.receive, method)
+            case TooLarge(number, size):
+                error = PreconditionFailed(f"message size {size} is larger than configured max size {MAX_MESSAGE_SIZE}")
+                self._close_channel(self.channels[number], error, m.BasicPublish)
+            case Failed():
+                self._fail(event)
+            case Begun():
+                self._greet()
+            case BadHeader():
+                self._hang_up()
+
+    def _guard(self, channel: Channel, method: type[m.Method], act: Any, *arguments: Any) -> None:
+        """Act, and turn a protocol error into the close of the channel or of the connection."""
+        try:
+            act(*arguments)
+        except AMQPError as error:
+            if error.hard:
+                self._fail(Failed(error, channel.number, method.class_id, method.method_id))
+            else:
+                self._close_channel(channel, error, method)
+
+    def _close_channel(self, channel: Channel, error: AMQPError, method: type[m.Method]) -> None:
+        log.info("connection %s, channel %d: %s", self.name, channel.number, error.reply_text)
+        del self.channels[channel.number]
+        channel.close()
+        self.broker.mark(self)
+        self.protocol.close_channel(channel.number, error, method)
+
+    def _fail(self, failed: Failed) -> None:
+        """Close the connection for an error; the client has a moment to answer."""
+        if self.protocol.state in (State.CLOSE_OK, State.CLOSED):
+            return
+        log.warning("connection %s, channel %d: %s", self.name, failed.channel, failed.error.reply_text)
+        self._leave()
+        self.protocol.send_close(failed)
+        self.broker.mark(self)
+        self._set_deadline(CLOSE_TIMEOUT)
+
+    def _leave(self) -> None:
+        """Close all channels and delete the exclusive queues."""
+        channels, self.channels = self.channels, {}
+        for channel in channels.values():
+            channel.close()
+        self.broker.delete_exclusive_queues(self)
+
+    # --- class connection ---
+
+    def _receive(self, method: m.Method) -> None:
+        match method:
+            case m.ConnectionStartOk():
+                self._start(method)
+            case m.ConnectionTuneOk():
+                pass
+            case m.ConnectionOpen():
+                self._open(method.virtual_host)
+            case m.ConnectionClose():
+                self._leave()
+                self.send(0, m.ConnectionCloseOk())
+                self._hang_up()
+            case m.ConnectionCloseOk():
+                self._hang_up()
+            case m.ConnectionUpdateSecret():
+                self.send(0, m.ConnectionUpdateSecretOk())
+
+    def _greet(self) -> None:
+        properties = [Field(name, *typed(value)) for name, value in self.broker.server_properties().items()]
+        capabilities = [Field(name, "t", True) for name in CAPABILITIES]
+        properties.insert(0, Field("capabilities", "F", capabilities))
+        self.send(0, m.ConnectionStart(0, 9, properties, login.MECHANISMS, b"en_US"))
+
+    def _start(self, method: m.ConnectionStartOk) -> None:
+        self.client_properties = to_python(method.client_properties)
+        capabilities = self.client_properties.get("capabilities")
+        if isinstance(capabilities, dict):
+            self.wants_cancel_notice = capabilities.get("consumer_cancel_notify") is True
+            self._wants_login_notice = capabilities.get("authentication_failure_close") is True
+        self.mechanism = method.mechanism
+        self._login = asyncio.get_running_loop().create_task(self._log_in(method))
+
+    async def _log_in(self, method: m.ConnectionStartOk) -> None:
+        try:
+            user, password = login.read_credentials(method.mechanism, method.response)
+            if not await self.broker.authenticator.authenticate(user, password, self.peer_host):
+                log.warning("connection %s: login of user %r refused", self.name, user)
+                raise login.refusal(method.mechanism)
+        except AccessRefused as error:
+            await asyncio.sleep(LOGIN_FAILURE_PAUSE)
+            if self._wants_login_notice:
+                self._fail(Failed(error))
+            else:
+                self._transport.close()
+        else:
+            self.user = user
+            self.protocol.propose(self.broker.config.heartbeat)
+            self.broker.mark(self)
+        self.broker.finish(self)
+
+    def _open(self, name: str) -> None:
+        try:
+            self.vhost = self.broker.virtual_host(name, self.user)
+        except NotAllowed as error:
+            self._fail(Failed(error, 0, m.ConnectionOpen.class_id, m.ConnectionOpen.method_id))
+            return
+        self._set_deadline(None)
+        self.send(0, m.ConnectionOpenOk())
+        log.info("connection %s: user %r opened virtual host %r", self.name, self.user, name)
+
+    def close(self, error: AMQPError) -> None:
+        """Close the connection on the broker's or an operator's behalf."""
+        if self.protocol.state in (State.HEADER, State.START_OK, State.AUTHENTICATING):
+            self._transport.close()
+        else:
+            self._fail(Failed(error))
+
+    def abort(self) -> None:
+        """Drop the connection without a word."""
+        self._transport.abort()
+
+    def _hang_up(self) -> None:
+        """Close the socket as soon as everything is written."""
+        self._hanging_up = True
+        self.broker.mark(self)
+
+    def _set_deadline(self, seconds: float | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None
+        if seconds is not None:
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def beat(self, now: float) -> None:
+        """Send a heartbeat where it is due, and give up a client that has long been silent (section 4.2.7).
+
+        Args:
+            now: seconds by the monotonic clock.
+        """
+        interval = self.protocol.heartbeat
+        if not interval:
+            return
+        if now - self._last_received > 2.5 * interval and not self._paused_reading:
+            log.warning("connection %s: missed heartbeats from client, timeout: %ds", self.name, interval)
+            self.abort()
+        elif now - self._last_sent >= interval / 2:
+            self.protocol.send_encoded(HEARTBEAT_FRAME)
+            self.write()
+
+    # --- permissions ---
+
+    def check_permission(self, kind: str, name: str) -> None:
+        """Whether the user may configure, write or read the resource.
+
+        Raises:
+            AccessRefused: the user may not.
+        """
+        self.broker.check_permission(self.user, self.vhost.name, kind, name)
+
+    # --- sending ---
+
+    def send(self, channel: int, method: m.Method) -> None:
+        """Send a method when the current work is done."""
+        self.protocol.send(channel, method)
+        self.broker.mark(self)
+
+    def send_content(self, channel: int, method: m.Method, message: Message) -> None:
+        """Send a method with a content when the current work is done."""
+        self.protocol.send_content(channel, method, message)
+        self.broker.mark(self)
+
+    def send_deliveries(self, octets: bytes) -> None:
+        """Send deliveries when the current work is done, or already now if they have become many."""
+        self.protocol.send_encoded(octets)
+        self._unwritten += len(octets)
+        if self._unwritten > WRITE_AT:
+            self.write()
+            if self._unwritten > CONGESTED_AT:
+                self.congested = True
+        else:
+            self.broker.mark(self)
+
+    def hold(self) -> None:
+        """What is answered to this read leaves when all that it changed is on disk."""
+        self.broker.hold(self)
+
+    def hold_until(self, commit: int) -> None:
+        """From what is not yet written on, write nothing before this commit is on disk."""
+        self._held_until = commit
+
+    def release(self, committed: int) -> bool:
+        """Commit ``committed`` is on disk; returns whether nothing is held any more."""
+        if committed < self._held_until:
+            return False
+        self._held_until = 0
+        if self._unwritten > CONGESTED_AT:
+            self.resume_writing()
+        return True
+
+    def write(self) -> None:
+        """Write what there is to send, unless it is held."""
+        if self._held_until or self._transport.is_closing():
+            return
+        octets = self.protocol.data_to_send()
+        if octets:
+            self._unwritten = 0
+            self._last_sent = time.monotonic()
+            self.sent_octets += len(octets)
+            self._transport.write(octets)
+        if self._hanging_up:
+            self._transport.close()
+
+    # --- flow control ---
+
+    def pause_reading(self) -> None:
+        """Take no more from this client for now: the disk is behind."""
+        if not self._paused_reading and not self._transport.is_closing():
+            self._paused_reading = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on reading."""
+        if self._paused_reading:
+            self._paused_reading = False
+            self._last_received = time.monotonic()
+            if not self._transport.is_closing():
+                self._transport.resume_reading()

@@ -1,0 +1,75 @@
+"""A channel's consumers, as the queues see them."""
+
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.queues.classic import CHUNK, ClassicQueue
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel import Channel
+
+
+class ChannelConsumer:
+    """A ``basic.consume`` in force. Implements :class:`jumpmq.queues.Consumer`.
+
+    Attributes:
+        prefetch: unacknowledged deliveries that it may hold, 0 is any number.
+        unacknowledged: how many it holds.
+    """
+
+    def __init__(
+        self,
+        channel: "Channel",
+        queue: ClassicQueue,
+        tag: str,
+        *,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        arguments: dict[str, Any],
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = 0 if no_ack else prefetch
+        self.arguments = arguments
+        priority = arguments.get("x-priority", 0)
+        self.priority = priority if isinstance(priority, int) else 0
+        self.unacknowledged = 0
+        self._tag_octets = tag.encode()
+
+    @property
+    def channel_name(self) -> str:
+        return self.channel.name
+
+    def capacity(self) -> int:
+        channel = self.channel
+        if not channel.flowing or channel.connection.congested:
+            return 0
+        capacity = self.prefetch - self.unacknowledged if self.prefetch else CHUNK
+        if channel.prefetch and not self.no_ack:
+            capacity = min(capacity, channel.prefetch - len(channel.unacknowledged))
+        return capacity
+
+    def deliver(self, messages: list[Message]) -> None:
+        channel = self.channel
+        first = channel.next_delivery_tag
+        channel.next_delivery_tag = first + len(messages)
+        if not self.no_ack:
+            self.unacknowledged += len(messages)
+            for message in messages:
+                message.consumer = self
+            channel.unacknowledged.update(zip(range(first, first + len(messages)), messages, strict=True))
+        connection = channel.connection
+        connection.send_deliveries(
+            encode_deliveries(messages, channel.number, self._tag_octets, first, connection.protocol.frame_max)
+        )
+
+    def cancelled(self) -> None:
+        channel = self.channel
+        channel.consumers.pop(self.tag, None)
+        if channel.connection.wants_cancel_notice:
+            channel.send(m.BasicCancel(self.tag, True))

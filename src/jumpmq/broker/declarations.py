@@ -1,0 +1,141 @@
+"""The methods of a channel that change or look up definitions (AMQP 0-9-1, classes exchange and queue).
+
+Each becomes one change that the topology validates and applies; the answer leaves the broker when the change is on disk.
+"""
+
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.topology import changes
+from jumpmq.topology.arguments import Arguments
+from jumpmq.topology.bindings import Binding
+
+if TYPE_CHECKING:
+    from jumpmq.broker.broker import Broker
+    from jumpmq.broker.channel import Channel
+
+
+def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> None:
+    connection = channel.connection
+    if method.passive:
+        connection.vhost.exchange(method.exchange)
+    else:
+        connection.check_permission("configure", method.exchange)
+        _apply(
+            channel,
+            changes.DeclareExchange(
+                connection.vhost.name,
+                method.exchange,
+                method.type,
+                method.durable,
+                method.auto_delete,
+                method.internal,
+                Arguments(method.arguments),
+            ),
+        )
+    if not method.no_wait:
+        channel.send(m.ExchangeDeclareOk())
+
+
+def exchange_delete(channel: "Channel", method: m.ExchangeDelete) -> None:
+    channel.connection.check_permission("configure", method.exchange)
+    _apply(channel, changes.DeleteExchange(channel.connection.vhost.name, method.exchange, method.if_unused))
+    if not method.no_wait:
+        channel.send(m.ExchangeDeleteOk())
+
+
+def exchange_bind(channel: "Channel", method: m.ExchangeBind) -> None:
+    _change_binding(channel, changes.Bind, _exchange_binding(method))
+    if not method.no_wait:
+        channel.send(m.ExchangeBindOk())
+
+
+def exchange_unbind(channel: "Channel", method: m.ExchangeUnbind) -> None:
+    _change_binding(channel, changes.Unbind, _exchange_binding(method))
+    if not method.no_wait:
+        channel.send(m.ExchangeUnbindOk())
+
+
+def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
+    connection, name = channel.connection, method.queue
+    if method.passive:
+        queue = connection.vhost.queue(channel.resolve(name), connection.name)
+    else:
+        server_named = not name
+        name = name or f"amq.gen-{channel.broker.random_name()}"
+        connection.check_permission("configure", name)
+        queue = _apply(
+            channel,
+            changes.DeclareQueue(
+                connection.vhost.name,
+                name,
+                method.durable,
+                method.exclusive,
+                method.auto_delete,
+                Arguments(method.arguments),
+                connection.name,
+                server_named,
+            ),
+        )
+    channel.last_queue = queue.name
+    if not method.no_wait:
+        channel.send(m.QueueDeclareOk(queue.name, queue.ready_count, len(queue.consumers)))
+
+
+def queue_bind(channel: "Channel", method: m.QueueBind) -> None:
+    _change_binding(channel, changes.Bind, _queue_binding(channel, method))
+    if not method.no_wait:
+        channel.send(m.QueueBindOk())
+
+
+def queue_unbind(channel: "Channel", method: m.QueueUnbind) -> None:
+    _change_binding(channel, changes.Unbind, _queue_binding(channel, method))
+    channel.send(m.QueueUnbindOk())
+
+
+def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
+    queue = channel.queue(method.queue)
+    channel.connection.check_permission("read", queue.name)
+    count = queue.purge()
+    if not method.no_wait:
+        channel.send(m.QueuePurgeOk(count))
+
+
+def queue_delete(channel: "Channel", method: m.QueueDelete) -> None:
+    connection, name = channel.connection, channel.resolve(method.queue)
+    connection.check_permission("configure", name)
+    change = changes.DeleteQueue(connection.vhost.name, name, method.if_unused, method.if_empty, connection.name)
+    count = _apply(channel, change)
+    if not method.no_wait:
+        channel.send(m.QueueDeleteOk(count))
+
+
+def delete_queue(broker: "Broker", queue: ClassicQueue) -> None:
+    """Delete a queue that nobody asked to: its last consumer left, its owner did, or it expired."""
+    broker.topology.apply(changes.DeleteQueue(queue.vhost, queue.name))
+
+
+def _apply(channel: "Channel", change: changes.Change[changes.R]) -> changes.R:
+    result = channel.broker.topology.apply(change)
+    channel.connection.hold()
+    return result
+
+
+def _change_binding(channel: "Channel", change: type[changes.Bind] | type[changes.Unbind], binding: Binding) -> None:
+    connection = channel.connection
+    connection.check_permission("write", binding.destination)
+    connection.check_permission("read", binding.source)
+    _apply(channel, change(connection.vhost.name, binding, connection.name))
+
+
+def _exchange_binding(method: m.ExchangeBind | m.ExchangeUnbind) -> Binding:
+    return Binding(method.source, "exchange", method.destination, method.routing_key, Arguments(method.arguments))
+
+
+def _queue_binding(channel: "Channel", method: m.QueueBind | m.QueueUnbind) -> Binding:
+    queue = channel.resolve(method.queue)
+    key = method.routing_key
+    if not method.queue and not key:
+        key = queue.encode()  # AMQP 0-9-1, queue.bind: the last declared queue under its own name
+    return Binding(method.exchange, "queue", queue, key, Arguments(method.arguments))

@@ -1,0 +1,102 @@
+"""From a run of publishes to the queues: checks, routing, returns (AMQP 0-9-1, basic.publish; RabbitMQ's extensions)."""
+
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AccessRefused, NotImplementedByServer, PreconditionFailed
+from jumpmq.amqp.events import Publish
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, USER_ID, Properties
+from jumpmq.broker import direct_reply
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel import Channel
+
+EXAMINED = EXPIRATION | REPLY_TO | USER_ID
+"""Properties that the broker acts on while publishing."""
+
+MAX_EXPIRATION = (1 << 32) - 1
+"""Milliseconds, as in RabbitMQ: what an Erlang timer can hold."""
+
+
+def check(channel: "Channel", run: Publish) -> None:
+    """Whether the channel may publish the run.
+
+    Raises:
+        AMQPError: it may not, or a message is malformed.
+    """
+    if run.immediate:
+        raise NotImplementedByServer("immediate=true")
+    connection = channel.connection
+    connection.check_permission("write", run.exchange)
+    exchange = connection.vhost.exchange(run.exchange)
+    if exchange.internal:
+        raise AccessRefused(f"cannot publish to internal exchange '{run.exchange}' in vhost '{connection.vhost.name}'")
+    if run.flags & EXAMINED:
+        for message in run.messages:
+            _examine(channel, message)
+
+
+def publish(channel: "Channel", run: Publish) -> list[Message]:
+    """Route a run and hand it to the queues; returns the messages that a queue refused."""
+    check(channel, run)
+    if not run.exchange and channel.broker.reply_queues:
+        run.messages = _deliver_answers(channel, run.messages)
+        if not run.messages:
+            return []
+    vhost = channel.connection.vhost
+    routed = vhost.route(vhost.exchange(run.exchange), run.messages, plain=not run.flags & HEADERS)
+    refused: list[Message] = []
+    for queue, messages in routed.queues.items():
+        if run.flags & EXPIRATION:
+            queue.note_expiry()
+        refused += queue.push(messages)
+    if run.mandatory and routed.unroutable:
+        _return(channel, routed.unroutable)
+    return refused
+
+
+def _examine(channel: "Channel", message: Message) -> None:
+    properties = Properties.parse(message.properties)
+    if properties.expiration is not None:
+        message.expires_at = message.published_at + _expiration(properties.expiration) / 1000
+    if properties.reply_to == direct_reply.NAME:
+        direct_reply.address(channel, message, properties)
+    user = channel.connection.user
+    if properties.user_id is not None and properties.user_id != user:
+        raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
+
+
+def _expiration(text: str) -> int:
+    try:
+        milliseconds = int(text) if text.lstrip("-").isdigit() else None
+    except ValueError:
+        milliseconds = None
+    if milliseconds is None:
+        raise PreconditionFailed(f"invalid expiration '{text}': no_integer")
+    if milliseconds < 0:
+        raise PreconditionFailed(f"invalid expiration '{text}': {{value_negative,{milliseconds}}}")
+    if milliseconds > MAX_EXPIRATION:
+        raise PreconditionFailed(f"invalid expiration '{text}': {{value_too_big,{milliseconds}}}")
+    return milliseconds
+
+
+def _deliver_answers(channel: "Channel", messages: list[Message]) -> list[Message]:
+    """Hand answers to the channels that asked; returns the other messages."""
+    others = []
+    for message in messages:
+        reply_queue = None
+        if message.routing_key.startswith(direct_reply.PREFIX):
+            reply_queue = channel.broker.reply_queues.get(message.routing_key)
+        if reply_queue is None:
+            others.append(message)
+        else:
+            reply_queue.deliver([message])
+    return others
+
+
+def _return(channel: "Channel", messages: list[Message]) -> None:
+    """``basic.return`` of messages that no queue took."""
+    for message in messages:
+        method = m.BasicReturn(312, "NO_ROUTE", message.exchange, message.routing_key)
+        channel.connection.send_content(channel.number, method, message)
