@@ -1,0 +1,36 @@
+"""`jumpmq demo` from end to end, on the first weeks of the year."""
+
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from tests.cli.commands import run
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_keeps_its_promises_and_leaves_what_it_is_told_to_leave(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    result = run("jumpmq", "demo", "--flights", "20000", "--keep", kept, timeout=280, COLUMNS="120")
+    assert result.returncode == 0, result.stderr
+    assert "rows in = rows out: 20,000 published, 20,000 in the table, no flight twice" in result.stdout
+    assert "p = 0." in result.stdout
+    assert result.stderr == ""
+    table = ds.dataset(kept / "flights", partitioning="hive").to_table(columns=["number", "queue"])
+    assert sorted(table["number"].to_pylist()) == list(range(1, 20_001))
+    assert set(table["queue"].to_pylist()) == {"q1", "q2", "q3", "q4"}
+    assert f"spark.read.parquet('{kept}/flights')" in result.stdout
+    assert f"jumpmq serve --data-dir {kept}/broker" in result.stdout
+
+
+def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    result = run("jumpmq", "demo", "--keep", tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == f"jumpmq: {tmp_path} is not empty: --keep wants a new directory\n"
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run("jumpmq", "demo", "--keep", tmp_path / "file" / "kept")
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1

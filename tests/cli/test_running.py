@@ -1,0 +1,73 @@
+"""`jumpmq.running()` is a whole broker inside this process."""
+
+import json
+import threading
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pika
+import pytest
+
+import jumpmq
+
+
+def message_count(broker: jumpmq.RunningBroker, queue: str, **arguments: object) -> int:
+    """Declares a durable queue and returns how many messages it holds."""
+    connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+    declared = connection.channel().queue_declare(queue, durable=True, **arguments)
+    connection.close()
+    return declared.method.message_count
+
+
+def test_its_url_is_all_a_client_needs() -> None:
+    with jumpmq.running() as broker:
+        assert message_count(broker, "orders") == 0
+
+
+def test_its_management_api_answers() -> None:
+    with jumpmq.running(node="jumpmq@sparrow") as broker:
+        request = Request(f"http://127.0.0.1:{broker.http_port}/api/overview")
+        request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
+        with urlopen(request, timeout=10) as answer:
+            assert json.load(answer)["node"] == "jumpmq@sparrow"
+
+
+def test_a_data_directory_outlives_it(tmp_path: Path) -> None:
+    for expected in (0, 1):
+        with jumpmq.running(data_dir=tmp_path) as broker:
+            assert message_count(broker, "orders") == expected
+            connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.basic_publish("", "orders", b"kept", pika.BasicProperties(delivery_mode=2))
+            connection.close()
+
+
+def test_two_at_once_know_nothing_of_each_other() -> None:
+    with jumpmq.running() as one, jumpmq.running() as other:
+        connection = pika.BlockingConnection(pika.URLParameters(one.amqp_url))
+        connection.channel().queue_declare("only-here")
+        stranger = pika.BlockingConnection(pika.URLParameters(other.amqp_url))
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
+            stranger.channel().queue_declare("only-here", passive=True)
+        stranger.close()
+        connection.close()
+
+
+def test_it_is_gone_after_the_block_even_when_the_block_fails() -> None:
+    with pytest.raises(ZeroDivisionError), jumpmq.running() as broker:
+        raise ZeroDivisionError
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("jumpmq")]
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+
+
+def test_a_broker_that_cannot_start_says_why() -> None:
+    with jumpmq.running() as broker:
+        with pytest.raises(jumpmq.BrokerError, match=str(broker.port)), jumpmq.running(port=broker.port):
+            pass
+
+
+def test_an_unknown_name_in_the_package_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Boker'"):
+        jumpmq.Boker  # noqa: B018

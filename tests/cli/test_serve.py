@@ -1,0 +1,125 @@
+"""`jumpmq serve`: one line says it is ready, a signal stops it with nothing lost, and what goes wrong is one line."""
+
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pika
+import pytest
+from tests.cli.commands import run, serving
+
+
+def publish(amqp_url: str, count: int) -> None:
+    """Declares the durable queue `orders` and publishes persistent messages to it, each confirmed."""
+    connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
+    channel = connection.channel()
+    channel.queue_declare("orders", durable=True)
+    channel.confirm_delivery()
+    for number in range(count):
+        channel.basic_publish("", "orders", str(number), pika.BasicProperties(delivery_mode=2))
+    connection.close()
+
+
+def bodies(amqp_url: str) -> list[bytes]:
+    """Everything that the queue `orders` holds, in order."""
+    connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
+    channel = connection.channel()
+    found = []
+    while (body := channel.basic_get("orders", auto_ack=True)[2]) is not None:
+        found.append(body)
+    connection.close()
+    return found
+
+
+def test_the_ready_line_says_who_is_ready_and_where(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--node", "jumpmq@sparrow") as broker:
+        assert broker.ready_line == (
+            f"JumpMQ jumpmq@sparrow is ready at amqp://127.0.0.1:{broker.port} and http://127.0.0.1:{broker.http_port}, "
+            f"data in {tmp_path / 'data'}\n"
+        )
+        publish(broker.amqp_url, 1)
+
+
+def test_options_come_from_the_environment_too(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    result = run(
+        "jumpmq",
+        "serve",
+        JUMPMQ_HOST="127.0.0.1",
+        JUMPMQ_PORT=str(port),
+        JUMPMQ_HTTP_PORT="0",
+        JUMPMQ_DATA_DIR="/dev/null/data",
+        JUMPMQ_NODE="jumpmq@sparrow",
+        JUMPMQ_LOG_LEVEL="error",
+    )
+    assert result.returncode == 1
+    assert "/dev/null/data" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_within_five_seconds_and_nothing_is_lost(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path) as broker:
+        publish(broker.amqp_url, 100)
+        lingering = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+        asked = time.monotonic()
+        broker.process.send_signal(number)
+        assert broker.process.wait(10) == 0
+        assert time.monotonic() - asked < 5
+        with pytest.raises(pika.exceptions.AMQPError):
+            lingering.process_data_events(1)
+    with serving(tmp_path) as broker:
+        assert bodies(broker.amqp_url) == [str(number).encode() for number in range(100)]
+
+
+def one_line_and_status_1(*arguments: str | Path) -> str:
+    """What `jumpmq serve` says on stderr when it cannot start."""
+    result = run("jumpmq", "serve", *arguments)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("jumpmq: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize("option", ["--port", "--http-port"])
+def test_a_busy_port(tmp_path: Path, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = str(busy.getsockname()[1])
+        other = "--http-port" if option == "--port" else "--port"
+        assert port in one_line_and_status_1("--data-dir", tmp_path, option, port, other, "0")
+
+
+def test_a_data_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    directory = tmp_path / "file" / "data"
+    assert str(directory) in one_line_and_status_1("--data-dir", directory, "--port", "0", "--http-port", "0")
+
+
+def test_a_second_broker_on_the_same_data_directory(tmp_path: Path) -> None:
+    with serving(tmp_path) as broker:
+        said = one_line_and_status_1("--data-dir", tmp_path, "--port", "0", "--http-port", "0")
+        assert str(tmp_path) in said
+        publish(broker.amqp_url, 1)
+
+
+def test_a_host_that_is_not_of_this_machine(tmp_path: Path) -> None:
+    said = one_line_and_status_1("--host", "192.0.2.1", "--data-dir", tmp_path, "--port", "0", "--http-port", "0")
+    assert "192.0.2.1" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--port", "65536"], "65536"),
+        (["--port", "amqp"], "'amqp'"),
+        (["--log-level", "loud"], "'loud'"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_the_reason(arguments: list[str], reason: str) -> None:
+    result = run("jumpmq", "serve", *arguments)
+    assert result.returncode == 2
+    assert reason in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
