@@ -63,9 +63,12 @@ def test_it_is_gone_after_the_block_even_when_the_block_fails() -> None:
 
 
 def test_a_broker_that_cannot_start_says_why() -> None:
-    with jumpmq.running() as broker:
-        with pytest.raises(jumpmq.BrokerError, match=str(broker.port)), jumpmq.running(port=broker.port):
-            pass
+    with (
+        jumpmq.running() as broker,
+        pytest.raises(jumpmq.BrokerError, match=str(broker.port)),
+        jumpmq.running(port=broker.port),
+    ):
+        pass
 
 
 def test_an_unknown_name_in_the_package_is_an_attribute_error() -> None:

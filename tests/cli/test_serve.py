@@ -35,8 +35,8 @@ def bodies(amqp_url: str) -> list[bytes]:
 def test_the_ready_line_says_who_is_ready_and_where(tmp_path: Path) -> None:
     with serving(tmp_path / "data", "--node", "jumpmq@sparrow") as broker:
         assert broker.ready_line == (
-            f"JumpMQ jumpmq@sparrow is ready at amqp://127.0.0.1:{broker.port} and http://127.0.0.1:{broker.http_port}, "
-            f"data in {tmp_path / 'data'}\n"
+            f"JumpMQ jumpmq@sparrow is ready at amqp://127.0.0.1:{broker.port}"
+            f" and http://127.0.0.1:{broker.http_port}, data in {tmp_path / 'data'}\n"
         )
         publish(broker.amqp_url, 1)
 
