@@ -1,0 +1,120 @@
+"""Arguments of declarations and bindings: a field table that keeps its types, can be compared, and stored as JSON."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from jumpmq.amqp.fields import Field, to_python, typed, write_fields
+
+_INTEGER_TYPES = frozenset("bBsuIilLD")  # RabbitMQ counts decimals among them
+_FLOAT_TYPES = frozenset("fd")
+
+
+class Arguments:
+    """An immutable field table, equal to another if both have the same octets on the wire.
+
+    Attributes:
+        fields: in the order given.
+    """
+
+    __slots__ = ("_octets", "fields")
+
+    def __init__(self, fields: Iterable[Field] = ()) -> None:
+        self.fields = tuple(fields)
+        self._octets = write_fields(self.fields)
+
+    @classmethod
+    def of(cls, mapping: "Mapping[str, Any] | Arguments") -> "Arguments":
+        """From plain Python values.
+
+        Raises:
+            TypeError: a value has no field type.
+        """
+        if isinstance(mapping, Arguments):
+            return mapping
+        return cls(Field(name, *typed(value)) for name, value in mapping.items())
+
+    def get(self, name: str) -> Field | None:
+        """The first field of this name."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        return None
+
+    def text(self, name: str) -> str | None:
+        """The value of a string field; None where it is absent or no string."""
+        field = self.get(name)
+        return field.value if field is not None and isinstance(field.value, str) else None
+
+    def sorted(self) -> "Arguments":
+        """The same fields by name: bindings are compared so."""
+        return Arguments(sorted(self.fields, key=lambda field: field.name.encode()))
+
+    def plain(self) -> dict[str, Any]:
+        """The table as a dict of plain Python values."""
+        return to_python(self.fields)
+
+    def to_json(self) -> list[Any]:
+        """The fields as JSON: ``[[name, type, value], ...]``; octets that are no text as hexadecimal strings."""
+        return [[field.name, *_value_to_json(field.type, field.value)] for field in self.fields]
+
+    @classmethod
+    def from_json(cls, value: list[Any]) -> "Arguments":
+        """The inverse of :meth:`to_json`."""
+        return cls(Field(name, *_value_from_json(kind, inner)) for name, kind, inner in value)
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Arguments) and self._octets == other._octets
+
+    def __hash__(self) -> int:
+        return hash(self._octets)
+
+    def __repr__(self) -> str:
+        return f"Arguments({list(self.fields)!r})"
+
+
+NO_ARGUMENTS = Arguments()
+
+
+def comparable(field: Field) -> tuple[str, Any]:
+    """What two field values are compared by: RabbitMQ takes all integers as one type, and both floats."""
+    if field.type in _INTEGER_TYPES:
+        return "int", field.value
+    if field.type in _FLOAT_TYPES:
+        return "float", field.value
+    return field.type, field.value
+
+
+def _value_to_json(kind: str, value: Any) -> tuple[str, Any]:
+    match kind:
+        case "S" if isinstance(value, bytes):
+            return "S:hex", value.hex()
+        case "x":
+            return kind, value.hex()
+        case "A":
+            return kind, [_value_to_json(*item) for item in value]
+        case "F":
+            return kind, Arguments(value).to_json()
+        case "D":
+            return kind, list(value)
+    return kind, value
+
+
+def _value_from_json(kind: str, value: Any) -> tuple[str, Any]:
+    match kind:
+        case "S:hex":
+            return "S", bytes.fromhex(value)
+        case "x":
+            return kind, bytes.fromhex(value)
+        case "A":
+            return kind, [_value_from_json(*item) for item in value]
+        case "F":
+            return kind, list(Arguments.from_json(value).fields)
+        case "D":
+            return kind, tuple(value)
+    return kind, value

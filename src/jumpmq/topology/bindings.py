@@ -1,0 +1,30 @@
+"""Bindings: which destination an exchange feeds, and on what condition."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
+
+Kind = Literal["queue", "exchange"]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One binding. Two are the same if all their parts are.
+
+    Attributes:
+        source: name of the exchange that routes.
+        kind, destination: what it routes to.
+        key: the binding key, 0 to 255 octets.
+        arguments: sorted by name, so that their order does not make another binding.
+    """
+
+    source: str
+    kind: Kind
+    destination: str
+    key: bytes = b""
+    arguments: Arguments = NO_ARGUMENTS
+
+    def __post_init__(self) -> None:
+        if len(self.arguments) > 1:
+            object.__setattr__(self, "arguments", self.arguments.sorted())

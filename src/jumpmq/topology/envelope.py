@@ -1,0 +1,67 @@
+"""A message on its way through the exchanges: its routing keys and its properties, read once."""
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.topology import erlang
+
+
+class Envelope:
+    """A message with what exchanges may ask of it.
+
+    Attributes:
+        message: the message itself.
+        keys: its routing key, then those of its CC and BCC headers.
+    """
+
+    __slots__ = ("_properties", "keys", "message")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.keys = [message.routing_key]
+        self._properties: Properties | None = None
+
+    @classmethod
+    def opened(cls, message: Message) -> "Envelope":
+        """Read the CC and BCC headers, and strip BCC from the message.
+
+        Raises:
+            PreconditionFailed: one of them is not an array.
+        """
+        envelope = cls(message)
+        headers = envelope.headers
+        for name in ("CC", "BCC"):
+            for field in headers:
+                if field.name == name:
+                    envelope.keys += _keys(field)
+                    break
+        if any(field.name == "BCC" for field in headers):
+            properties = envelope.properties
+            properties.headers = [field for field in headers if field.name != "BCC"]
+            message.properties = properties.encode()
+        return envelope
+
+    @property
+    def properties(self) -> Properties:
+        """The message's properties, parsed at first use."""
+        if self._properties is None:
+            self._properties = Properties.parse(self.message.properties)
+        return self._properties
+
+    @property
+    def headers(self) -> list[Field]:
+        """The message's headers, empty where it has none."""
+        return self.properties.headers or []
+
+
+def _keys(field: Field) -> list[bytes]:
+    """The strings of a CC or BCC header; RabbitMQ ignores what else the array holds."""
+    if field.type != "A":
+        text = f'{{unacceptable_type_in_header,"{field.name}",{erlang.TYPE_NAMES[field.type]}}}'
+        raise PreconditionFailed(f"invalid message: {text}")
+    return [
+        value.encode(errors="surrogateescape") if isinstance(value, str) else value
+        for kind, value in field.value
+        if kind == "S"
+    ]

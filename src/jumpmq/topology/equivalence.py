@@ -1,0 +1,73 @@
+"""Declaring what exists: as RabbitMQ does, the second declaration must be equivalent to the first."""
+
+from collections.abc import Iterable
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.fields import Field
+from jumpmq.topology import erlang
+from jumpmq.topology.arguments import Arguments, comparable
+from jumpmq.topology.changes import DeclareExchange, DeclareQueue
+from jumpmq.topology.exchanges import Exchange
+from jumpmq.topology.queue_arguments import CHECKS, DEFAULT_QUEUE_TYPE
+
+
+def check_exchange(current: Exchange, declared: DeclareExchange) -> None:
+    """
+    Raises:
+        PreconditionFailed: the exchange was declared in another way.
+    """
+    subject = f"exchange '{current.name}' in vhost '{current.vhost}'"
+    _check_field("type", subject, declared.type, current.type)
+    for name in ("durable", "auto_delete", "internal"):
+        _check_flag(name, subject, getattr(declared, name), getattr(current, name))
+    _check_arguments(subject, declared.arguments, current.arguments, current.compared_arguments)
+
+
+def check_queue(current: DeclareQueue, declared: DeclareQueue) -> None:
+    """
+    Raises:
+        PreconditionFailed: the queue was declared in another way. (Exclusiveness is checked elsewhere.)
+    """
+    subject = f"queue '{current.name}' in vhost '{current.vhost}'"
+    for name in ("durable", "auto_delete"):
+        _check_flag(name, subject, getattr(declared, name), getattr(current, name))
+    _check_arguments(subject, _with_type(declared.arguments), _with_type(current.arguments), CHECKS)
+
+
+def _with_type(arguments: Arguments) -> Arguments:
+    """The arguments with the queue type that they mean."""
+    if arguments.get("x-queue-type") is not None:
+        return arguments
+    return Arguments([*arguments, Field("x-queue-type", "S", DEFAULT_QUEUE_TYPE)])
+
+
+def _check_flag(name: str, subject: str, received: bool, current: bool) -> None:
+    _check_field(name, subject, str(received).lower(), str(current).lower())
+
+
+def _check_field(name: str, subject: str, received: str, current: str) -> None:
+    if received != current:
+        raise PreconditionFailed(
+            f"inequivalent arg '{name}' for {subject}: received '{received}' but current is '{current}'"
+        )
+
+
+def _check_arguments(subject: str, received: Arguments, current: Arguments, names: Iterable[str]) -> None:
+    for name in names:
+        new, old = received.get(name), current.get(name)
+        if new is not None and old is not None:
+            if comparable(new) != comparable(old):
+                raise PreconditionFailed(
+                    f"inequivalent arg '{name}' for {subject}: received '{erlang.plain(new.type, new.value)}' "
+                    f"but current is '{erlang.plain(old.type, old.value)}'"
+                )
+        elif new is not old:
+            raise PreconditionFailed(
+                f"inequivalent arg '{name}' for {subject}: received {_described(new)} but current is {_described(old)}"
+            )
+
+
+def _described(field: Field | None) -> str:
+    if field is None:
+        return "none"
+    return f"the value '{erlang.plain(field.type, field.value)}' of type '{erlang.TYPE_NAMES[field.type]}'"

@@ -1,0 +1,63 @@
+"""How Erlang prints terms (``~p``): RabbitMQ's error texts show offending values that way, and clients compare them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jumpmq.amqp.fields import Field
+
+TYPE_NAMES = {
+    "S": "longstr", "t": "bool", "b": "byte", "B": "unsignedbyte", "s": "short", "u": "unsignedshort",
+    "I": "signedint", "i": "unsignedint", "l": "long", "L": "long", "T": "timestamp", "f": "float", "d": "double",
+    "D": "decimal", "x": "binary", "A": "array", "F": "table", "V": "void",
+}  # fmt: skip
+"""The atom by which RabbitMQ names an AMQP field type octet."""
+
+_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 27: "\\e", 34: '\\"', 92: "\\\\"}
+
+
+def binary(octets: bytes) -> str:
+    """A binary: ``<<"text">>`` where every octet is printable Latin-1, else ``<<1,2,3>>``."""
+    if not octets:
+        return "<<>>"
+    if all(octet in _ESCAPES or 32 <= octet <= 126 or octet >= 160 for octet in octets):
+        shown = b"".join(_ESCAPES[octet].encode() if octet in _ESCAPES else bytes((octet,)) for octet in octets)
+        return f'<<"{shown.decode(errors="replace")}">>'
+    return f"<<{','.join(map(str, octets))}>>"
+
+
+def string(text: str) -> str:
+    """A string, in its quotes."""
+    return '"' + "".join(_ESCAPES.get(ord(letter), letter) for letter in text) + '"'
+
+
+def term(kind: str, value: Any) -> str:
+    """The value of an AMQP field of type ``kind``, as RabbitMQ holds it."""
+    match kind:
+        case "S" | "x":
+            return binary(value.encode(errors="surrogateescape") if isinstance(value, str) else value)
+        case "t":
+            return "true" if value else "false"
+        case "V":
+            return "undefined"
+        case "D":
+            return f"{{{value[0]},{value[1]}}}"
+        case "A":
+            return _list(f"{{{TYPE_NAMES[item]},{term(item, inner)}}}" for item, inner in value)
+        case "F":
+            return _list(_entry(field) for field in value)
+    return repr(value)
+
+
+def plain(kind: str, value: Any) -> str:
+    """The value of a field as a text shows it between its own quotes: strings bare, all else as :func:`term`."""
+    if kind == "S":
+        return value if isinstance(value, str) else value.decode(errors="replace")
+    return term(kind, value)
+
+
+def _list(items: "Sequence[str] | Any") -> str:
+    return f"[{','.join(items)}]"
+
+
+def _entry(field: Field) -> str:
+    return f"{{{binary(field.name.encode())},{TYPE_NAMES[field.type]},{term(field.type, field.value)}}}"

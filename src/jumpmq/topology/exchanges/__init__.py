@@ -1,0 +1,48 @@
+"""The exchange types, a file each: given a message, which destinations?"""
+
+from jumpmq.amqp.errors import CommandInvalid
+from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.exchanges.base import Destination, Exchange
+from jumpmq.topology.exchanges.consistent_hash import ConsistentHashExchange
+from jumpmq.topology.exchanges.direct import DirectExchange
+from jumpmq.topology.exchanges.fanout import FanoutExchange
+from jumpmq.topology.exchanges.headers import HeadersExchange
+from jumpmq.topology.exchanges.modulus_hash import ModulusHashExchange
+from jumpmq.topology.exchanges.random import RandomExchange
+from jumpmq.topology.exchanges.topic import TopicExchange
+
+__all__ = ["EXCHANGE_TYPES", "ConsistentHashExchange", "Destination", "Exchange", "exchange_type", "make_exchange"]
+
+_ALL: tuple[type[Exchange], ...] = (
+    DirectExchange,
+    FanoutExchange,
+    TopicExchange,
+    HeadersExchange,
+    ConsistentHashExchange,
+    ModulusHashExchange,
+    RandomExchange,
+)
+EXCHANGE_TYPES: dict[str, type[Exchange]] = {cls.type: cls for cls in _ALL}
+"""Every exchange type by its name."""
+
+
+def exchange_type(name: str) -> type[Exchange]:
+    """The class of an exchange type.
+
+    Raises:
+        CommandInvalid: there is no such type (503).
+    """
+    try:
+        return EXCHANGE_TYPES[name]
+    except KeyError:
+        raise CommandInvalid(f"unknown exchange type '{name}'") from None
+
+
+def make_exchange(declared: DeclareExchange) -> Exchange:
+    """An exchange as declared, without bindings.
+
+    Raises:
+        CommandInvalid: there is no such type (503).
+        PreconditionFailed: the type does not take the arguments (406).
+    """
+    return exchange_type(declared.type)(declared)

@@ -1,0 +1,147 @@
+"""What all exchange types share: their declaration and their bindings. A type adds where a message goes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import ClassVar, TypeVar, Union
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.topology import erlang
+from jumpmq.topology.bindings import Binding
+from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.envelope import Envelope
+
+Destination = Union[ClassicQueue, "Exchange"]
+T = TypeVar("T")
+Split = tuple[dict[Destination, list[T]], list[T]]
+"""How an exchange spreads a run of messages: what each destination gets, and what none gets.
+
+Two destinations may be given the same list, so nobody changes one.
+"""
+
+
+class Exchange(ABC):
+    """An exchange of a virtual host.
+
+    A type implements :meth:`added` and :meth:`removed`, to keep its own view of the bindings, and
+    :meth:`destinations`. One that can decide for many messages at once also overrides :meth:`split`.
+
+    Attributes:
+        bindings: every binding with its destination, the oldest first.
+        alternate: name of the exchange that gets what no binding matches, or None.
+        fed_exchanges: how many of the bindings lead to an exchange.
+    """
+
+    type: ClassVar[str]
+    compared_arguments: ClassVar[tuple[str, ...]] = ("alternate-exchange",)
+    """The declare arguments that a second declaration must repeat; as in RabbitMQ, others are ignored there."""
+
+    def __init__(self, declared: DeclareExchange) -> None:
+        """
+        Raises:
+            PreconditionFailed: the type does not take these arguments.
+        """
+        self.vhost = declared.vhost
+        self.name = declared.name
+        self.durable = declared.durable
+        self.auto_delete = declared.auto_delete
+        self.internal = declared.internal
+        self.arguments = declared.arguments
+        self.alternate = string_argument(declared, "alternate-exchange")
+        self.bindings: dict[Binding, Destination] = {}
+        self.fed_exchanges = 0
+
+    def __repr__(self) -> str:
+        return f"<{self.type} exchange {self.name!r} in vhost {self.vhost!r}>"
+
+    def check(self, binding: Binding) -> None:  # noqa: B027  (most types take any binding)
+        """Refuse a binding that this type cannot take.
+
+        Raises:
+            PreconditionFailed: with the reason.
+        """
+
+    def bind(self, binding: Binding, destination: Destination) -> None:
+        """Add a binding that :meth:`check` has passed and that is not there yet."""
+        self.bindings[binding] = destination
+        self.fed_exchanges += isinstance(destination, Exchange)
+        self.added(binding, destination)
+
+    def unbind(self, binding: Binding) -> None:
+        """Remove a binding that is there."""
+        destination = self.bindings.pop(binding)
+        self.fed_exchanges -= isinstance(destination, Exchange)
+        self.removed(binding, destination)
+
+    @abstractmethod
+    def added(self, binding: Binding, destination: Destination) -> None:
+        """A binding has come."""
+
+    @abstractmethod
+    def removed(self, binding: Binding, destination: Destination) -> None:
+        """A binding has gone; others to the same destination may remain in ``bindings``."""
+
+    @abstractmethod
+    def destinations(self, envelope: Envelope) -> Iterable[Destination]:
+        """Where one message goes, each destination once."""
+
+    def split(self, messages: list[Message]) -> Split[Message]:
+        """Where a run of messages without headers goes."""
+        return split(messages, lambda message: self.destinations(Envelope(message)))
+
+    def split_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+        """Where a run of messages goes, by all their routing keys and headers."""
+        return split(envelopes, self.destinations)
+
+
+def string_argument(declared: DeclareExchange, name: str) -> str | None:
+    """A declare argument that must be a string, None where it is absent.
+
+    Raises:
+        PreconditionFailed: it is something else.
+    """
+    field = declared.arguments.get(name)
+    if field is None:
+        return None
+    if field.type != "S" or not isinstance(field.value, str):
+        subject = f"exchange '{declared.name}' in vhost '{declared.vhost}'"
+        raise PreconditionFailed(f"invalid type '{erlang.TYPE_NAMES[field.type]}' for arg '{name}' in {subject}")
+    return field.value
+
+
+def split(items: list[T], destinations: Callable[[T], Iterable[Destination]]) -> Split[T]:
+    """Gather items by their destinations, one item after the other."""
+    groups: dict[Destination, list[T]] = {}
+    missed: list[T] = []
+    for item in items:
+        routed = False
+        for destination in destinations(item):
+            groups.setdefault(destination, []).append(item)
+            routed = True
+        if not routed:
+            missed.append(item)
+    return groups, missed
+
+
+def gather(order: list[Destination], places: list[int], messages: list[Message]) -> dict[Destination, list[Message]]:
+    """Gather messages by destination, given for each message the place of its destination in ``order``."""
+    groups: dict[int, list[Message]] = {}
+    for place, message in zip(places, messages, strict=True):
+        if place in groups:
+            groups[place].append(message)
+        else:
+            groups[place] = [message]
+    return {order[place]: group for place, group in groups.items()}
+
+
+class BoundDestinations(dict[Destination, int]):
+    """Destinations in the order in which they were first bound, each with its number of bindings."""
+
+    def add(self, destination: Destination) -> None:
+        self[destination] = self.get(destination, 0) + 1
+
+    def remove(self, destination: Destination) -> None:
+        self[destination] -= 1
+        if not self[destination]:
+            del self[destination]

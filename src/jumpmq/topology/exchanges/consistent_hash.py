@@ -1,0 +1,178 @@
+"""The consistent hash exchange, RabbitMQ's ``x-consistent-hash``: every key to one destination, by weight.
+
+The binding key is the weight: how many buckets of the ring the destination gets. What is hashed is the routing key, or
+the header that the declare argument ``hash-header`` names, or the property that ``hash-property`` names. A message that
+lacks it is hashed as if it were the atom ``undefined``, so that all such messages share one destination.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.messages import Message
+from jumpmq.hashing import MAX_WEIGHT, MISSING, HashRing, header_key
+from jumpmq.hashing.ring import Removal
+from jumpmq.topology import erlang
+from jumpmq.topology.bindings import Binding
+from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.envelope import Envelope
+from jumpmq.topology.exchanges.base import Destination, Exchange, Split, gather, string_argument
+
+PROPERTIES = ("message_id", "correlation_id", "timestamp")
+
+_INTEGER = re.compile(rb"[+-]?[0-9]+")
+
+
+class ConsistentHashExchange(Exchange):
+    """Of several bindings to one destination the oldest gives the weight.
+
+    Attributes:
+        ring: destinations by their labels (:func:`label`).
+        missing_count: messages that lacked the header or property, since the broker started.
+    """
+
+    type = "x-consistent-hash"
+    compared_arguments = (*Exchange.compared_arguments, "ring-removal")
+
+    def __init__(self, declared: DeclareExchange) -> None:
+        super().__init__(declared)
+        self._header, self._property = _hashed(declared)
+        self.ring = HashRing(_removal(declared))
+        self.missing_count = 0
+        self._bindings_to: dict[Destination, list[Binding]] = {}
+        self._by_label: dict[str, Destination] = {}
+        self._order: list[Destination] | None = None
+
+    def check(self, binding: Binding) -> None:
+        weight(binding.key)
+
+    def added(self, binding: Binding, destination: Destination) -> None:
+        bindings = self._bindings_to.setdefault(destination, [])
+        bindings.append(binding)
+        if len(bindings) == 1:
+            self._add(binding, destination)
+
+    def removed(self, binding: Binding, destination: Destination) -> None:
+        bindings = self._bindings_to[destination]
+        weighed, rest = bindings[0], [other for other in bindings if other != binding]
+        self._bindings_to[destination] = rest
+        if rest and weight(rest[0].key) == weight(weighed.key):
+            return
+        if rest and binding != weighed:
+            return
+        self._remove(destination)
+        if rest:
+            self._add(rest[0], destination)
+        else:
+            del self._bindings_to[destination]
+
+    def restore_ring(self, state: dict[str, Any]) -> None:
+        """Put a stored ring in place of the one that the bindings made, so that every key goes where it went before.
+
+        Destinations of the stored ring that are not bound any more leave it, bound ones that it lacks join it.
+        """
+        self.ring = HashRing.restore(state)
+        for name in list(self.ring.destinations):
+            if name not in self._by_label:
+                self.ring.remove(name)
+        for destination, bindings in self._bindings_to.items():
+            if label(destination) not in self.ring.destinations:
+                self.ring.add(label(destination), weight(bindings[0].key))
+        self._order = None
+
+    def destinations(self, envelope: Envelope) -> Iterable[Destination]:
+        if not self._by_label:
+            return ()
+        return (self._destination(self._key(envelope)),)
+
+    def split(self, messages: list[Message]) -> Split[Message]:
+        if not self._by_label:
+            return {}, messages
+        if self._header is not None:
+            self.missing_count += len(messages)
+            return {self._destination(MISSING): messages}, []
+        if self._property is not None:
+            return super().split(messages)
+        if self._order is None:
+            self._order = [self._by_label[name] for name in self.ring.names]
+        places = self.ring.route_index([message.routing_key for message in messages])
+        return gather(self._order, places, messages), []
+
+    def _destination(self, key: bytes | int) -> Destination:
+        name = self.ring.route(key)
+        assert name is not None, "destinations are bound"
+        return self._by_label[name]
+
+    def _key(self, envelope: Envelope) -> bytes | int:
+        """What of a message is hashed."""
+        if self._header is not None:
+            for name, kind, value in envelope.headers:
+                if name == self._header and kind != "V":
+                    return header_key("l" if kind == "L" else kind, value)
+        elif self._property is None:
+            return envelope.keys[0]
+        elif (value := getattr(envelope.properties, self._property)) is not None:
+            return str(value).encode(errors="surrogateescape")
+        self.missing_count += 1
+        return MISSING
+
+    def _add(self, binding: Binding, destination: Destination) -> None:
+        name = label(destination)
+        self._by_label[name] = destination
+        self.ring.add(name, weight(binding.key))
+        self._order = None
+
+    def _remove(self, destination: Destination) -> None:
+        name = label(destination)
+        del self._by_label[name]
+        self.ring.remove(name)
+        self._order = None
+
+
+def weight(binding_key: bytes) -> int:
+    """The weight that a binding key stands for.
+
+    Raises:
+        PreconditionFailed: it is no integer from 1 to ``MAX_WEIGHT``.
+    """
+    if not _INTEGER.fullmatch(binding_key):
+        raise PreconditionFailed(f"The binding key must be an integer: {erlang.binary(binding_key)}")
+    value = int(binding_key)
+    if value < 1:
+        raise PreconditionFailed("The binding key must be greater than 0")
+    if value > MAX_WEIGHT:
+        raise PreconditionFailed(f"The binding key must not be greater than {MAX_WEIGHT}")
+    return value
+
+
+def label(destination: Destination) -> str:
+    """The name of a destination on the ring: the queue's own, and ``exchange:NAME`` for an exchange.
+
+    Queues whose names start like a label of another kind are labelled ``queue:NAME``.
+    """
+    if isinstance(destination, Exchange):
+        return f"exchange:{destination.name}"
+    if destination.name.startswith(("exchange:", "queue:")):
+        return f"queue:{destination.name}"
+    return destination.name
+
+
+def _hashed(declared: DeclareExchange) -> tuple[str | None, str | None]:
+    """The header and the property to hash; at most one is not None."""
+    header, name = string_argument(declared, "hash-header"), string_argument(declared, "hash-property")
+    if header is not None and name is not None:
+        raise PreconditionFailed("hash-header and hash-property are mutually exclusive")
+    if name is not None and name not in PROPERTIES:
+        raise PreconditionFailed(f"Unsupported property: {name}")
+    return header, name
+
+
+def _removal(declared: DeclareExchange) -> Removal:
+    match string_argument(declared, "ring-removal"):
+        case None | "minimal":
+            return "minimal"
+        case "shift":
+            return "shift"
+        case other:
+            raise PreconditionFailed(f"Unsupported ring-removal: {other}; expected minimal or shift")

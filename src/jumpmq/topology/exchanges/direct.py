@@ -1,0 +1,40 @@
+"""The direct exchange: to every destination bound with the message's routing key (AMQP 0-9-1, section 3.1.3.1)."""
+
+from collections.abc import Iterable
+
+from jumpmq.amqp.messages import Message
+from jumpmq.topology.bindings import Binding
+from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.envelope import Envelope
+from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Split, split
+
+
+class DirectExchange(Exchange):
+    """Also the default exchange, to which every queue is bound with its name."""
+
+    type = "direct"
+
+    def __init__(self, declared: DeclareExchange) -> None:
+        super().__init__(declared)
+        self._bound: dict[bytes, BoundDestinations] = {}
+
+    def added(self, binding: Binding, destination: Destination) -> None:
+        self._bound.setdefault(binding.key, BoundDestinations()).add(destination)
+
+    def removed(self, binding: Binding, destination: Destination) -> None:
+        bound = self._bound[binding.key]
+        bound.remove(destination)
+        if not bound:
+            del self._bound[binding.key]
+
+    def destinations(self, envelope: Envelope) -> Iterable[Destination]:
+        keys = envelope.keys
+        if len(keys) == 1:
+            return self._bound.get(keys[0], ())
+        return dict.fromkeys(destination for key in keys for destination in self._bound.get(key, ()))
+
+    def split(self, messages: list[Message]) -> Split[Message]:
+        if len({message.routing_key for message in messages}) == 1:
+            bound = self._bound.get(messages[0].routing_key)
+            return (dict.fromkeys(bound, messages), []) if bound else ({}, messages)
+        return split(messages, lambda message: self._bound.get(message.routing_key, ()))

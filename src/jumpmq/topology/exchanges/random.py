@@ -1,0 +1,31 @@
+"""The random exchange, RabbitMQ's ``x-random``: to one bound destination, any with the same probability."""
+
+import random
+from collections.abc import Iterable
+
+from jumpmq.topology.bindings import Binding
+from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.envelope import Envelope
+from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange
+
+
+class RandomExchange(Exchange):
+    """The binding key is ignored, and several bindings of one destination count once."""
+
+    type = "x-random"
+
+    def __init__(self, declared: DeclareExchange) -> None:
+        super().__init__(declared)
+        self._bound = BoundDestinations()
+        self._choices: tuple[Destination, ...] = ()
+
+    def added(self, binding: Binding, destination: Destination) -> None:
+        self._bound.add(destination)
+        self._choices = tuple(self._bound)
+
+    def removed(self, binding: Binding, destination: Destination) -> None:
+        self._bound.remove(destination)
+        self._choices = tuple(self._bound)
+
+    def destinations(self, envelope: Envelope) -> Iterable[Destination]:
+        return (random.choice(self._choices),) if self._choices else ()

@@ -1,0 +1,207 @@
+"""All definitions of a broker, and the one way to change them.
+
+A change is a value (:mod:`jumpmq.topology.changes`). :meth:`Topology.apply` checks it against the rules, applies it to
+the state in memory, and has it recorded in the journal as far as it is durable. A change that is refused changes
+nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+from jumpmq.amqp.errors import NotAllowed, NotFound
+from jumpmq.queues.classic import DEFAULT_BUDGET, ClassicQueue, DeadLetter, Journal, ignore_dead
+from jumpmq.topology import changes, records
+from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
+from jumpmq.topology.users import Permissions, User
+from jumpmq.topology.vhost import VirtualHost
+
+R = TypeVar("R")
+
+
+class Topology:
+    """Virtual hosts with what is in them, and users.
+
+    Args:
+        node: name of this broker's node, home of the queues declared here.
+        journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
+        queue_memory: octets of ready bodies that a queue keeps in memory.
+        on_dead: told of messages that expired, overflowed or were rejected, see :class:`ClassicQueue`.
+
+    Attributes:
+        vhosts, users: by name.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        journal: Journal | None = None,
+        *,
+        queue_memory: int = DEFAULT_BUDGET,
+        on_dead: DeadLetter = ignore_dead,
+    ) -> None:
+        self.node = node
+        self._queue_memory = queue_memory
+        self._on_dead = on_dead
+        self.vhosts: dict[str, VirtualHost] = {}
+        self.users: dict[str, User] = {}
+        self._journal = journal
+        self._records = records.Records(journal)
+        self._next_queue_id = 1
+        self._appliers: dict[type[changes.Change[Any]], Callable[[Any], Any]] = {
+            changes.AddVirtualHost: self._add_virtual_host,
+            changes.DeleteVirtualHost: self._delete_virtual_host,
+            changes.PutUser: self._put_user,
+            changes.DeleteUser: self._delete_user,
+            changes.SetPermissions: self._set_permissions,
+            changes.ClearPermissions: self._clear_permissions,
+            changes.DeclareExchange: lambda change: self.vhost(change.vhost).declare_exchange(change),
+            changes.DeleteExchange: lambda change: self.vhost(change.vhost).delete_exchange(change),
+            changes.DeclareQueue: lambda change: self.vhost(change.vhost).declare_queue(change),
+            changes.DeleteQueue: lambda change: self.vhost(change.vhost).delete_queue(change),
+            changes.Bind: lambda change: self.vhost(change.vhost).bind(change.binding, change.connection),
+            changes.Unbind: lambda change: self.vhost(change.vhost).unbind(change.binding, change.connection),
+        }
+
+    def vhost(self, name: str) -> VirtualHost:
+        """The virtual host of this name.
+
+        Raises:
+            NotAllowed: there is none.
+        """
+        try:
+            return self.vhosts[name]
+        except KeyError:
+            raise NotAllowed(f"vhost {name} not found") from None
+
+    def user(self, name: str) -> User:
+        """The user of this name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        try:
+            return self.users[name]
+        except KeyError:
+            raise NotFound(f"no user '{name}'") from None
+
+    def apply(self, change: changes.Change[R]) -> R:
+        """Make a change.
+
+        Returns:
+            What the kind of change says: the queue or exchange declared, the number of messages deleted.
+
+        Raises:
+            AMQPError: the change is refused, and nothing has changed.
+        """
+        return cast(R, self._appliers[type(change)](change))
+
+    def flush_rings(self) -> None:
+        """Hand the hash rings that changed to the journal; to be called before each of its commits.
+
+        A burst of bindings so writes its ring once.
+        """
+        self._records.flush_rings()
+
+    # --- virtual hosts and users ---
+
+    def _add_virtual_host(self, change: changes.AddVirtualHost) -> VirtualHost:
+        if change.name not in self.vhosts:
+            self._insert_virtual_host(change.name)
+            self._records.put_virtual_host(change.name)
+        return self.vhosts[change.name]
+
+    def _insert_virtual_host(self, name: str) -> None:
+        self.vhosts[name] = VirtualHost(name, self._records, self._make_queue)
+
+    def _delete_virtual_host(self, change: changes.DeleteVirtualHost) -> None:
+        self.vhost(change.name).clear()
+        for user in self.users.values():
+            self._clear_permissions(changes.ClearPermissions(user.name, change.name))
+        del self.vhosts[change.name]
+        self._records.delete_virtual_host(change.name)
+
+    def _put_user(self, change: changes.PutUser) -> None:
+        user = self.users.setdefault(change.name, User(change.name, ""))
+        user.password_hash, user.tags = change.password_hash, change.tags
+        self._records.put_user(user)
+
+    def _delete_user(self, change: changes.DeleteUser) -> None:
+        for vhost in list(self.user(change.name).permissions):
+            self._clear_permissions(changes.ClearPermissions(change.name, vhost))
+        del self.users[change.name]
+        self._records.delete_user(change.name)
+
+    def _set_permissions(self, change: changes.SetPermissions) -> None:
+        user = self.user(change.user)
+        self.vhost(change.vhost)
+        user.permissions[change.vhost] = Permissions(change.configure, change.write, change.read)
+        self._records.put_permissions(user, change.vhost)
+
+    def _clear_permissions(self, change: changes.ClearPermissions) -> None:
+        if self.user(change.user).permissions.pop(change.vhost, None) is not None:
+            self._records.delete_permissions(change.user, change.vhost)
+
+    # --- queues ---
+
+    def _make_queue(self, declared: changes.DeclareQueue) -> ClassicQueue:
+        queue = self._new_queue(self._next_queue_id, self.node, declared)
+        self._next_queue_id += 1
+        return queue
+
+    def _new_queue(self, number: int, node: str, declared: changes.DeclareQueue) -> ClassicQueue:
+        return ClassicQueue(
+            declared.vhost,
+            declared.name,
+            id=number,
+            durable=declared.durable,
+            exclusive=declared.exclusive,
+            auto_delete=declared.auto_delete,
+            arguments=declared.arguments.plain(),
+            node=node,
+            journal=self._journal,
+            owner=declared.connection if declared.exclusive else None,
+            budget=self._queue_memory,
+            on_dead=self._on_dead,
+        )
+
+    # --- restart ---
+
+    def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
+        """Rebuild what the journal kept, into an empty topology. Records of kinds that are not definitions are skipped.
+
+        Args:
+            definitions: (kind, key, value), in the order in which they were first put.
+        """
+        found: dict[str, list[Any]] = defaultdict(list)
+        for kind, key, value in definitions:
+            found[kind].append((key, value) if kind == "counter" else value)
+        for value in found["vhost"]:
+            self._insert_virtual_host(value["name"])
+        for value in found["user"]:
+            self.users[value["name"]] = User(value["name"], value["password_hash"], tuple(value["tags"]))
+        for value in found["permissions"]:
+            granted = Permissions(value["configure"], value["write"], value["read"])
+            self.users[value["user"]].permissions[value["vhost"]] = granted
+        for value in found["exchange"]:
+            self.vhosts[value["vhost"]].insert_exchange(records.read_exchange(value))
+        for value in found["queue"]:
+            self._restore_queue(value)
+        for value in found["binding"]:
+            vhost, binding = records.read_binding(value)
+            self.vhosts[vhost].insert_binding(binding)
+        for value in found["ring"]:
+            self._restore_ring(self.vhosts[value["vhost"]].exchanges[value["exchange"]], value["state"])
+        counters = dict(found["counter"])
+        self._next_queue_id = max(self._next_queue_id, counters.get(records.NEXT_QUEUE_ID, 1))
+
+    def _restore_queue(self, value: dict[str, Any]) -> None:
+        number, node, declared = records.read_queue(value)
+        self.vhosts[declared.vhost].insert_queue(self._new_queue(number, node, declared), declared)
+        self._next_queue_id = max(self._next_queue_id, number + 1)
+
+    def _restore_ring(self, exchange: Exchange, state: dict[str, Any]) -> None:
+        if isinstance(exchange, ConsistentHashExchange):
+            exchange.restore_ring(state)
+            if exchange.ring.state() != state:
+                self._records.note_ring(exchange)
