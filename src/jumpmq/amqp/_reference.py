@@ -197,7 +197,7 @@ def _add_publish(
         events.append(run)
     run.flags |= int.from_bytes(properties[:2])
     run.size += len(body)
-    run.messages.append(Message(exchange, key, properties, body, persistent, now))
+    run.messages.append(Message(exchange, key, properties, body, persistent, now))  # type: ignore[arg-type]
 
 
 def _add_ack(events: list[Any], channel: int, tag: int, multiple: bool) -> None:

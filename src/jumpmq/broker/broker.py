@@ -14,15 +14,18 @@ from typing import Any
 
 from jumpmq._version import __version__
 from jumpmq.amqp.errors import AccessRefused, AMQPError, ConnectionForced, NotAllowed
-from jumpmq.broker import deadletter, declarations
+from jumpmq.amqp.messages import Message
+from jumpmq.broker import declarations
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.config import Config
 from jumpmq.broker.connection import Connection
+from jumpmq.broker.deadletter import letters
 from jumpmq.broker.direct_reply import ReplyQueue
 from jumpmq.broker.login import Authenticator, hash_password
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.store import Store, StoreError
 from jumpmq.topology import Topology, VirtualHost, changes
+from jumpmq.topology.users import Operation
 
 log = logging.getLogger(__name__)
 
@@ -102,13 +105,21 @@ class Broker:
                 )
             except StoreError as error:
                 raise BrokerError(str(error)) from None
-        self.topology = Topology(self.node, self.store, queue_memory=self.config.queue_memory)
-        self.topology.on_dead = deadletter.DeadLetters(self)
+        self.topology = Topology(
+            self.node, self.store, queue_memory=self.config.queue_memory, on_dead=self._publish_dead
+        )
         self.authenticator = Authenticator(self.topology)
         if self.store is not None:
-            self.topology.restore(self.store.definitions(), self.store.batches(), redelivered=not self.store.clean)
+            self._restore_definitions(self.store)
         if not self.topology.vhosts:
             self._set_up()
+
+    def _restore_definitions(self, store: Store) -> None:
+        definitions, batches = store.definitions(), store.batches()
+        self.topology.restore(definitions)
+        next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
+        for queue in self._queues():
+            queue.restore(batches.get(queue.id, []), next_seqs.get(str(queue.id), 1), redelivered=not store.clean)
 
     def _set_up(self) -> None:
         """What a new broker begins with: virtual host ``/`` and user guest, who may do everything from loopback."""
@@ -262,6 +273,15 @@ class Broker:
                 declarations.delete_queue(self, queue)
         self.finish(None)
 
+    def _publish_dead(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
+        """Publish dead messages to their queue's dead letter exchange; without one they are gone."""
+        vhost = self.topology.vhosts[queue.vhost]
+        exchange = vhost.exchanges.get(queue.limits.dead_letter_exchange or "")
+        found = letters(queue, messages, reason) if exchange is not None else []
+        if exchange is not None and found:
+            for target, share in vhost.route(exchange, found).queues.items():
+                target.push(share)
+
     def _queues(self) -> list[ClassicQueue]:
         return [queue for vhost in self.topology.vhosts.values() for queue in vhost.queues.values()]
 
@@ -291,17 +311,18 @@ class Broker:
         vhost = self.topology.vhosts.get(name)
         if vhost is None:
             raise NotAllowed(f"vhost {name} not found")
-        if self.topology.permissions.get((user, name)) is None:
+        if name not in self.topology.user(user).permissions:
             raise NotAllowed(f"access to vhost '{name}' refused for user '{user}'")
         return vhost
 
-    def check_permission(self, user: str, vhost: str, kind: str, name: str) -> None:
+    def check_permission(self, user: str, vhost: str, kind: Operation, name: str) -> None:
         """Whether the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:
             AccessRefused: the user may not.
         """
-        permissions = self.topology.permissions.get((user, vhost))
+        found = self.topology.users.get(user)
+        permissions = found.permissions.get(vhost) if found is not None else None
         if permissions is None or not permissions.allows(kind, name):
             raise AccessRefused(
                 f"{kind} access to resource '{name or 'amq.default'}' in vhost '{vhost}' refused for user '{user}'"
@@ -322,7 +343,7 @@ class Broker:
         vhost = getattr(connection, "vhost", None)
         if vhost is None:
             return
-        for queue in [one for one in vhost.queues.values() if one.exclusive and one.owner == connection.name]:
+        for queue in vhost.exclusive_queues(connection.name):
             try:
                 declarations.delete_queue(self, queue)
             except AMQPError as error:

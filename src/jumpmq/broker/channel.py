@@ -1,4 +1,4 @@
-"""A channel of a live connection: publishing, consuming, acknowledging (AMQP 0-9-1, classes channel, basic, confirm, tx).
+"""A channel of a live connection: publishing, consuming, acknowledging (AMQP 0-9-1).
 
 Methods that change or inspect definitions are in :mod:`jumpmq.broker.declarations`.
 """
@@ -134,7 +134,7 @@ class Channel:
         """
         waiting = self.unacknowledged
         if not multiple:
-            messages = []
+            messages: list[Message] = []
             for tag in tags:
                 message = waiting.pop(tag, None)
                 if message is None:
@@ -285,7 +285,7 @@ class Channel:
             NotFound: there is none.
             ResourceLocked: it is another connection's.
         """
-        return self.connection.vhost.queue(self.resolve(name), self.connection)
+        return self.connection.vhost.queue(self.resolve(name), self.connection.name)
 
     def resolve(self, name: str) -> str:
         """The queue name that is meant: "" is the queue declared last on this channel."""

@@ -12,7 +12,7 @@ from jumpmq.amqp import methods as m
 
 
 class _Run(NamedTuple):
-    """Neighbouring publishes with one fate: the last one's tag, the commit they wait for, and whether they are refused."""
+    """Neighbouring publishes with one fate: the last tag, the commit they wait for, whether they are refused."""
 
     last_tag: int
     commit: int

@@ -1,8 +1,8 @@
 """A client's connection on its socket: bytes to events to channels, and answers back.
 
 All that one read asks for is done before anything is written; then every connection that got something to send writes
-it at once (:meth:`Broker.finish`). Where a read changed definitions, what it is answered with is *held* until the change
-is on disk: a ``declare-ok`` is a promise that survives kill -9.
+it at once (:meth:`Broker.finish`). Where a read changed definitions, what it is answered with is *held* until the
+change is on disk: a ``declare-ok`` is a promise that survives kill -9.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from jumpmq.amqp.protocol import (
 from jumpmq.broker import login
 from jumpmq.broker.channel import Channel
 from jumpmq.topology import VirtualHost
+from jumpmq.topology.users import Operation
 
 if TYPE_CHECKING:
     from jumpmq.broker.broker import Broker
@@ -316,7 +317,7 @@ class Connection(asyncio.Protocol):
 
     # --- permissions ---
 
-    def check_permission(self, kind: str, name: str) -> None:
+    def check_permission(self, kind: Operation, name: str) -> None:
         """Whether the user may configure, write or read the resource.
 
         Raises:

@@ -1,35 +1,21 @@
 """Dead lettering (RabbitMQ, "Dead Letter Exchanges"): where messages go that expired, overflowed or were rejected."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jumpmq.amqp.errors import NotFound
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues.classic import ClassicQueue
 
-if TYPE_CHECKING:
-    from jumpmq.broker.broker import Broker
 
+def letters(queue: ClassicQueue, messages: list[Message], reason: str) -> list[Message]:
+    """What to publish to a queue's dead letter exchange for messages that died in it.
 
-class DeadLetters:
-    """Publishes dead messages to their queue's dead letter exchange."""
-
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-
-    def __call__(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
-        """Route what died in ``queue`` for ``reason``: ``expired``, ``maxlen`` or ``rejected``."""
-        vhost = self._broker.topology.vhosts[queue.vhost]
-        try:
-            exchange = vhost.exchange(queue.limits.dead_letter_exchange or "")
-        except NotFound:
-            return
-        letters = [one for one in (_letter(queue, message, reason) for message in messages) if one is not None]
-        if letters:
-            for target, share in vhost.route(exchange, letters, plain=False).queues.items():
-                target.push(share)
+    Args:
+        reason: ``expired``, ``maxlen`` or ``rejected``.
+    """
+    return [letter for letter in (_letter(queue, message, reason) for message in messages) if letter is not None]
 
 
 def _letter(queue: ClassicQueue, message: Message, reason: str) -> Message | None:
@@ -42,7 +28,7 @@ def _letter(queue: ClassicQueue, message: Message, reason: str) -> Message | Non
     routing_key = message.routing_key if key is None else key.encode()
     _note_death(properties, deaths, queue, message, reason)
     properties.expiration = None
-    letter = Message(
+    return Message(
         queue.limits.dead_letter_exchange or "",
         routing_key,
         properties.encode(),
@@ -50,7 +36,6 @@ def _letter(queue: ClassicQueue, message: Message, reason: str) -> Message | Non
         message.persistent,
         time.time(),
     )
-    return letter
 
 
 def _deaths(properties: Properties) -> list[list[Field]]:

@@ -1,6 +1,6 @@
 """The methods of a channel that change or look up definitions (AMQP 0-9-1, classes exchange and queue).
 
-Each becomes one change that the topology validates and applies; the answer leaves the broker when the change is on disk.
+Each becomes one change that the topology validates and applies; its answer leaves when that is on disk.
 """
 
 from typing import TYPE_CHECKING

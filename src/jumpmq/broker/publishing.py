@@ -1,9 +1,9 @@
-"""From a run of publishes to the queues: checks, routing, returns (AMQP 0-9-1, basic.publish; RabbitMQ's extensions)."""
+"""From a run of publishes to the queues: checks, routing, returns (AMQP 0-9-1, basic.publish)."""
 
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import AccessRefused, NotImplementedByServer, PreconditionFailed
+from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, USER_ID, Properties
@@ -29,9 +29,7 @@ def check(channel: "Channel", run: Publish) -> None:
         raise NotImplementedByServer("immediate=true")
     connection = channel.connection
     connection.check_permission("write", run.exchange)
-    exchange = connection.vhost.exchange(run.exchange)
-    if exchange.internal:
-        raise AccessRefused(f"cannot publish to internal exchange '{run.exchange}' in vhost '{connection.vhost.name}'")
+    connection.vhost.publishable(run.exchange)
     if run.flags & EXAMINED:
         for message in run.messages:
             _examine(channel, message)
@@ -45,7 +43,7 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
         if not run.messages:
             return []
     vhost = channel.connection.vhost
-    routed = vhost.route(vhost.exchange(run.exchange), run.messages, plain=not run.flags & HEADERS)
+    routed = vhost.route(run.exchange, run.messages, plain=not run.flags & HEADERS)
     refused: list[Message] = []
     for queue, messages in routed.queues.items():
         if run.flags & EXPIRATION:
@@ -53,6 +51,8 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
         refused += queue.push(messages)
     if run.mandatory and routed.unroutable:
         _return(channel, routed.unroutable)
+    if routed.error is not None:
+        raise routed.error
     return refused
 
 

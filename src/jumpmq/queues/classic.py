@@ -29,13 +29,19 @@ DEFAULT_BUDGET = 64 << 20
 class Journal(BatchReader, Protocol):
     """Where a durable queue keeps its messages; the store is one."""
 
-    def append(self, queue_id: int, messages: list[Message]) -> Batch: ...
+    def append(self, queue_id: int, messages: list[Message]) -> object: ...
     def put(self, kind: str, key: str, value: Any) -> None: ...
     def delete(self, kind: str, key: str) -> None: ...
     def drop_queue(self, queue_id: int) -> None: ...
 
 
 DeadLetter = Callable[["ClassicQueue", list[Message], str], None]
+"""Told of messages that died in a queue, and why."""
+
+
+def ignore_dead(queue: "ClassicQueue", messages: list[Message], reason: str) -> None:
+    """Nobody wants the dead."""
+
 
 
 class ClassicQueue:
@@ -47,12 +53,13 @@ class ClassicQueue:
         durable, exclusive, auto_delete, arguments: as declared.
         node: its home node.
         journal: where persistent messages are kept; None keeps them in memory only.
-        owner: the connection an exclusive queue belongs to.
+        owner: name of the connection that an exclusive queue belongs to.
         budget: octets of ready bodies to keep in memory.
 
-    Attributes:
         on_dead: called with messages that expired, overflowed or were rejected, and the reason
             (``expired``, ``maxlen``, ``rejected``), after they left the queue.
+
+    Attributes:
         readers: the groups that hold reservations of it, by name.
         published, delivered, acknowledged: message counts since the broker started.
     """
@@ -71,8 +78,9 @@ class ClassicQueue:
         arguments: Mapping[str, Any] | None = None,
         node: str = "",
         journal: Journal | None = None,
-        owner: object | None = None,
+        owner: str | None = None,
         budget: int = DEFAULT_BUDGET,
+        on_dead: DeadLetter = ignore_dead,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -89,7 +97,7 @@ class ClassicQueue:
         self.had_consumers = False
         self.last_used = time.time()
         self.deleted = False
-        self.on_dead: DeadLetter = lambda queue, messages, reason: None
+        self._on_dead = on_dead
         self.published = self.delivered = self.acknowledged = 0
         self.unacknowledged_count = 0
         self._journal = journal if durable and not exclusive else None
@@ -167,7 +175,8 @@ class ClassicQueue:
             self._set_ttl(messages, self.limits.message_ttl)
         if size is None:
             size = sum([len(message.body) for message in messages])
-        self._ready.extend(messages, size, self._store(messages))
+        self._store(messages)
+        self._ready.extend(messages, size)
         if self.consumers:
             self.dispatch()
         if self._limited or self._expiring:
@@ -357,7 +366,7 @@ class ClassicQueue:
             room = 0
         refused = messages[room:]
         if refused and self.limits.overflow == "reject-publish-dlx":
-            self.on_dead(self, refused, "maxlen")
+            self._on_dead(self, refused, "maxlen")
         return messages[:room], refused
 
     def _set_ttl(self, messages: list[Message], ttl: int) -> None:
@@ -370,23 +379,22 @@ class ClassicQueue:
     def _bury(self, messages: list[Message], reason: str) -> None:
         if messages:
             if self.limits.dead_letter_exchange is not None:
-                self.on_dead(self, messages, reason)
+                self._on_dead(self, messages, reason)
             self._settle(messages)
 
     # --- the store ---
 
-    def _store(self, messages: list[Message]) -> Batch | None:
-        """Keep the persistent ones; returns their batch if that holds them all."""
+    def _store(self, messages: list[Message]) -> None:
+        """Keep the persistent ones."""
         if self._journal is None:
-            return None
+            return
         stored = [message for message in messages if message.persistent]
         if not stored:
-            return None
+            return
         if self._next_seq > self._reserved_seq:
             self._reserved_seq = self._next_seq + SEQUENCE_BLOCK
             self._journal.put("sequence", str(self.id), self._reserved_seq)
-        batch = self._journal.append(self.id, stored)
-        return batch if len(stored) == len(messages) else None
+        self._journal.append(self.id, stored)
 
     def _prepare(self, messages: list[Message]) -> None:
         """Make messages that were read back from the store the queue's again."""
