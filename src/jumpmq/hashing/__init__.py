@@ -9,7 +9,7 @@
 
 from jumpmq.hashing.kernel import COMPILED, jump, phash2, phash2_list
 from jumpmq.hashing.ring import MAX_WEIGHT, HashRing
-from jumpmq.hashing.terms import MISSING, header_key, modulus, timestamp_key
+from jumpmq.hashing.terms import MISSING, header_key, moduli, modulus, modulus_array, timestamp_key
 
 __all__ = [
     "COMPILED",
@@ -18,7 +18,9 @@ __all__ = [
     "HashRing",
     "header_key",
     "jump",
+    "moduli",
     "modulus",
+    "modulus_array",
     "phash2",
     "phash2_list",
     "timestamp_key",

@@ -10,6 +10,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
+cdef extern from *:
+    void __builtin_prefetch(const void*) noexcept nogil
+
 
 # phash2
 
@@ -19,9 +22,9 @@ cdef enum:
     SALT_BINARY = 0x08D12E65
     EMPTY_LIST = 3468870702
     RANGE_MASK = 0x7FFFFFF
-    MISSING_HASH = 45914356
+    HASH_OF_UNDEFINED = 180132084
 
-MISSING = MISSING_HASH
+MISSING = HASH_OF_UNDEFINED & RANGE_MASK
 
 
 cdef inline uint32_t load(const uint8_t* octets) noexcept nogil:
@@ -96,6 +99,16 @@ def phash2_list(list keys not None):
     return end_list(hash) & RANGE_MASK
 
 
+def moduli(list keys not None, int32_t buckets):
+    cdef Py_ssize_t i, count = PyList_GET_SIZE(keys)
+    cdef list out = []
+    if buckets < 1:
+        raise ValueError(f"a modulus is 1 or more, not {buckets}")
+    for i in range(count):
+        out.append((end_list(hash_object(PyList_GET_ITEM(keys, i), 0)) & RANGE_MASK) % <uint32_t>buckets)
+    return out
+
+
 # jump
 
 cdef enum:
@@ -103,6 +116,11 @@ cdef enum:
     SEEDS = 1 << 21
 
 SEED_BITS = SEED_BITS_
+
+cdef enum:
+    # A ring decides by the seed alone, so a table of 4 MB can hold all its decisions. It fills as they are asked for.
+    TABLE_PAYS = 65536
+    BLOCK = 128
 
 
 cdef inline double to_double(uint64_t word) noexcept nogil:
@@ -166,10 +184,13 @@ cdef class Buckets:
     cdef int32_t* _replacements  # how many buckets were left when this one retired; -1 while it works
     cdef int32_t _size, _room, _working
     cdef int _readers  # batches under way without the GIL
+    cdef int64_t _routed  # keys routed in batches since the last change
+    cdef uint16_t* _known  # the owner of each seed, plus 1, as far as it has been asked for; NULL before TABLE_PAYS
 
     def __dealloc__(self):
         free(self._owners)
         free(self._replacements)
+        free(self._known)
 
     @property
     def size(self):
@@ -182,6 +203,9 @@ cdef class Buckets:
     def writable(self):
         cdef Buckets copy
         if not self._readers:
+            free(self._known)
+            self._known = NULL
+            self._routed = 0
             return self
         copy = Buckets()
         copy._reserve(self._size)
@@ -260,9 +284,15 @@ cdef class Buckets:
         return bucket
 
     cdef inline int32_t _owner(self, uint32_t seed) noexcept nogil:
+        cdef int32_t owner
+        if self._known != NULL and self._known[seed]:
+            return self._known[seed] - 1
         if self._working == 0:
             return -1
-        return self._owners[self._bucket(seed)]
+        owner = self._owners[self._bucket(seed)]
+        if self._known != NULL and owner < 65535:
+            self._known[seed] = <uint16_t>(owner + 1)
+        return owner
 
     def bucket(self, key):
         return self._bucket(seed_of(key))
@@ -285,23 +315,37 @@ cdef class Buckets:
     def owners_of_arrow(self, out, keys):
         cdef KeyReader reader = KeyReader(keys)
         cdef Octets owners = Octets(out, True, reader.count * sizeof(int32_t))
-        cdef int64_t i
-        cdef uint32_t hash = 0
-        cdef int32_t owner
-        cdef bint sound = True
+        cdef int64_t begin = 0, read = 1
+        self._routed += reader.count
+        if self._known == NULL and self._routed >= TABLE_PAYS:
+            self._known = <uint16_t*>calloc(SEEDS, sizeof(uint16_t))
         self._readers += 1
         with nogil:
-            for i in range(reader.count):
-                if reader.is_null(i):
-                    hash = MISSING_HASH
-                elif not reader.hash_key(i, &hash):
-                    sound = False
-                    break
-                owner = self._owner(hash & (SEEDS - 1))
-                memcpy(owners.start + i * sizeof(int32_t), &owner, sizeof(int32_t))
+            while begin < reader.count and read > 0:
+                read = self._route_block(reader, owners.start, begin)
+                begin += read
         self._readers -= 1
-        if not sound:
+        if begin < reader.count:
             raise ValueError(OUTSIDE)
+
+    cdef int64_t _route_block(self, KeyReader reader, uint8_t* out, int64_t begin) noexcept nogil:
+        """Route up to BLOCK keys: first all seeds, so that their places in the table are fetched side by side."""
+        cdef uint32_t seeds[BLOCK]
+        cdef uint32_t hash = 0
+        cdef int32_t owner
+        cdef int64_t i, count = min(BLOCK, reader.count - begin)
+        for i in range(count):
+            if reader.is_null(begin + i):
+                hash = HASH_OF_UNDEFINED
+            elif not reader.hash_key(begin + i, &hash):
+                return 0
+            seeds[i] = hash & (SEEDS - 1)
+            if self._known != NULL:
+                __builtin_prefetch(&self._known[seeds[i]])
+        for i in range(count):
+            owner = self._owner(seeds[i])
+            memcpy(out + (begin + i) * sizeof(int32_t), &owner, sizeof(int32_t))
+        return count
 
 
 # Arrow keys
@@ -378,7 +422,7 @@ def modulus_of_arrow(out, int32_t buckets, keys):
     with nogil:
         for i in range(reader.count):
             if reader.is_null(i):
-                hash = MISSING_HASH
+                hash = HASH_OF_UNDEFINED
             elif not reader.hash_key(i, &hash):
                 sound = False
                 break

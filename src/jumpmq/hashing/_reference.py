@@ -95,7 +95,7 @@ def _hash_float(value: float, seed: int) -> int:
 
 def _hash_atom(name: str, seed: int) -> int:
     value = 0
-    for octet in name.encode():
+    for octet in b"".join(c.encode("latin-1" if c <= "\xff" else "utf-8") for c in name):
         value = (value << 4) + octet
         overflow = value & 0xF0000000
         value = (value ^ overflow >> 24) & ~overflow
@@ -153,6 +153,17 @@ def phash2(term: Term) -> int:
 def phash2_list(keys: list[bytes]) -> int:
     """``phash2`` of a list of binaries: what the modulus exchange takes modulo its destinations."""
     return phash2(keys)
+
+
+def moduli(keys: list[bytes], buckets: int) -> list[int]:
+    """``phash2`` of the list of each key alone, modulo ``buckets``.
+
+    Raises:
+        ValueError: ``buckets`` is less than 1.
+    """
+    if buckets < 1:
+        raise ValueError(f"a modulus is 1 or more, not {buckets}")
+    return [phash2([key]) % buckets for key in keys]
 
 
 # --- jump -------------------------------------------------------------------------------------------------------------
@@ -242,7 +253,10 @@ class Buckets:
         return len(self._owners) - len(self._replacements)
 
     def writable(self) -> Buckets:
-        """These buckets, or, while another thread routes a batch over them, a copy that may be changed."""
+        """Whom to change: these buckets, or a copy while another thread routes a batch over them.
+
+        Every change begins here, since what is known of the keys ends here.
+        """
         return self
 
     # Changes. None checks its arguments: HashRing knows its buckets.
@@ -288,7 +302,13 @@ class Buckets:
         return bucket
 
     def owner(self, key: bytes | int) -> int:
-        """The owner of a key, -1 if no bucket works. An integer is its own hash."""
+        """The owner of a key, -1 if no bucket works. An integer is its own hash.
+
+        Raises:
+            TypeError: the key is neither bytes nor an integer.
+        """
+        if not isinstance(key, bytes | int):
+            raise TypeError(f"a key is bytes, not {type(key).__name__}")
         if not self.working:
             return -1
         return self._owners[self.bucket(key if isinstance(key, int) else phash2(key))]
@@ -304,18 +324,20 @@ class Buckets:
             ValueError: a buffer is too small, or an offset points outside the octets.
         """
         owners = (self.owner(MISSING if key is None else key) for key in _arrow_keys(keys))
-        struct.pack_into(f"={keys.length}i", memoryview(out), 0, *owners)
+        _write_int32(out, keys.length, owners)
 
 
 # --- Arrow keys -------------------------------------------------------------------------------------------------------
 
 
 def _arrow_keys(keys: KeyBuffers) -> Iterator[bytes | None]:
+    if keys.first < 0 or keys.length < 0:
+        raise ValueError("a slice of an Arrow array has no negative bounds")
     end = keys.first + keys.length
     width, code = (8, "q") if keys.wide else (4, "i")
     offsets, octets, present = (bytes(part or b"") for part in (keys.offsets, keys.octets, keys.validity))
     if keys.length and (len(offsets) < (end + 1) * width or (keys.validity is not None and len(present) * 8 < end)):
-        raise ValueError("a buffer of the Arrow array is too small for its length")
+        raise ValueError(f"a buffer of the Arrow array is too small for {end} keys")
     for slot in range(keys.first, end):
         start, stop = struct.unpack_from(f"=2{code}", offsets, slot * width)
         if keys.validity is not None and not present[slot >> 3] >> (slot & 7) & 1:
@@ -324,6 +346,12 @@ def _arrow_keys(keys: KeyBuffers) -> Iterator[bytes | None]:
             yield octets[start:stop]
         else:
             raise ValueError("an offset of the Arrow array points outside its octets")
+
+
+def _write_int32(out: Buffer, count: int, values: Iterator[int]) -> None:
+    if memoryview(out).nbytes < 4 * count:
+        raise ValueError(f"a buffer of {memoryview(out).nbytes} octets is too small: {4 * count} are needed")
+    struct.pack_into(f"={count}i", out, 0, *values)
 
 
 def modulus_of_arrow(out: Buffer, buckets: int, keys: KeyBuffers) -> None:
@@ -337,4 +365,4 @@ def modulus_of_arrow(out: Buffer, buckets: int, keys: KeyBuffers) -> None:
     if buckets < 1:
         raise ValueError(f"a modulus is 1 or more, not {buckets}")
     lists = ([Atom("undefined") if key is None else key] for key in _arrow_keys(keys))
-    struct.pack_into(f"={keys.length}i", memoryview(out), 0, *(phash2(terms) % buckets for terms in lists))
+    _write_int32(out, keys.length, (phash2(terms) % buckets for terms in lists))

@@ -8,14 +8,14 @@ happens to the buckets of a destination that is removed is the ring's ``removal`
     RabbitMQ's way. The buckets above move down, and their keys move with them to other destinations.
 
 ``minimal``
-    MementoHash (Coluzzi, Brocco, Antonucci, Leidi: IEEE/ACM ToN 2024, arXiv 2306.09783). Its buckets retire, the highest
-    first; nobody moves into their numbers. A key that jumps into a retired bucket is drawn again among those that
-    worked when it retired, and so spreads by weight over the rest. Retired buckets are a stack: a destination that is
-    added takes the last retired first, which takes back exactly the keys drawn away from them, and appends only what it
-    needs beyond. Removing the buckets at the top of a ring without retired ones simply takes them away.
+    MementoHash (Coluzzi et al., IEEE/ACM ToN 2024, arXiv 2306.09783). The destination's buckets retire, the highest
+    first; nobody moves into their numbers. A key that jumps into a retired bucket is drawn again among those left
+    working when it retired, and so spreads by weight over the rest. Retired buckets are a stack: a destination that is
+    added takes the last retired first, which takes back exactly the keys drawn away from them, and appends only what
+    it needs beyond. Buckets at the top of a ring without retired ones are simply dropped.
 
-So a ring nobody was removed from decides as RabbitMQ does, whatever its removal, and a removed destination that is added
-again with its weight, before any other change, gets its keys back.
+So a ring nobody was removed from decides as RabbitMQ does, whatever its removal; and a destination that was removed and
+is added again with its weight, before any other change, gets its keys back.
 
 Buckets are remembered in runs, (first, count). A destination has one run until a removal splits or joins them.
 """
@@ -42,7 +42,8 @@ MAX_WEIGHT = 10_000
 class HashRing:
     """Destinations on a consistent hash ring, each with a weight: its number of buckets.
 
-    Changes are not thread-safe; routing is, also while another thread changes the ring.
+    Any number of threads may route over a ring that none changes. An Arrow array on its way when the ring changes is
+    routed to its end over the ring as it was.
 
     Args:
         removal: what a removal does to the other destinations' keys: nothing (``"minimal"``), or what RabbitMQ does
@@ -196,12 +197,11 @@ class HashRing:
             return pa.chunked_array([self.route_array(chunk) for chunk in keys.chunks], type=kind)
         if isinstance(keys.type, pa.DictionaryType):
             return self.route_array(keys.dictionary_decode())
-        buffers = key_buffers(keys)
-        if not self._names:
-            indices = pa.nulls(len(keys), pa.int32())
-        else:
-            indices = int32_array(len(keys), partial(self._buckets.owners_of_arrow, keys=buffers))
-        return pa.DictionaryArray.from_arrays(indices, pa.array(self._names, pa.string()))
+        names, buffers = pa.array(self._names, pa.string()), key_buffers(keys)
+        if not names:
+            return pa.DictionaryArray.from_arrays(pa.nulls(len(keys), pa.int32()), names)
+        owners = int32_array(len(keys), partial(self._buckets.owners_of_arrow, keys=buffers))
+        return pa.DictionaryArray.from_arrays(owners, names)
 
     # State.
 
@@ -225,9 +225,9 @@ class HashRing:
             ring._retired = _runs_of(state["retired"])
             for name, runs in state["destinations"]:
                 ring._restore_destination(name, _runs_of(runs))
+            ring._restore_buckets()
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the state of a hash ring: {error}") from error
-        ring._restore_buckets()
         return ring
 
     def _restore_destination(self, name: str, runs: list[Run]) -> None:
@@ -239,10 +239,15 @@ class HashRing:
         self._runs[name] = runs
 
     def _restore_buckets(self) -> None:
+        if self._retired and not self._names:
+            raise ValueError("retired buckets, and no destination")
+        runs = [*self._retired, *(run for runs in self._runs.values() for run in runs)]
+        if self._removal == "shift" and (len(runs) != len(self._names) or runs != sorted(runs)):
+            raise ValueError("a ring that shifts has one run a destination, in order of addition")
         end = 0
-        for first, count in sorted([*self._retired, *(run for runs in self._runs.values() for run in runs)]):
+        for first, count in sorted(runs):
             if first != end:
-                raise ValueError(f"not the state of a hash ring: bucket {min(first, end)} is there twice or not at all")
+                raise ValueError(f"bucket {min(first, end)} is there twice or not at all")
             end += count
         self._buckets.append(end, -1)
         for owner, name in enumerate(self._names):

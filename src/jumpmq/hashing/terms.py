@@ -4,13 +4,19 @@ A key is bytes, hashed with ``phash2`` by the ring, or an integer, its own hash.
 Erlang term that the AMQP field was parsed into: its ``phash2`` is the key.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jumpmq.hashing._reference import Atom, Term, phash2
-from jumpmq.hashing.kernel import MISSING, phash2_list
+from jumpmq.hashing.arrow import int32_array, key_buffers
+from jumpmq.hashing.kernel import MISSING, moduli, modulus_of_arrow, phash2_list
 
-__all__ = ["MISSING", "header_key", "modulus", "timestamp_key"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["MISSING", "header_key", "moduli", "modulus", "modulus_array", "timestamp_key"]
 
 _TRUE, _FALSE = phash2(True), phash2(False)
 
@@ -52,6 +58,17 @@ def modulus(keys: list[bytes], n: int) -> int:
     if n < 1:
         raise ValueError(f"a modulus is 1 or more, not {n}")
     return phash2_list(keys) % n
+
+
+def modulus_array(keys: pa.Array, n: int) -> pa.Array:
+    """``modulus`` of each routing key of an Arrow array of binaries or strings, as int32. A null counts as missing.
+
+    Raises:
+        ValueError: n is less than 1.
+        TypeError: the keys are neither binary nor string.
+    """
+    buffers = key_buffers(keys)
+    return int32_array(len(keys), lambda out: modulus_of_arrow(out, n, buffers))
 
 
 def _octets(value: str | bytes) -> bytes:

@@ -1,0 +1,29 @@
+"""The golden vectors, and the two kernels that must agree with them and with each other."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from jumpmq.hashing import _kernel, _reference
+
+VECTORS = Path(__file__).parent.parent / "data"
+
+settings.register_profile("hashing", deadline=None, derandomize=True)
+settings.load_profile("hashing")
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Callable[[str], list[dict[str, Any]]]:
+    """Reads a file of golden vectors: ``vectors("jump")`` is a list of its lines."""
+    return lambda name: [json.loads(line) for line in (VECTORS / f"{name}.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="session", params=[_kernel, _reference], ids=["compiled", "plain"])
+def kernel(request: pytest.FixtureRequest) -> ModuleType:
+    """Each of the two kernels in turn."""
+    return request.param

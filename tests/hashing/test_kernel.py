@@ -1,0 +1,146 @@
+"""The compiled kernel and its plain twin: as RabbitMQ decides, and the same as each other."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jumpmq.hashing import HashRing, _kernel, _reference
+from jumpmq.hashing._reference import Atom
+
+KEYS = st.binary(max_size=80)
+LONG_KEYS = st.builds(lambda octets, times: octets * times, st.binary(max_size=40), st.integers(0, 5000))
+
+
+def test_every_golden_binary(kernel, vectors):
+    lines = [line for line in vectors("phash2") if "binary" in line["term"]]
+    assert len(lines) == 225
+    assert [line for line in lines if kernel.phash2(bytes.fromhex(line["term"]["binary"])) != line["phash2"]] == []
+
+
+def test_every_golden_list_of_binaries(kernel, vectors):
+    terms = [(line["term"]["list"], line["phash2"]) for line in vectors("phash2") if "list" in line["term"]]
+    lists = [(term, hash_) for term, hash_ in terms if all("binary" in element for element in term)]
+    assert len(lists) > 100
+    for term, hash_ in lists:
+        assert kernel.phash2_list([bytes.fromhex(element["binary"]) for element in term]) == hash_
+
+
+def test_every_golden_bucket(kernel, vectors):
+    lines = vectors("jump")
+    assert len(lines) == 615
+    for line in lines:
+        assert {n: kernel.jump(line["key"], int(n)) for n in line["buckets"]} == line["buckets"]
+
+
+def test_every_golden_routing_key(kernel, vectors):
+    lines = vectors("routing_keys")
+    assert len(lines) == 501
+    for line in lines:
+        key = line["routing_key"].encode()
+        hash_ = kernel.phash2(key)
+        assert {n: kernel.jump(hash_, int(n)) for n in line["consistent_hash"]} == line["consistent_hash"]
+        assert {n: kernel.moduli([key], int(n))[0] for n in line["modulus_hash"]} == line["modulus_hash"]
+
+
+def test_missing_is_the_atom_undefined(kernel):
+    assert _reference.phash2(Atom("undefined")) == kernel.MISSING
+
+
+@given(KEYS | LONG_KEYS)
+def test_the_kernels_hash_alike(key):
+    assert _kernel.phash2(key) == _reference.phash2(key)
+
+
+@given(st.lists(KEYS, max_size=5))
+def test_the_kernels_hash_lists_alike(keys):
+    assert _kernel.phash2_list(keys) == _reference.phash2_list(keys)
+
+
+@given(st.lists(KEYS, max_size=5), st.integers(1, 2**31 - 1))
+def test_the_kernels_take_the_same_modulus(keys, n):
+    assert _kernel.moduli(keys, n) == _reference.moduli(keys, n)
+
+
+@given(st.integers(-(2**70), 2**70), st.integers(1, 20_000) | st.integers(1, 2**31 - 1))
+def test_the_kernels_jump_alike(key, buckets):
+    assert _kernel.jump(key, buckets) == _reference.jump(key, buckets)
+
+
+@given(st.integers(), st.integers(1, 20_000))
+def test_a_new_bucket_takes_keys_and_moves_no_other(key, buckets):
+    assert _kernel.jump(key, buckets + 1) in (_kernel.jump(key, buckets), buckets)
+
+
+@given(st.integers(), st.integers(-3, 3), st.integers(1, 20_000))
+def test_keys_that_agree_in_their_low_21_bits_share_a_bucket(key, times, buckets):
+    assert _kernel.jump(key, buckets) == _kernel.jump(key + times * 2**21, buckets)
+
+
+@pytest.mark.parametrize("buckets", [0, -1, 2**31, 2**80])
+def test_an_impossible_number_of_buckets_is_refused(kernel, buckets):
+    with pytest.raises(ValueError, match="among 1 to 2147483647 buckets, not"):
+        kernel.jump(1, buckets)
+
+
+def test_a_modulus_of_nothing_is_refused(kernel):
+    with pytest.raises(ValueError, match="a modulus is 1 or more, not 0"):
+        kernel.moduli([b"a"], 0)
+
+
+@pytest.mark.parametrize("key", ["text", None, 1.5, bytearray(b"a")])
+def test_a_key_of_another_type_is_refused(kernel, key):
+    buckets = kernel.Buckets()
+    buckets.append(3, 0)
+    with pytest.raises(TypeError, match=f"a key is bytes, not {type(key).__name__}"):
+        buckets.owner(key)
+    with pytest.raises(TypeError, match=f"a key is bytes, not {type(key).__name__}"):
+        buckets.owners([b"fine", key])
+
+
+def python(program: str) -> str:
+    """What a new interpreter prints."""
+    result = subprocess.run(
+        [sys.executable, "-W", "always", "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return result.stdout + result.stderr
+
+
+def test_without_the_compiled_kernel_there_is_one_warning_and_the_same_decision():
+    ring = HashRing()
+    for queue, weight in [("q1", 1), ("q2", 1), ("q3", 2), ("q4", 2)]:
+        ring.add(queue, weight)
+    expected = [ring.route(key) for key in [b"0", b"1", b"2", b"3"]]
+    output = python(
+        """
+        import sys
+        sys.modules["jumpmq.hashing._kernel"] = None
+        from jumpmq.hashing import COMPILED, HashRing
+        ring = HashRing()
+        for queue, weight in [("q1", 1), ("q2", 1), ("q3", 2), ("q4", 2)]:
+            ring.add(queue, weight)
+        print(COMPILED, [ring.names[i] for i in ring.route_index([b"0", b"1", b"2", b"3"])])
+        """
+    )
+    assert f"False {expected}" in output
+    assert output.count("RuntimeWarning: jumpmq's hash kernel is not compiled") == 1
+
+
+def test_a_broker_can_route_without_loading_pyarrow():
+    output = python(
+        """
+        import sys
+        from jumpmq.hashing import HashRing, modulus
+        ring = HashRing()
+        ring.add("q1", 1)
+        print(ring.route(b"a"), modulus([b"a"], 1), "pyarrow" in sys.modules)
+        """
+    )
+    assert output.strip() == "q1 0 False"
