@@ -1,0 +1,159 @@
+"""Consumers: how much they are given, in what turn, and when they are told to stop."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.brokers import BrokerProcess
+from tests.wire import Basic, Channel, Queue, WireChannel, login
+
+Name = Callable[[str], str]
+
+
+def fill(channel: WireChannel, queue: str, count: int) -> None:
+    for number in range(count):
+        channel.publish("", queue, str(number).encode())
+
+
+def test_without_prefetch_everything_comes(channel: WireChannel, queue: str) -> None:
+    fill(channel, queue, 300)
+    channel.consume(queue)
+    assert [int(delivery.body) for delivery in channel.take(300)] == list(range(300))
+
+
+def test_prefetch_limits_each_consumer(channel: WireChannel, unique: Name) -> None:
+    first, second = channel.queue(unique("first")), channel.queue(unique("second"))
+    fill(channel, first, 10)
+    fill(channel, second, 10)
+    channel.call(Basic.Qos(prefetch_count=3))
+    channel.consume(first, "first")
+    channel.consume(second, "second")
+    given = Counter(delivery.method.consumer_tag for delivery in channel.take(6))
+    assert given == {"first": 3, "second": 3}
+    assert channel.is_silent()
+
+
+def test_global_prefetch_limits_the_channel(channel: WireChannel, unique: Name) -> None:
+    first, second = channel.queue(unique("first")), channel.queue(unique("second"))
+    fill(channel, first, 10)
+    fill(channel, second, 10)
+    channel.call(Basic.Qos(prefetch_count=3, global_=True))
+    channel.consume(first, "first")
+    channel.consume(second, "second")
+    channel.take(3)
+    assert channel.is_silent()
+    channel.send(Basic.Ack(delivery_tag=3, multiple=True))
+    channel.take(3)
+    assert channel.is_silent()
+
+
+def test_prefetch_is_that_of_the_time_of_consuming(channel: WireChannel, queue: str) -> None:
+    fill(channel, queue, 10)
+    channel.call(Basic.Qos(prefetch_count=2))
+    channel.consume(queue)
+    channel.call(Basic.Qos(prefetch_count=100))
+    channel.take(2)
+    assert channel.is_silent()
+
+
+@pytest.mark.parametrize(
+    "settle",
+    [Basic.Ack(delivery_tag=1), Basic.Reject(delivery_tag=1, requeue=False), Basic.Nack(delivery_tag=1, requeue=False)],
+    ids=lambda method: method.name,
+)
+def test_every_settled_message_makes_room_for_one(channel: WireChannel, queue: str, settle: Basic.Ack) -> None:
+    fill(channel, queue, 10)
+    channel.call(Basic.Qos(prefetch_count=1))
+    channel.consume(queue)
+    assert channel.next().body == b"0"
+    channel.send(settle)
+    assert channel.next().body == b"1"
+    assert channel.is_silent()
+
+
+def test_prefetch_does_not_hold_back_automatic_acknowledgement(channel: WireChannel, queue: str) -> None:
+    fill(channel, queue, 20)
+    channel.call(Basic.Qos(prefetch_count=1))
+    channel.consume(queue, no_ack=True)
+    assert len(channel.take(20)) == 20
+
+
+def test_consumers_take_turns(channel: WireChannel, queue: str) -> None:
+    for tag in ("a", "b", "c"):
+        channel.consume(queue, tag)
+    fill(channel, queue, 30)
+    turns = [delivery.method.consumer_tag for delivery in channel.take(30)]
+    assert Counter(turns) == {"a": 10, "b": 10, "c": 10}
+
+
+def test_a_consumer_of_higher_priority_comes_first(channel: WireChannel, queue: str) -> None:
+    channel.call(Basic.Qos(prefetch_count=5))
+    channel.consume(queue, "low", arguments={"x-priority": -1})
+    channel.consume(queue, "high", arguments={"x-priority": 10})
+    fill(channel, queue, 7)
+    assert Counter(delivery.method.consumer_tag for delivery in channel.take(7)) == {"high": 5, "low": 2}
+
+
+def test_a_server_named_consumer(channel: WireChannel, queue: str) -> None:
+    assert channel.consume(queue).startswith("amq.ctag-")
+
+
+def test_a_canceled_consumer_gets_no_more(channel: WireChannel, queue: str) -> None:
+    channel.consume(queue, "reader")
+    assert channel.call(Basic.Cancel(consumer_tag="reader")).consumer_tag == "reader"
+    channel.publish("", queue)
+    assert channel.is_silent()
+
+
+def test_canceling_an_unknown_consumer_is_answered(channel: WireChannel) -> None:
+    assert channel.call(Basic.Cancel(consumer_tag="ghost")).consumer_tag == "ghost"
+
+
+def test_deleting_a_queue_cancels_its_consumers(channel: WireChannel, queue: str) -> None:
+    channel.consume(queue, "reader")
+    channel.call(Queue.Delete(queue=queue))
+    notice = channel.next()
+    assert (notice.name, notice.consumer_tag) == ("Basic.Cancel", "reader")
+
+
+def test_clients_that_do_not_know_cancel_are_not_sent_it(broker: BrokerProcess, unique: Name) -> None:
+    with login(broker.port, capabilities=()) as connection:
+        channel = connection.channel()
+        queue = channel.queue(unique("queue"))
+        channel.consume(queue)
+        channel.call(Queue.Delete(queue=queue))
+        assert channel.is_silent()
+
+
+def test_an_exclusive_consumer_leaves_room_when_it_goes(channel: WireChannel, queue: str) -> None:
+    channel.consume(queue, "alone", exclusive=True)
+    channel.call(Basic.Cancel(consumer_tag="alone"))
+    channel.consume(queue, "next")
+
+
+def test_a_tag_is_free_again_after_cancel(channel: WireChannel, queue: str) -> None:
+    for _ in range(2):
+        channel.consume(queue, "t")
+        channel.call(Basic.Cancel(consumer_tag="t"))
+
+
+def test_flow_is_answered(channel: WireChannel) -> None:
+    assert channel.call(Channel.Flow(active=True)).active is True
+
+
+def test_get_says_how_many_remain(channel: WireChannel, queue: str) -> None:
+    fill(channel, queue, 3)
+    remaining = [message.method.message_count for message in iter(lambda: channel.get(queue), None)]
+    assert remaining == [2, 1, 0]
+
+
+def test_an_answer_comes_straight_back_to_who_asked(broker: BrokerProcess, channel: WireChannel, queue: str) -> None:
+    """Direct reply-to: the pseudo-queue `amq.rabbitmq.reply-to` belongs to the channel that consumes from it."""
+    channel.consume("amq.rabbitmq.reply-to", no_ack=True)
+    channel.publish("", queue, b"question", Basic.Properties(reply_to="amq.rabbitmq.reply-to"))
+    question = channel.get(queue)
+    assert question is not None
+    with login(broker.port) as server:
+        server.channel().publish("", question.properties.reply_to, b"answer")
+        assert channel.next().body == b"answer"

@@ -1,0 +1,132 @@
+"""What becomes of a publication: returned, confirmed, copied, passed on."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.wire import Basic, Exchange, Tx, WireChannel
+
+Name = Callable[[str], str]
+
+EVERY_PROPERTY = Basic.Properties(
+    content_type="text/plain",
+    content_encoding="utf-8",
+    headers={"device": "d-17", "attempt": 3, "flags": [True, "x"], "nested": {"deep": -1}},
+    delivery_mode=2,
+    priority=4,
+    correlation_id="c-1",
+    reply_to="answers",
+    expiration="60000",
+    message_id="m-1",
+    message_type="reading",
+    user_id="guest",
+    app_id="tests",
+)
+
+
+def test_a_message_arrives_as_it_was_published(channel: WireChannel, queue: str) -> None:
+    channel.publish("", queue, b"payload", EVERY_PROPERTY)
+    message = channel.get(queue)
+    assert message is not None
+    assert message.body == b"payload"
+    assert dict(message.properties) == dict(EVERY_PROPERTY)
+    assert (message.method.exchange, message.method.routing_key) == ("", queue)
+    assert (message.method.redelivered, message.method.message_count) == (False, 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 131_064, 131_065, 300_000, 16_000_000])
+def test_bodies_of_any_size(channel: WireChannel, queue: str, size: int) -> None:
+    body = (b"0123456789abcdef" * (size // 16 + 1))[:size]
+    channel.publish("", queue, body)
+    message = channel.get(queue)
+    assert message is not None
+    assert message.body == body
+
+
+def test_an_unroutable_mandatory_message_is_returned_before_its_confirm(channel: WireChannel) -> None:
+    channel.confirm_select()
+    channel.publish("amq.direct", "nowhere", b"lost", EVERY_PROPERTY, mandatory=True)
+    returned, confirm = channel.take(2)
+    assert (returned.method.reply_code, returned.method.reply_text) == (312, "NO_ROUTE")
+    assert (returned.method.exchange, returned.method.routing_key) == ("amq.direct", "nowhere")
+    assert (returned.body, dict(returned.properties)) == (b"lost", dict(EVERY_PROPERTY))
+    assert (confirm.name, confirm.delivery_tag) == ("Basic.Ack", 1)
+
+
+def test_returns_and_confirms_keep_the_order_of_publications(channel: WireChannel, queue: str) -> None:
+    channel.confirm_select()
+    for number in range(50):
+        channel.publish("", queue if number % 5 else "nowhere", str(number).encode(), mandatory=True)
+    returned = []
+    while len(returned) < 10:
+        event = channel.next()
+        if not isinstance(event, Basic.Ack):
+            returned.append(int(event.body))
+    assert returned == list(range(0, 50, 5))
+
+
+def test_an_unroutable_message_that_is_not_mandatory_is_confirmed(channel: WireChannel) -> None:
+    channel.confirm_select()
+    channel.publish("amq.direct", "nowhere")
+    channel.wait_for_confirms()
+
+
+def test_every_publication_is_confirmed_once(channel: WireChannel, queue: str) -> None:
+    channel.confirm_select()
+    for number in range(1000):
+        channel.publish("", queue, str(number).encode(), Basic.Properties(delivery_mode=1 + number % 2))
+    channel.wait_for_confirms()
+    assert channel.is_silent()
+    assert channel.ready(queue) == 1000
+
+
+def test_two_bindings_that_match_make_one_copy(channel: WireChannel, queue: str) -> None:
+    for pattern in ("orders.#", "*.new", "orders.new"):
+        channel.bind(queue, "amq.topic", f"{queue}.{pattern}")
+    channel.publish("amq.topic", f"{queue}.orders.new", b"once")
+    assert channel.bodies(queue) == [b"once"]
+
+
+def test_cc_and_bcc_add_routing_keys(channel: WireChannel, unique: Name) -> None:
+    to, copy, blind = (channel.queue(unique(name)) for name in ("to", "copy", "blind"))
+    channel.publish("", to, b"memo", Basic.Properties(headers={"CC": [copy], "BCC": [blind]}))
+    for queue in (to, copy, blind):
+        message = channel.get(queue)
+        assert message is not None
+        assert message.method.routing_key == to
+        assert message.properties.headers == {"CC": [copy]}
+
+
+def test_a_copy_to_the_same_queue_is_made_once(channel: WireChannel, queue: str) -> None:
+    channel.publish("", queue, b"memo", Basic.Properties(headers={"CC": [queue, queue]}))
+    assert channel.bodies(queue) == [b"memo"]
+
+
+def test_an_alternate_exchange_takes_what_finds_no_queue(channel: WireChannel, queue: str, unique: Name) -> None:
+    alternate = channel.exchange(unique("unrouted"), "fanout")
+    channel.bind(queue, alternate)
+    direct = channel.exchange(
+        unique("orders"), "direct", auto_delete=False, arguments={"alternate-exchange": alternate}
+    )
+    channel.publish(direct, "nowhere", b"kept", mandatory=True)
+    message = channel.get(queue)
+    assert message is not None
+    assert (message.body, message.method.exchange, message.method.routing_key) == (b"kept", direct, "nowhere")
+    channel.call(Exchange.Delete(exchange=direct))
+
+
+def test_a_missing_alternate_exchange_is_no_error(channel: WireChannel, unique: Name) -> None:
+    direct = channel.exchange(unique("orders"), "direct", auto_delete=False, arguments={"alternate-exchange": "ghost"})
+    channel.publish(direct, "nowhere", b"lost", mandatory=True)
+    assert channel.next().method.reply_text == "NO_ROUTE"
+    channel.call(Exchange.Delete(exchange=direct))
+
+
+def test_a_transaction_publishes_at_commit(channel: WireChannel, queue: str) -> None:
+    channel.call(Tx.Select())
+    channel.publish("", queue, b"withdrawn")
+    channel.call(Tx.Rollback())
+    channel.publish("", queue, b"committed")
+    assert channel.get(queue) is None
+    channel.call(Tx.Commit())
+    assert channel.bodies(queue) == [b"committed"]
