@@ -58,13 +58,16 @@ def _check_arguments(subject: str, received: Arguments, current: Arguments, name
         if new is not None and old is not None:
             if comparable(new) != comparable(old):
                 raise PreconditionFailed(
-                    f"inequivalent arg '{name}' for {subject}: received '{erlang.plain(new.type, new.value)}' "
-                    f"but current is '{erlang.plain(old.type, old.value)}'"
+                    f"inequivalent arg '{name}' for {subject}: received {_quoted(new)} but current is {_quoted(old)}"
                 )
         elif new is not old:
             raise PreconditionFailed(
                 f"inequivalent arg '{name}' for {subject}: received {_described(new)} but current is {_described(old)}"
             )
+
+
+def _quoted(field: Field) -> str:
+    return "none" if field.type == "V" else f"'{erlang.plain(field.type, field.value)}'"
 
 
 def _described(field: Field | None) -> str:

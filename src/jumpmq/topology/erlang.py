@@ -49,8 +49,8 @@ def term(kind: str, value: Any) -> str:
 
 
 def plain(kind: str, value: Any) -> str:
-    """The value of a field as a text shows it between its own quotes: strings bare, all else as :func:`term`."""
-    if kind == "S":
+    """The value of a field as a text shows it between quotes of its own: strings bare, all else as :func:`term`."""
+    if kind in ("S", "x"):
         return value if isinstance(value, str) else value.decode(errors="replace")
     return term(kind, value)
 

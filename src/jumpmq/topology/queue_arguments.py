@@ -14,7 +14,7 @@ from jumpmq.topology.changes import DeclareQueue
 DEFAULT_QUEUE_TYPE = "classic"
 QUEUE_TYPES = (DEFAULT_QUEUE_TYPE,)
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
-MAX_MILLISECONDS = (1 << 32) - 1
+MAX_MILLISECONDS = 10 * 365 * 24 * 3600 * 1000
 MAX_PRIORITY = 255
 
 Check = Callable[[Field, Arguments], str | None]

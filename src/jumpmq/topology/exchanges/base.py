@@ -1,6 +1,7 @@
 """What all exchange types share: their declaration and their bindings. A type adds where a message goes."""
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import ClassVar, TypeVar, Union
 
@@ -112,12 +113,12 @@ def string_argument(declared: DeclareExchange, name: str) -> str | None:
 
 def split(items: list[T], destinations: Callable[[T], Iterable[Destination]]) -> Split[T]:
     """Gather items by their destinations, one item after the other."""
-    groups: dict[Destination, list[T]] = {}
+    groups: defaultdict[Destination, list[T]] = defaultdict(list)
     missed: list[T] = []
     for item in items:
         routed = False
         for destination in destinations(item):
-            groups.setdefault(destination, []).append(item)
+            groups[destination].append(item)
             routed = True
         if not routed:
             missed.append(item)
@@ -126,12 +127,9 @@ def split(items: list[T], destinations: Callable[[T], Iterable[Destination]]) ->
 
 def gather(order: list[Destination], places: list[int], messages: list[Message]) -> dict[Destination, list[Message]]:
     """Gather messages by destination, given for each message the place of its destination in ``order``."""
-    groups: dict[int, list[Message]] = {}
+    groups: defaultdict[int, list[Message]] = defaultdict(list)
     for place, message in zip(places, messages, strict=True):
-        if place in groups:
-            groups[place].append(message)
-        else:
-            groups[place] = [message]
+        groups[place].append(message)
     return {order[place]: group for place, group in groups.items()}
 
 

@@ -1,5 +1,6 @@
 """The direct exchange: to every destination bound with the message's routing key (AMQP 0-9-1, section 3.1.3.1)."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from jumpmq.amqp.messages import Message
@@ -34,7 +35,13 @@ class DirectExchange(Exchange):
         return dict.fromkeys(destination for key in keys for destination in self._bound.get(key, ()))
 
     def split(self, messages: list[Message]) -> Split[Message]:
-        if len({message.routing_key for message in messages}) == 1:
-            bound = self._bound.get(messages[0].routing_key)
-            return (dict.fromkeys(bound, messages), []) if bound else ({}, messages)
-        return split(messages, lambda message: self._bound.get(message.routing_key, ()))
+        by_key: defaultdict[bytes, list[Message]] = defaultdict(list)
+        for message in messages:
+            by_key[message.routing_key].append(message)
+        groups: dict[Destination, list[Message]] = {}
+        for key, group in by_key.items():
+            for destination in self._bound.get(key, ()):
+                if destination in groups:  # by two keys: their messages must interleave as published
+                    return split(messages, lambda message: self._bound.get(message.routing_key, ()))
+                groups[destination] = group
+        return groups, [message for message in messages if message.routing_key not in self._bound]
