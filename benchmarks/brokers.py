@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from benchmarks.load.client import Address, Connection, LoadError
+
 HOST = "127.0.0.1"
 
 
@@ -47,7 +49,7 @@ class BrokerProcess:
         port: AMQP port, once started.
         http_port: port of the management API.
         directory: everything the broker writes; removed at the end if it was made here.
-        startup: seconds from the start of the process until it answered an AMQP greeting.
+        startup: seconds from the start of the process until a client had a channel open.
     """
 
     name = "broker"
@@ -90,6 +92,14 @@ class BrokerProcess:
         self.stop()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def freeze(self) -> None:
+        """Stops the broker's clock (SIGSTOP): it keeps its memory and costs nothing until `thaw`."""
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets a frozen broker go on."""
+        os.killpg(self.pid, signal.SIGCONT)
 
     @property
     def pid(self) -> int:
@@ -136,6 +146,7 @@ class BrokerProcess:
             return 0
         if process.poll() is None:
             process.send_signal(number)
+            process.send_signal(signal.SIGCONT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout)
         with contextlib.suppress(ProcessLookupError):
@@ -169,7 +180,7 @@ class RabbitMQ(BrokerProcess):
         began = time.perf_counter()
         self._start_epmd(began + 10)
         self._launch([str(self.scripts / "rabbitmq-server")], self._environment())
-        while not (answers_amqp(self.port) and listening(self.http_port)):
+        while not (accepts_clients(self.port) and listening(self.http_port)):
             self._check_alive(began + 60)
             time.sleep(0.02)
         self.startup = time.perf_counter() - began
@@ -264,7 +275,7 @@ class JumpMQ(BrokerProcess):
         serve = ["serve", "--port", "0", "--http-port", "0", "--data-dir", str(self.data_dir), "--node", self.node]
         began = time.perf_counter()
         self._launch([sys.executable, "-m", "jumpmq.cli.jumpmq", *serve, *self._arguments], _with_checkout())
-        while not self._find_ports() or not answers_amqp(self.port):
+        while not self._find_ports() or not accepts_clients(self.port):
             self._check_alive(began + 60)
             time.sleep(0.005)
         self.startup = time.perf_counter() - began
@@ -295,14 +306,13 @@ def listening(port: int) -> bool:
         return probe.connect_ex((HOST, port)) == 0
 
 
-def answers_amqp(port: int) -> bool:
-    """Whether a broker answers the protocol header with a method frame (connection.start)."""
+def accepts_clients(port: int) -> bool:
+    """Whether a client can log in and open a channel."""
     try:
-        with socket.create_connection((HOST, port), timeout=5) as probe:
-            probe.sendall(b"AMQP\x00\x00\x09\x01")
-            return probe.recv(1) == b"\x01"
-    except OSError:
+        Connection(Address(port)).close()
+    except (OSError, LoadError):
         return False
+    return True
 
 
 def _with_checkout() -> dict[str, str]:

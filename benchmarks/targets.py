@@ -1,0 +1,97 @@
+"""What is compared, and how much better than RabbitMQ, or how good, JumpMQ must at least be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        title: what the line is called.
+        figure: its name in what the load generator prints; empty for what is measured without it.
+        unit: of the figure, as it is written behind it.
+        times: how many times better than RabbitMQ at least; 0 if there is no such target.
+        most: the largest figure that is good enough, whatever RabbitMQ does; 0 if there is no such target.
+        less_is_better: as for times and sizes.
+    """
+
+    title: str
+    figure: str
+    unit: str
+    times: float = 0
+    most: float = 0
+    less_is_better: bool = False
+
+    @property
+    def target(self) -> str:
+        """The target in words."""
+        if self.most:
+            return f"at most {self.most:g}{self.unit}"
+        if self.times == 1:
+            return "no worse"
+        return f"{self.times:g}x" if self.times else ""
+
+    def ratio(self, ours: float, theirs: float) -> float:
+        """How many times better `ours` is."""
+        return theirs / ours if self.less_is_better else ours / theirs
+
+    def met(self, ours: float | None, theirs: float | None) -> bool | None:
+        """Whether the target is met; None if there is none or nothing to compare with."""
+        if ours is None:
+            return None
+        if self.most:
+            return ours <= self.most
+        if not self.times or theirs is None:
+            return None
+        return self.ratio(ours, theirs) >= self.times
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One run of the load generator: its arguments, the lines it fills, and the run that must come before it."""
+
+    arguments: tuple[str, ...]
+    rows: tuple[Row, ...]
+    before: tuple[str, ...] = ()
+    per_message: bool = True
+
+    @property
+    def title(self) -> str:
+        """The arguments as typed."""
+        return " ".join(self.arguments)
+
+
+def throughput(*arguments: str, before: tuple[str, ...] = ()) -> Scenario:
+    """A scenario that counts messages a second."""
+    return Scenario(arguments, (Row(" ".join(arguments), "rate", "/s", times=3),), before)
+
+
+STARTUP = Row("startup", "", " s", most=1, less_is_better=True)
+MEMORY = Row("idle memory", "", " MB", most=100, less_is_better=True)
+
+SCENARIOS = (
+    throughput("flow"),
+    throughput("flow", "--auto-ack"),
+    throughput("publish"),
+    throughput("drain", before=("publish", "--keep")),
+    throughput("confirm"),
+    throughput("confirm", "--persistent"),
+    Scenario(
+        ("latency", "--rate", "5000"),
+        (
+            Row("latency p50", "p50", " ms", less_is_better=True),
+            Row("latency p99", "p99", " ms", times=1, less_is_better=True),
+        ),
+    ),
+    Scenario(
+        ("bind", "--queues", "20", "--weight", "1000"),
+        (
+            Row("bind", "binds_per_s", "/s", times=10),
+            Row("unbind", "unbinds_per_s", "/s", times=10),
+        ),
+        per_message=False,
+    ),
+)
