@@ -1,0 +1,128 @@
+"""Messages as an Arrow IPC stream: what Spark reads from the management port.
+
+The columns are ``seq int64, exchange string, routing_key binary, properties binary, body binary, published_at
+timestamp[us, UTC], redelivered bool``; ``properties`` are the octets that were published (property flags and property list),
+decoded by whoever needs them. A reader may ask for some of the columns only.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.amqp.messages import Message
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+BATCH_ROWS = 8192
+BATCH_OCTETS = 4 << 20
+"""Bounds of a record batch: building one holds up the event loop, by some milliseconds at most."""
+
+
+class ArrowEncoder:
+    """Turns lists of messages into the octets of one IPC stream: :meth:`head`, :meth:`batch` any number of times, :meth:`tail`.
+
+    Args:
+        columns: which of :data:`COLUMNS`, in the order in which they shall come; None for all of them.
+    """
+
+    def __init__(self, columns: Iterable[str] | None = None) -> None:
+        import pyarrow as pa  # here, so that a broker nobody reads from with Spark does not spend the memory
+
+        self._pa = pa
+        self._builders = [_BUILDERS[column] for column in columns or COLUMNS]
+        types = {"seq": pa.int64(), "exchange": pa.string(), "redelivered": pa.bool_(), "published_at": pa.timestamp("us", "UTC")}
+        self._schema = pa.schema([(column, types.get(column, pa.binary())) for column in columns or COLUMNS])
+
+    def head(self) -> bytes:
+        """The stream's schema message."""
+        schema: bytes = self._schema.serialize().to_pybytes()
+        return schema
+
+    def batch(self, messages: list[Message]) -> bytes:
+        """One record batch message."""
+        arrays = [build(self._pa, messages) for build in self._builders]
+        octets: bytes = self._pa.record_batch(arrays, schema=self._schema).serialize().to_pybytes()
+        return octets
+
+    @staticmethod
+    def tail() -> bytes:
+        """The end-of-stream marker; a stream without it was cut off."""
+        return b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+def bounded(messages: list[Message]) -> Iterator[list[Message]]:
+    """Cut a list of messages into lists that make record batches of bounded size."""
+    for start in range(0, len(messages), BATCH_ROWS):
+        yield from _halved(messages[start : start + BATCH_ROWS])
+
+
+def _halved(messages: list[Message]) -> Iterator[list[Message]]:
+    if len(messages) == 1 or sum([len(message.body) for message in messages]) <= BATCH_OCTETS:
+        yield messages
+        return
+    middle = len(messages) // 2
+    yield from _halved(messages[:middle])
+    yield from _halved(messages[middle:])
+
+
+def load_pyarrow() -> None:
+    """Import pyarrow, and what its first conversion of a list imports in turn: most of a second, so not in the event loop."""
+    import pyarrow as pa
+
+    pa.array([b""], pa.binary())
+
+
+def _seq(pa: Any, messages: list[Message]) -> pa.Array:
+    numbers = array("q", [message.seq for message in messages])
+    return pa.Array.from_buffers(pa.int64(), len(messages), [None, pa.py_buffer(numbers)])
+
+
+def _exchange(pa: Any, messages: list[Message]) -> pa.Array:
+    names = [message.exchange for message in messages]
+    if names.count(names[0]) == len(names):
+        return pa.repeat(_text(names[0]), len(names))
+    return pa.array(map(_text, names), pa.string())
+
+
+def _text(name: str) -> str:
+    """A name as Arrow can hold it: octets that are not UTF-8 are replaced."""
+    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _routing_key(pa: Any, messages: list[Message]) -> pa.Array:
+    return pa.array([message.routing_key for message in messages], pa.binary())
+
+
+def _properties(pa: Any, messages: list[Message]) -> pa.Array:
+    return pa.array([message.properties for message in messages], pa.binary())
+
+
+def _body(pa: Any, messages: list[Message]) -> pa.Array:
+    return pa.array([message.body for message in messages], pa.binary())
+
+
+def _published_at(pa: Any, messages: list[Message]) -> pa.Array:
+    seconds = array("d", [message.published_at for message in messages])
+    micros = array("q", [int(second * 1e6) for second in seconds])
+    return pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), len(messages), [None, pa.py_buffer(micros)])
+
+
+def _redelivered(pa: Any, messages: list[Message]) -> pa.Array:
+    flags = bytes([message.redelivered for message in messages])
+    return pa.Array.from_buffers(pa.uint8(), len(messages), [None, pa.py_buffer(flags)]).cast(pa.bool_())
+
+
+_BUILDERS: dict[str, Callable[[Any, list[Message]], Any]] = {
+    "seq": _seq,
+    "exchange": _exchange,
+    "routing_key": _routing_key,
+    "properties": _properties,
+    "body": _body,
+    "published_at": _published_at,
+    "redelivered": _redelivered,
+}
+COLUMNS = tuple(_BUILDERS)

@@ -1,0 +1,76 @@
+"""The management port: uvicorn in the broker's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+import uvicorn
+
+from jumpmq.broker import Broker, BrokerError
+from jumpmq.http.application import application
+from jumpmq.http.reservations import Reservations
+
+
+class HTTPServer:
+    """Serves the management API of a started broker.
+
+    Args:
+        port: 0 picks a free one; ``self.port`` tells which after :meth:`start`.
+    """
+
+    def __init__(self, broker: Broker, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self._reservations = Reservations(broker)
+        self._server = _Server(
+            uvicorn.Config(
+                application(broker, self._reservations),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                proxy_headers=False,
+                ws="none",
+                server_header=False,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            BrokerError: the address cannot be listened on.
+        """
+        listening = _listen(self.host, self.port)
+        self.port = listening.getsockname()[1]
+        self._reservations.start()
+        self._task = asyncio.create_task(self._server.serve(sockets=[listening]), name="http")
+        while not self._server.started:
+            await asyncio.sleep(0.001)
+
+    async def stop(self) -> None:
+        """Close all connections, also those in the middle of an answer, within some two seconds."""
+        await self._reservations.stop()
+        if self._task is not None:
+            self._server.should_exit = True
+            await self._task
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn that leaves signals to the program it runs in."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family, backlog=1024)
+    except OSError as error:
+        raise BrokerError(f"cannot listen for HTTP on {host} port {port}: {error.strerror or error}") from None

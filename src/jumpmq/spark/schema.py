@@ -1,0 +1,71 @@
+"""The columns of a message in Spark, and which of the broker's columns each is made of."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from jumpmq.spark.errors import JumpMQError
+
+PROPERTIES = (
+    StructType()
+    .add("content_type", StringType())
+    .add("content_encoding", StringType())
+    .add("delivery_mode", IntegerType())
+    .add("priority", IntegerType())
+    .add("correlation_id", StringType())
+    .add("reply_to", StringType())
+    .add("expiration", StringType())
+    .add("message_id", StringType())
+    .add("timestamp", TimestampType())
+    .add("type", StringType())
+    .add("user_id", StringType())
+    .add("app_id", StringType())
+)
+"""The properties that a publisher set; null where it did not. ``expiration`` is in milliseconds, as AMQP has it."""
+
+SCHEMA = (
+    StructType()
+    .add("queue", StringType())
+    .add("seq", LongType())
+    .add("exchange", StringType())
+    .add("routing_key", BinaryType())
+    .add("body", BinaryType())
+    .add("headers", MapType(StringType(), StringType()))
+    .add("properties", PROPERTIES)
+    .add("published_at", TimestampType())
+    .add("redelivered", BooleanType())
+)
+"""What there is to know of a message. ``seq`` orders the messages of a queue and is never reused.
+
+Headers are text: numbers in decimal, truth as ``true`` or ``false``, octets that are not UTF-8 in base64, tables and arrays
+as JSON. Both ``headers`` and ``properties`` are null where a publisher sent octets that cannot be read.
+"""
+
+
+def check_schema(schema: StructType) -> None:
+    """Check the columns that a user asked for with ``.schema(...)``: any of :data:`SCHEMA`, with its types.
+
+    Raises:
+        JumpMQError: there is no such column, or it has another type.
+    """
+    for field in schema:
+        if field.name not in SCHEMA.names:
+            raise JumpMQError(f"there is no column '{field.name}'; there are {', '.join(SCHEMA.names)}")
+        if field.dataType != SCHEMA[field.name].dataType:
+            type_, asked = SCHEMA[field.name].dataType.simpleString(), field.dataType.simpleString()
+            raise JumpMQError(f"column '{field.name}' is of type {type_}, not {asked}")
+
+
+def wire_columns(schema: StructType) -> list[str]:
+    """The columns to ask the broker for: what is not needed is neither sent nor decoded."""
+    wanted = {"properties" if name == "headers" else name for name in schema.names if name != "queue"}
+    return sorted(wanted) or ["seq"]
