@@ -12,7 +12,6 @@ from tests.cli.commands import command, run
 
 import jumpmq
 
-
 Listed = Callable[..., list[str]]
 
 

@@ -112,7 +112,7 @@ def test_a_host_that_is_not_of_this_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--port", "65536"], "65536"),
+        (["--port", "65536"], "65535"),
         (["--port", "amqp"], "'amqp'"),
         (["--log-level", "loud"], "'loud'"),
         (["--nonsense"], "--nonsense"),

@@ -11,8 +11,7 @@ from typing import Any
 import uvloop
 
 from jumpmq.broker import Config
-from jumpmq.cli.server import Endpoints as RunningBroker
-from jumpmq.cli.server import serving
+from jumpmq.cli.server import RunningBroker, serving
 
 __all__ = ["RunningBroker", "running"]
 

@@ -15,7 +15,7 @@ GUEST = "guest:guest"
 
 
 @dataclass(frozen=True)
-class Endpoints:
+class RunningBroker:
     """Where a started broker listens, and where it keeps its messages (`None`: nowhere)."""
 
     node: str
@@ -45,7 +45,7 @@ class Endpoints:
 
 
 @asynccontextmanager
-async def serving(config: Config) -> AsyncIterator[Endpoints]:
+async def serving(config: Config) -> AsyncIterator[RunningBroker]:
     """Serves AMQP and HTTP in the running event loop until the block is left.
 
     Raises:
@@ -57,7 +57,7 @@ async def serving(config: Config) -> AsyncIterator[Endpoints]:
         http = HTTPServer(broker, config.host, config.http_port)
         await http.start()
         try:
-            yield Endpoints(broker.node, config.host, broker.port, http.port, config.data_dir)
+            yield RunningBroker(broker.node, config.host, broker.port, http.port, config.data_dir)
         finally:
             await http.stop()
     finally:
