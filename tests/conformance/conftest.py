@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-
 from benchmarks.brokers import BrokerProcess
 from tests.wire import WireChannel, login
 

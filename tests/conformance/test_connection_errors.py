@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-
 from benchmarks.brokers import BrokerProcess
 from tests.wire import Basic, Channel, ChannelClosed, ConnectionClosed, Queue, WireChannel, login
 

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-
 from benchmarks.brokers import BrokerProcess
 from tests.wire import Basic, Channel, Queue, WireChannel, login
 

@@ -1,7 +1,6 @@
 """From the first octets to an open connection, and the ways in which a broker refuses."""
 
 import pytest
-
 from benchmarks.brokers import BrokerProcess
 from tests.wire import PROTOCOL_HEADER, ConnectionClosed, Hangup, WireConnection, dial, login
 
@@ -26,7 +25,9 @@ def test_start_announces_what_clients_look_for(connection: WireConnection) -> No
     assert (start.version_major, start.version_minor) == (0, 9)
     assert {"PLAIN", "AMQPLAIN"} <= set(start.mechanisms.split())
     assert start.locales == "en_US"
-    assert {"product", "version", "platform", "copyright", "information", "cluster_name"} <= set(start.server_properties)
+    assert {"product", "version", "platform", "copyright", "information", "cluster_name"} <= set(
+        start.server_properties
+    )
     assert start.server_properties["capabilities"] == dict.fromkeys(CAPABILITIES, True)
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-
 from benchmarks.brokers import BrokerProcess
 from tests.conformance.rings import Ring
 from tests.wire import Exchange, Queue, WireChannel
@@ -45,7 +44,11 @@ def test_an_exchange_without_bindings_returns_what_must_be_routed(channel: WireC
 def test_exchanges_may_be_destinations(channel: WireChannel, unique: Name, exchange_type: str) -> None:
     """An exchange owns a bucket as a queue does, and passes on what falls into it."""
     source = channel.exchange(unique("ring"), exchange_type)
-    relay, behind, beside = channel.exchange(unique("a"), "fanout"), channel.queue(unique("b")), channel.queue(unique("c"))
+    relay, behind, beside = (
+        channel.exchange(unique("a"), "fanout"),
+        channel.queue(unique("b")),
+        channel.queue(unique("c")),
+    )
     channel.bind(behind, relay)
     channel.call(Exchange.Bind(source=source, destination=relay, routing_key="1"))
     channel.bind(beside, source, "1")
@@ -54,7 +57,9 @@ def test_exchanges_may_be_destinations(channel: WireChannel, unique: Name, excha
         channel.publish(source, key, str(number).encode())
     places = ring.place(KEYS)
     for owner, queue in enumerate((behind, beside)):
-        assert [int(body) for body in channel.bodies(queue)] == [at for at, place in enumerate(places) if place == owner]
+        assert [int(body) for body in channel.bodies(queue)] == [
+            at for at, place in enumerate(places) if place == owner
+        ]
 
 
 def test_the_last_queue_bound_can_go_without_moving_another_key(channel: WireChannel, unique: Name) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from benchmarks.brokers import JumpMQ
 from tests.wire import ChannelClosed, WireChannel
 
@@ -15,7 +14,7 @@ Name = Callable[[str], str]
 WEIGHTS = {
     "heavy": 'The binding key must be an integer: <<"heavy">>',
     "x": 'The binding key must be an integer: <<"x">>',
-    "": 'The binding key must be an integer: <<>>',
+    "": "The binding key must be an integer: <<>>",
     "1.5": 'The binding key must be an integer: <<"1.5">>',
     "0": "The binding key must be greater than 0",
     "-1": "The binding key must be greater than 0",

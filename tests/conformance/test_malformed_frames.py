@@ -9,7 +9,6 @@ import re
 import struct
 
 import pytest
-
 from benchmarks.brokers import BrokerProcess
 from tests.conformance.typed_fields import headers
 from tests.wire import BODY, HEADER, HEARTBEAT, METHOD, ConnectionClosed, Hangup, content_header, frame, login

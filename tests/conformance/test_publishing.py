@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-
 from tests.wire import Basic, Exchange, Tx, WireChannel
 
 Name = Callable[[str], str]

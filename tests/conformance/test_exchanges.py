@@ -1,0 +1,125 @@
+"""Exchanges: the predeclared ones, bindings between them, and those that go by themselves."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.wire import ChannelClosed, Exchange, Queue, WireChannel
+
+Name = Callable[[str], str]
+
+PREDECLARED = {
+    "": "direct",
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+}
+
+
+def exists(channel: WireChannel, exchange: str) -> bool:
+    """Whether an exchange exists, asked on a channel of its own."""
+    try:
+        channel.connection.channel().call(Exchange.Declare(exchange=exchange, passive=True))
+    except ChannelClosed as closed:
+        assert closed.code == 404
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", [name for name in PREDECLARED if name])
+def test_predeclared(channel: WireChannel, name: str) -> None:
+    channel.exchange(name, PREDECLARED[name], durable=True, auto_delete=False)
+
+
+def test_direct_exchanges_compare_keys(channel: WireChannel, unique: Name) -> None:
+    exchange = channel.exchange(unique("direct"), "direct")
+    first, second = channel.queue(unique("first")), channel.queue(unique("second"))
+    for queue, key in ((first, "a"), (first, "b"), (second, "b"), (second, "B")):
+        channel.bind(queue, exchange, key)
+    for key in ("a", "b", "B", "ab", ""):
+        channel.publish(exchange, key, key.encode())
+    assert (channel.bodies(first), channel.bodies(second)) == ([b"a", b"b"], [b"b", b"B"])
+
+
+def test_fanout_exchanges_ignore_keys(channel: WireChannel, unique: Name) -> None:
+    exchange = channel.exchange(unique("fanout"), "fanout")
+    first, second = channel.queue(unique("first")), channel.queue(unique("second"))
+    channel.bind(first, exchange, "a")
+    channel.bind(second, exchange, "b")
+    channel.publish(exchange, "c", b"to all")
+    assert channel.bodies(first) == channel.bodies(second) == [b"to all"]
+
+
+def test_a_message_passes_through_bound_exchanges(channel: WireChannel, queue: str, unique: Name) -> None:
+    topic, direct = channel.exchange(unique("topic"), "topic"), channel.exchange(unique("direct"), "direct")
+    channel.bind(queue, direct, "orders.new")
+    channel.call(Exchange.Bind(source=topic, destination=direct, routing_key="orders.*"))
+    for key in ("orders.new", "orders.old", "invoices.new"):
+        channel.publish(topic, key, key.encode())
+    message = channel.get(queue)
+    assert message is not None
+    assert (message.method.exchange, message.method.routing_key) == (topic, "orders.new")
+    assert channel.get(queue) is None
+
+
+def test_a_circle_of_exchanges_ends(channel: WireChannel, queue: str, unique: Name) -> None:
+    first, second = channel.exchange(unique("first"), "fanout"), channel.exchange(unique("second"), "fanout")
+    channel.call(Exchange.Bind(source=first, destination=second))
+    channel.call(Exchange.Bind(source=second, destination=first))
+    channel.bind(queue, second)
+    channel.publish(first, "", b"once")
+    assert channel.bodies(queue) == [b"once"]
+
+
+def test_an_unbound_exchange_gets_no_more(channel: WireChannel, queue: str, unique: Name) -> None:
+    source, relay = (channel.exchange(unique(name), "fanout", auto_delete=False) for name in ("source", "relay"))
+    channel.bind(queue, relay)
+    channel.call(Exchange.Bind(source=source, destination=relay))
+    channel.call(Exchange.Unbind(source=source, destination=relay))
+    channel.publish(source, "")
+    assert channel.get(queue) is None
+    for name in (source, relay):
+        channel.call(Exchange.Delete(exchange=name))
+
+
+def test_an_internal_exchange_gets_what_others_pass_on(channel: WireChannel, queue: str, unique: Name) -> None:
+    source, inner = (
+        channel.exchange(unique("source"), "fanout"),
+        channel.exchange(unique("in"), "fanout", internal=True),
+    )
+    channel.call(Exchange.Bind(source=source, destination=inner))
+    channel.bind(queue, inner)
+    channel.publish(source, "", b"inside")
+    assert channel.bodies(queue) == [b"inside"]
+
+
+def test_an_auto_delete_exchange_goes_with_its_last_binding(channel: WireChannel, queue: str, unique: Name) -> None:
+    name = channel.exchange(unique("auto"), "direct")
+    assert exists(channel, name)
+    channel.bind(queue, name, "a")
+    channel.bind(queue, name, "b")
+    channel.call(Queue.Unbind(queue=queue, exchange=name, routing_key="a"))
+    assert exists(channel, name)
+    channel.call(Queue.Unbind(queue=queue, exchange=name, routing_key="b"))
+    assert not exists(channel, name)
+
+
+def test_deleting_the_last_queue_bound_takes_an_auto_delete_exchange_along(
+    channel: WireChannel, queue: str, unique: Name
+) -> None:
+    name = channel.exchange(unique("auto"), "fanout")
+    channel.bind(queue, name)
+    channel.call(Queue.Delete(queue=queue))
+    assert not exists(channel, name)
+
+
+def test_deleting_a_missing_exchange_is_answered(channel: WireChannel) -> None:
+    channel.call(Exchange.Delete(exchange="ghost"))
+
+
+def test_a_deleted_exchange_is_gone(channel: WireChannel, queue: str, unique: Name) -> None:
+    name = channel.exchange(unique("orders"), "fanout", auto_delete=False)
+    channel.bind(queue, name)
+    channel.call(Exchange.Delete(exchange=name))
+    assert not exists(channel, name)
