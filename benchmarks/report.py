@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks.targets import MEMORY, SCENARIOS, STARTUP, Row
@@ -83,14 +84,14 @@ def number(measured: float | None, unit: str = "") -> str:
     if measured is None:
         return "-"
     digits = 0 if measured >= 100 else 1 if measured >= 10 else 2
-    return f"{measured:,.{digits}f} {unit}"
+    return f"{measured:,.{digits}f}{unit}"
 
 
 def table(results: Results) -> Table:
     """The table for a terminal."""
-    shown = Table(title="JumpMQ beside RabbitMQ")
+    shown = Table(title="JumpMQ beside RabbitMQ", box=SIMPLE_HEAD)
     for heading in HEADINGS:
-        shown.add_column(heading, justify="left" if heading in LEFT else "right")
+        shown.add_column(heading, justify="left" if heading in LEFT else "right", no_wrap=True)
     for cells, met in lines(results):
         shown.add_row(*cells, style={None: "", True: "green", False: "red"}[met])
     return shown
@@ -109,7 +110,7 @@ def conditions(n: int, rounds: int, versions: dict[str, str]) -> str:
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores ({processor()}), {' and '.join(brokers)}, "
         f"Python {platform.python_version()}, Linux {platform.release()}; {n:,} messages of 100 octets "
-        f"through four queues, median of {rounds} rounds."
+        f"through four queues, median of {rounds} round{'s' * (rounds > 1)}."
     )
 
 
