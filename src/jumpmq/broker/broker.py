@@ -23,6 +23,7 @@ from jumpmq.broker.deadletter import letters
 from jumpmq.broker.direct_reply import ReplyQueue
 from jumpmq.broker.login import Authenticator, hash_password
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.reader import restore_readers
 from jumpmq.store import Store, StoreError
 from jumpmq.topology import Topology, VirtualHost, changes
 from jumpmq.topology.users import Operation
@@ -120,6 +121,9 @@ class Broker:
         next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
         for queue in self._queues():
             queue.restore(batches.get(queue.id, []), next_seqs.get(str(queue.id), 1), redelivered=not store.clean)
+        records = [(key, value) for kind, key, value in definitions if kind == "reservation"]
+        for key in restore_readers(records, {queue.id: queue for queue in self._queues()}):
+            store.delete("reservation", key)
 
     def _set_up(self) -> None:
         """What a new broker begins with: virtual host ``/`` and user guest, who may do everything from loopback."""
