@@ -6,6 +6,7 @@ from tests.wire import PROTOCOL_HEADER, ConnectionClosed, Hangup, WireConnection
 
 pytestmark = pytest.mark.usefixtures("bystander")
 
+PROPERTIES = {"capabilities", "cluster_name", "copyright", "information", "platform", "product", "version"}
 CAPABILITIES = {
     "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify", "connection.blocked",
     "consumer_priorities", "authentication_failure_close", "per_consumer_qos", "direct_reply_to",

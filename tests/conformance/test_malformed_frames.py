@@ -29,8 +29,12 @@ DECLARE = b"\0\0\x06orders\0"
 
 MALFORMED: dict[str, tuple[bytes, int, str]] = {
     "an unknown frame type": (frame(5, 1, b"abc"), 501, "FRAME_ERROR - type 5, .*unknown.frame"),
-    "a wrong frame end": (frame(METHOD, 1, b"\0\x32\0\x0a", end=b"\0"), 501, "FRAME_ERROR - .*invalid.frame.end.marker"),
-    "a frame above the maximum": (frame(BODY, 1, bytes(9), size=131_073), 501, "FRAME_ERROR - type 3, .*frame_too_large"),
+    "a wrong frame end": (
+        frame(METHOD, 1, b"\0\x32\0\x0a", end=b"\0"), 501, "FRAME_ERROR - type 1, .*invalid.frame.end.marker",
+    ),
+    "a frame above the maximum": (
+        frame(BODY, 1, bytes(9), size=131_073), 501, "FRAME_ERROR - type 3, .*frame_too_large",
+    ),
     "a method frame without a method": (frame(METHOD, 1, b""), 501, "FRAME_ERROR - "),
     "a short string past the end": (method(50, 10, b"\0\0\x05ab"), 501, "FRAME_ERROR - "),
     "octets behind the arguments": (method(50, 10, DECLARE + b"\0\0\0\0abc"), 501, "FRAME_ERROR - "),

@@ -6,13 +6,14 @@ import pytest
 from tests.wire import Queue, WireChannel
 
 KEYS = [
-    "", "a", "b", "a.b", "a.c", "b.b", "a.b.c", "a.x.c", "a.b.c.d", "a..c", ".a", "a.", "..", "#", "*", "a.#", "A", "ab",
+    "", "a", "b", "ab", "A", "a.b", "a.c", "b.b", "a.b.c", "a.x.c", "a.b.c.d",
+    "a..c", ".a", "a.", "..", "#", "*", "a.#",
 ]  # fmt: skip
 
 PATTERNS = {
     "": [""],
     "#": KEYS,
-    "*": ["a", "b", "#", "*", "A", "ab"],
+    "*": ["a", "b", "ab", "A", "#", "*"],
     "a": ["a"],
     "a.b": ["a.b"],
     "a.*": ["a.b", "a.c", "a.", "a.#"],
