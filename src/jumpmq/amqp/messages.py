@@ -3,7 +3,17 @@
 import warnings
 
 try:
-    from jumpmq.amqp._kernel import Message, check_properties, encode_deliveries, scan
+    from jumpmq.amqp._kernel import (
+        Message,
+        body_octets,
+        by_holder,
+        check_properties,
+        encode_deliveries,
+        enter_queue,
+        scan,
+        set_consumer,
+        settle,
+    )
 except ImportError:
     warnings.warn(
         "jumpmq's compiled AMQP kernel is not built: the plain Python twin serves, at a fraction of the speed. "
@@ -13,9 +23,24 @@ except ImportError:
     )
     from jumpmq.amqp._reference import (  # type: ignore[assignment]
         Message,
+        body_octets,
+        by_holder,
         check_properties,
         encode_deliveries,
+        enter_queue,
         scan,
+        set_consumer,
+        settle,
     )
 
-__all__ = ["Message", "check_properties", "encode_deliveries", "scan"]
+__all__ = [
+    "Message",
+    "body_octets",
+    "by_holder",
+    "check_properties",
+    "encode_deliveries",
+    "enter_queue",
+    "scan",
+    "set_consumer",
+    "settle",
+]

@@ -17,7 +17,7 @@ from jumpmq.amqp.errors import (
 )
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.fields import to_python
-from jumpmq.amqp.messages import Message
+from jumpmq.amqp.messages import Message, by_holder
 from jumpmq.broker import declarations, direct_reply, publishing
 from jumpmq.broker.confirms import Confirms
 from jumpmq.broker.consumers import ChannelConsumer
@@ -27,7 +27,6 @@ from jumpmq.queues.classic import ClassicQueue
 if TYPE_CHECKING:
     from jumpmq.broker.connection import Connection
 
-_by_consumer = attrgetter("consumer")
 _by_queue = attrgetter("queue")
 
 
@@ -158,12 +157,10 @@ class Channel:
 
     def _settle(self, messages: list[Message], settle: Callable[[ClassicQueue, list[Message]], None]) -> None:
         """Ack, requeue or reject deliveries, and serve their consumers again."""
-        for consumer, held in itertools.groupby(messages, key=_by_consumer):
-            for queue, group in itertools.groupby(held, key=_by_queue):
-                share = list(group)
-                if consumer is not None:
-                    consumer.unacknowledged -= len(share)
-                settle(queue, share)
+        for consumer, queue, share in by_holder(messages):
+            if consumer is not None:
+                consumer.unacknowledged -= len(share)
+            settle(queue, share)
         if messages:
             self.serve()
 

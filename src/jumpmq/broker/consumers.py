@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.amqp.messages import Message, encode_deliveries, set_consumer
 from jumpmq.queues.classic import CHUNK, ClassicQueue
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class ChannelConsumer:
         channel.next_delivery_tag = first + len(messages)
         if not self.no_ack:
             self.unacknowledged += len(messages)
-            for message in messages:
-                message.consumer = self
+            set_consumer(messages, self)
             channel.unacknowledged.update(zip(range(first, first + len(messages)), messages, strict=True))
         connection = channel.connection
         connection.send_deliveries(

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.amqp.messages import Message
+from jumpmq.amqp.messages import Message, body_octets, enter_queue, settle
 from jumpmq.amqp.properties import EXPIRATION, Properties
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.consumer import Consumer
@@ -41,7 +41,6 @@ DeadLetter = Callable[["ClassicQueue", list[Message], str], None]
 
 def ignore_dead(queue: "ClassicQueue", messages: list[Message], reason: str) -> None:
     """Nobody wants the dead."""
-
 
 
 class ClassicQueue:
@@ -163,18 +162,13 @@ class ClassicQueue:
         if self.limits.overflow != "drop-head":
             messages, refused = self._admit(messages)
             size = None
-        messages = [message if message.queue is None else _copy(message) for message in messages]
-        seq = self._next_seq
-        for message in messages:
-            message.queue = self
-            message.seq = seq
-            seq += 1
-        self._next_seq = seq
+        messages = enter_queue(messages, self, self._next_seq)
+        self._next_seq += len(messages)
         self.published += len(messages)
         if self.limits.message_ttl is not None:
             self._set_ttl(messages, self.limits.message_ttl)
         if size is None:
-            size = sum([len(message.body) for message in messages])
+            size = body_octets(messages)
         self._store(messages)
         self._ready.extend(messages, size)
         if self.consumers:
@@ -220,7 +214,7 @@ class ClassicQueue:
             return
         self.unacknowledged_count -= len(messages)
         self.acknowledged += len(messages)
-        self._settle(messages)
+        settle(messages)
 
     def requeue(self, messages: list[Message]) -> None:
         """Return taken messages to their places, marked redelivered, and deliver anew."""
@@ -249,7 +243,7 @@ class ClassicQueue:
         """Remove all ready messages; returns how many there were."""
         count = len(self._ready)
         messages, batches = self._ready.drop_all()
-        self._settle(messages)
+        settle(messages)
         for batch in batches:
             batch.settle_all()
         return count
@@ -380,7 +374,7 @@ class ClassicQueue:
         if messages:
             if self.limits.dead_letter_exchange is not None:
                 self._on_dead(self, messages, reason)
-            self._settle(messages)
+            settle(messages)
 
     # --- the store ---
 
@@ -406,11 +400,6 @@ class ClassicQueue:
             if lifetimes:
                 message.expires_at = message.published_at + min(lifetimes) / 1000
 
-    def _settle(self, messages: list[Message]) -> None:
-        for message in messages:
-            if message.batch is not None:
-                message.batch.settle(message.seq)
-
     def _between(self, first_seq: int, last_seq: int) -> Iterator[Message]:
         for message in self._ready:
             if message.seq > last_seq:
@@ -425,9 +414,3 @@ def expiration_of(message: Message) -> int | None:
         return None
     expiration = Properties.parse(message.properties).expiration
     return int(expiration) if expiration else None
-
-
-def _copy(message: Message) -> Message:
-    copy = message.copy()
-    copy.expires_at = message.expires_at
-    return copy

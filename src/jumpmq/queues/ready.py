@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
 
-from jumpmq.amqp.messages import Message
+from jumpmq.amqp.messages import Message, body_octets
 from jumpmq.store import Batch
 
 
@@ -93,7 +93,7 @@ class ReadyMessages:
             self._extend_tail(batch, list(group))
 
     def _extend_tail(self, batch: Batch | None, messages: list[Message]) -> None:
-        size = sum([len(message.body) for message in messages])
+        size = body_octets(messages)
         last = self._tail[-1] if self._tail else None
         if last is not None and last.batch is batch and last.messages is not None:
             last.messages += messages
@@ -117,7 +117,7 @@ class ReadyMessages:
         else:
             pop = head.popleft
             taken = [pop() for _ in range(count)]
-        size = sum([len(message.body) for message in taken])
+        size = body_octets(taken)
         self.memory -= size
         self.size -= size
         if len(taken) < count and self._tail:
@@ -141,7 +141,7 @@ class ReadyMessages:
             if not head or head[0].seq > last_seq:
                 break
             taken.append(head.popleft())
-        size = sum([len(message.body) for message in taken])
+        size = body_octets(taken)
         self.memory -= size
         self.size -= size
         return taken
@@ -149,7 +149,7 @@ class ReadyMessages:
     def put_back(self, messages: list[Message]) -> None:
         """Return messages to their places."""
         messages = sorted(messages, key=attrgetter("seq"))
-        size = sum([len(message.body) for message in messages])
+        size = body_octets(messages)
         self.memory += size
         self.size += size
         if not self._head or messages[-1].seq < self._head[0].seq:
@@ -198,7 +198,7 @@ class ReadyMessages:
         stored = segment.messages is None
         messages = self._messages(segment)
         if stored:
-            size = sum([len(message.body) for message in messages])
+            size = body_octets(messages)
             self.memory += size
             self.size += size - segment.size  # a batch that was settled in part counted whole
         elif segment in self._pending:
