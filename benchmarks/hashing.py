@@ -1,8 +1,8 @@
-"""How fast a key finds its queue, on one core: one key, a list of keys (what the broker routes), an Arrow array (Spark).
+"""How fast a key finds its queue, on one core: one key, a list of keys (the broker's way), an Arrow array (Spark's).
 
     python -m benchmarks.hashing
 
-Each figure is the best of five runs. Keys are random and all different; keys that repeat are kinder to the caches.
+Each figure is the best of five runs, in processor time, so that a busy machine matters little. Keys are random and all different; keys that repeat are kinder to the caches.
 A ring remembers decisions for long arrays in a table: "fresh" is a ring that has yet to fill it, "warm" one that has.
 """
 
@@ -43,9 +43,9 @@ def report(subject: str, count: int, run: Callable[[HashRing], object], ring: Ca
     seconds = []
     for _ in range(ROUNDS):
         fresh = ring()
-        begin = time.perf_counter()
+        begin = time.process_time()
         run(fresh)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.process_time() - begin)
     print(f"{subject:<62} {min(seconds) / count * 1e6:>8.3f} µs {count / min(seconds):>12,.0f} /s")
 
 

@@ -1,6 +1,8 @@
 """Which keys a change of the ring moves, and that a stored ring decides the same."""
 
+import copy
 import json
+import pickle
 import random
 from collections import Counter
 from collections.abc import Iterable
@@ -231,6 +233,15 @@ def test_a_restored_ring_decides_and_goes_on_as_the_stored_one(changes, removal)
     assert restored.destinations == ring.destinations
     assert restored.removal == removal
     assert places(restored) == places(ring)
+
+
+def test_a_ring_can_be_pickled_and_copied():
+    ring = ring_of([("a", 3), ("b", 2), ("c", 4)])
+    ring.remove("a")
+    for twin in (pickle.loads(pickle.dumps(ring)), copy.deepcopy(ring)):
+        assert twin.state() == ring.state()
+        twin.remove("b")
+    assert list(ring.destinations) == ["b", "c"]
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,6 @@ _M32 = 0xFFFFFFFF
 _M64 = 0xFFFFFFFFFFFFFFFF
 
 
-# --- phash2 -----------------------------------------------------------------------------------------------------------
-
-
 class Atom(str):
     """An Erlang atom, such as ``Atom("undefined")``."""
 
@@ -166,12 +163,9 @@ def moduli(keys: list[bytes], buckets: int) -> list[int]:
     return [phash2([key]) % buckets for key in keys]
 
 
-# --- jump -------------------------------------------------------------------------------------------------------------
-
-SEED_BITS = 21
-"""Erlang seeds ``exs1024`` from so many low bits of a key: keys that agree in them share a bucket in every ring."""
-
-_SEED_MASK = (1 << SEED_BITS) - 1
+# Erlang seeds exs1024 from so many low bits of a key: keys that agree in them share a bucket in every ring.
+_SEED_BITS = 21
+_SEED_MASK = (1 << _SEED_BITS) - 1
 
 
 def _exs64(state: int) -> Iterator[int]:
@@ -215,15 +209,13 @@ def jump(key: int, buckets: int) -> int:
     return bucket
 
 
-# --- Buckets ----------------------------------------------------------------------------------------------------------
-
 MISSING = 45914356
 """``phash2(Atom("undefined"))``: the key of a message without the header, of an Arrow array's null."""
 
 
 def _redraw(seed: int, bucket: int, working: int) -> int:
     """Where a key of a retired bucket falls among the ``working`` buckets: a splitmix64 hash of both, scaled down."""
-    word = (bucket << SEED_BITS | seed) + 0x9E3779B97F4A7C15 & _M64
+    word = (bucket << _SEED_BITS | seed) + 0x9E3779B97F4A7C15 & _M64
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _M64
     word = (word ^ word >> 27) * 0x94D049BB133111EB & _M64
     return ((word ^ word >> 31) >> 32) * working >> 32
@@ -233,7 +225,7 @@ class Buckets:
     """The numbered buckets of a hash ring, each with an owner (a number of the caller's) unless it is retired.
 
     A retired bucket keeps its number, and notes how many buckets were left working when it went: its replacement.
-    A key that falls into it is drawn again among those (``bucket``).
+    A key that falls into it is drawn again among those.
 
     Attributes:
         size: how many buckets there are, working and retired: what ``jump`` is told.
@@ -288,10 +280,8 @@ class Buckets:
         """Renumber the owners above one that has no working bucket left: each is one less."""
         self._owners = [other - 1 if other > owner else other for other in self._owners]
 
-    # Decisions.
-
-    def bucket(self, key: int) -> int:
-        """The working bucket of an integer key. There must be one."""
+    def _bucket(self, key: int) -> int:
+        """The working bucket of an integer key."""
         bucket = jump(key, len(self._owners))
         while (working := self._replacements.get(bucket)) is not None:
             place = _redraw(key & _SEED_MASK, bucket, working)
@@ -311,7 +301,7 @@ class Buckets:
             raise TypeError(f"a key is bytes, not {type(key).__name__}")
         if not self.working:
             return -1
-        return self._owners[self.bucket(key if isinstance(key, int) else phash2(key))]
+        return self._owners[self._bucket(key if isinstance(key, int) else phash2(key))]
 
     def owners(self, keys: list[bytes]) -> list[int]:
         """The owner of each key."""
@@ -325,9 +315,6 @@ class Buckets:
         """
         owners = (self.owner(MISSING if key is None else key) for key in _arrow_keys(keys))
         _write_int32(out, keys.length, owners)
-
-
-# --- Arrow keys -------------------------------------------------------------------------------------------------------
 
 
 def _arrow_keys(keys: KeyBuffers) -> Iterator[bytes | None]:

@@ -66,6 +66,9 @@ class HashRing:
     def __repr__(self) -> str:
         return f"HashRing(removal={self._removal!r}, destinations={self._weights!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HashRing.restore, (self.state(),)
+
     def __len__(self) -> int:
         """How many destinations the ring has."""
         return len(self._names)
@@ -92,8 +95,6 @@ class HashRing:
     def buckets(self) -> int:
         """The number of buckets with an owner: the sum of the weights."""
         return self._buckets.working
-
-    # Changes.
 
     def add(self, destination: str, weight: int) -> None:
         """Add a destination. Keys move to it, and nowhere else.
@@ -160,8 +161,6 @@ class HashRing:
             ((start, weight),) = self._runs[above]
             self._runs[above] = [(start - count, weight)]
 
-    # Decisions.
-
     def route(self, key: bytes | int) -> str | None:
         """The destination of a key; None if the ring is empty.
 
@@ -202,8 +201,6 @@ class HashRing:
             return pa.DictionaryArray.from_arrays(pa.nulls(len(keys), pa.int32()), names)
         owners = int32_array(len(keys), partial(self._buckets.owners_of_arrow, keys=buffers))
         return pa.DictionaryArray.from_arrays(owners, names)
-
-    # State.
 
     def state(self) -> dict[str, Any]:
         """The ring as plain JSON: runs of buckets, as [first, count], of each destination and of those retired."""
