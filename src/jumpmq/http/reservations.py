@@ -171,6 +171,8 @@ class Reservations:
         next(steps)
         self._record(reader)
         await _steps(steps)
+        if self._broker.store is not None:
+            self._broker.store.note_settled()
 
     def _record(self, reader: Reader) -> None:
         if self._broker.store is not None and reader.queue.durable and not reader.queue.deleted:

@@ -158,6 +158,10 @@ class Store:
         """
         return self._staging.flush()
 
+    def note_settled(self) -> None:
+        """Have the next commit hold exactly what is settled by now: after it, no crash brings these messages back."""
+        self._staging.note_settled()
+
     def read(self, batch: Batch) -> list[Message]:
         """The messages of a batch that are not settled, in order.
 
