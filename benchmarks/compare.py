@@ -145,7 +145,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = sorted({scenario.arguments[0] for scenario in SCENARIOS})
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="scenarios to run instead of all")
     parser.add_argument("--alone", choices=[kind.name for kind in KINDS], help="the one broker to measure")
-    parser.add_argument("-n", type=int, default=200_000, help="messages of a throughput run")
+    parser.add_argument("-n", type=int, default=300_000, help="messages of a throughput run")
     parser.add_argument("--rounds", type=int, default=3, help="how often; the median counts")
     parser.add_argument("--seconds", type=float, default=5, help="how long a latency run publishes")
     parser.add_argument("--write", action="store_true", help=f"put the table into {README.name}")

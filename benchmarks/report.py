@@ -19,8 +19,8 @@ from benchmarks.targets import MEMORY, SCENARIOS, STARTUP, Row
 OURS, THEIRS = "JumpMQ", "RabbitMQ"
 Pair = tuple[float | None, float | None]
 BEGIN, END = "<!-- compare: begin -->", "<!-- compare: end -->"
-HEADINGS = ("", OURS, THEIRS, "ratio", "target", "met", "CPU µs/message")
-LEFT = ("", "target", "met")
+HEADINGS = ("", OURS, THEIRS, "ratio", "target", "CPU µs")
+LEFT = ("", "target")
 
 
 class Results:
@@ -73,10 +73,10 @@ def line(row: Row, ours: float | None, theirs: float | None, cpu: Pair) -> Line:
     """The line of a row; `cpu` is microseconds a message of both brokers."""
     met = row.met(ours, theirs)
     ratio = "" if ours is None or theirs is None else f"{row.ratio(ours, theirs):.1f}x"
-    answer = {None: "", True: "yes", False: "no"}[met]
+    target = row.target + {None: "", True: " ✓", False: " ✗"}[met]
     figures = [number(ours, row.unit), number(theirs, row.unit)]
     costs = " : ".join(number(each) for each in cpu) if any(cpu) else ""
-    return Line((row.title, *figures, ratio, row.target, answer, costs), met)
+    return Line((row.title, *figures, ratio, target, costs), met)
 
 
 def number(measured: float | None, unit: str = "") -> str:
@@ -89,7 +89,7 @@ def number(measured: float | None, unit: str = "") -> str:
 
 def table(results: Results) -> Table:
     """The table for a terminal."""
-    shown = Table(title="JumpMQ beside RabbitMQ", box=SIMPLE_HEAD)
+    shown = Table(title="JumpMQ beside RabbitMQ", box=SIMPLE_HEAD, pad_edge=False)
     for heading in HEADINGS:
         shown.add_column(heading, justify="left" if heading in LEFT else "right", no_wrap=True)
     for cells, met in lines(results):

@@ -29,7 +29,7 @@ class Row:
     def target(self) -> str:
         """The target in words."""
         if self.most:
-            return f"at most {self.most:g}{self.unit}"
+            return f"≤ {self.most:g}{self.unit}"
         if self.times == 1:
             return "no worse"
         return f"{self.times:g}x" if self.times else ""
