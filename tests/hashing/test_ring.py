@@ -141,7 +141,7 @@ class Changes(RuleBasedStateMachine):
 
 
 TestChanges = Changes.TestCase
-TestChanges.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True)
+TestChanges.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
 def test_removing_each_of_ten_moves_its_keys_only():
