@@ -6,6 +6,9 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.topology import erlang
 
+_MARKS = (b"\x02CC", b"\x03BCC")
+"""Headers of these names start with these octets. Most messages have neither, and need not be parsed to see that."""
+
 
 class Envelope:
     """A message with what exchanges may ask of it.
@@ -30,6 +33,8 @@ class Envelope:
             PreconditionFailed: one of them is not an array.
         """
         envelope = cls(message)
+        if not any(mark in message.properties for mark in _MARKS):
+            return envelope
         headers = envelope.headers
         for name in ("CC", "BCC"):
             for field in headers:

@@ -71,6 +71,16 @@ class VirtualHost:
         except KeyError:
             raise NotFound(f"no exchange '{name}' in vhost '{self.name}'") from None
 
+    def passive_exchange(self, name: str) -> Exchange:
+        """The exchange of this name, for a passive declaration.
+
+        Raises:
+            AccessRefused: the default exchange cannot be declared, even so.
+            NotFound: there is none.
+        """
+        _refuse_default_exchange(name)
+        return self.exchange(name)
+
     def queue(self, name: str, connection: str | None = None) -> ClassicQueue:
         """The queue of this name.
 

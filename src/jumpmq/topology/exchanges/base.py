@@ -125,11 +125,11 @@ def split(items: list[T], destinations: Callable[[T], Iterable[Destination]]) ->
     return groups, missed
 
 
-def gather(order: list[Destination], places: list[int], messages: list[Message]) -> dict[Destination, list[Message]]:
-    """Gather messages by destination, given for each message the place of its destination in ``order``."""
-    groups: defaultdict[int, list[Message]] = defaultdict(list)
-    for place, message in zip(places, messages, strict=True):
-        groups[place].append(message)
+def gather(order: list[Destination], places: list[int], items: list[T]) -> dict[Destination, list[T]]:
+    """Gather items by destination, given for each item the place of its destination in ``order``."""
+    groups: defaultdict[int, list[T]] = defaultdict(list)
+    for place, item in zip(places, items, strict=True):
+        groups[place].append(item)
     return {order[place]: group for place, group in groups.items()}
 
 

@@ -7,7 +7,7 @@ lacks it is hashed as if it were the atom ``undefined``, so that all such messag
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.messages import Message
@@ -20,6 +20,8 @@ from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange, Split, gather, string_argument
 
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
+
+T = TypeVar("T")
 
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
 
@@ -55,15 +57,13 @@ class ConsistentHashExchange(Exchange):
 
     def removed(self, binding: Binding, destination: Destination) -> None:
         bindings = self._bindings_to[destination]
-        weighed, rest = bindings[0], [other for other in bindings if other != binding]
-        self._bindings_to[destination] = rest
-        if rest and weight(rest[0].key) == weight(weighed.key):
-            return
-        if rest and binding != weighed:
+        before = weight(bindings[0].key)
+        bindings.remove(binding)
+        if bindings and weight(bindings[0].key) == before:
             return
         self._remove(destination)
-        if rest:
-            self._add(rest[0], destination)
+        if bindings:
+            self._add(bindings[0], destination)
         else:
             del self._bindings_to[destination]
 
@@ -94,10 +94,17 @@ class ConsistentHashExchange(Exchange):
             return {self._destination(MISSING): messages}, []
         if self._property is not None:
             return super().split(messages)
+        return self._split_keys([message.routing_key for message in messages], messages)
+
+    def split_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+        if not self._by_label or self._header is not None or self._property is not None:
+            return super().split_envelopes(envelopes)
+        return self._split_keys([envelope.keys[0] for envelope in envelopes], envelopes)
+
+    def _split_keys(self, keys: list[bytes], items: list[T]) -> Split[T]:
         if self._order is None:
             self._order = [self._by_label[name] for name in self.ring.names]
-        places = self.ring.route_index([message.routing_key for message in messages])
-        return gather(self._order, places, messages), []
+        return gather(self._order, self.ring.route_index(keys), items), []
 
     def _destination(self, key: bytes | int) -> Destination:
         name = self.ring.route(key)

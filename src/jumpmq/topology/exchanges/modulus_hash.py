@@ -22,26 +22,31 @@ class ModulusHashExchange(Exchange):
     def __init__(self, declared: DeclareExchange) -> None:
         super().__init__(declared)
         self._bound = BoundDestinations()
-        self._order: list[Destination] = []
+        self._sorted: list[Destination] | None = None
 
     def added(self, binding: Binding, destination: Destination) -> None:
         self._bound.add(destination)
-        self._order = sorted(self._bound, key=_place)
+        self._sorted = None
 
     def removed(self, binding: Binding, destination: Destination) -> None:
         self._bound.remove(destination)
-        self._order = sorted(self._bound, key=_place)
+        self._sorted = None
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
-        if not self._order:
-            return ()
-        return (self._order[modulus(envelope.keys, len(self._order))],)
+        order = self._order()
+        return (order[modulus(envelope.keys, len(order))],) if order else ()
 
     def split(self, messages: list[Message]) -> Split[Message]:
-        if not self._order:
+        order = self._order()
+        if not order:
             return {}, messages
-        places = moduli([message.routing_key for message in messages], len(self._order))
-        return gather(self._order, places, messages), []
+        places = moduli([message.routing_key for message in messages], len(order))
+        return gather(order, places, messages), []
+
+    def _order(self) -> list[Destination]:
+        if self._sorted is None:
+            self._sorted = sorted(self._bound, key=_place)
+        return self._sorted
 
 
 def _place(destination: Destination) -> tuple[bool, bytes]:

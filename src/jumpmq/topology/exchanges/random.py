@@ -17,15 +17,17 @@ class RandomExchange(Exchange):
     def __init__(self, declared: DeclareExchange) -> None:
         super().__init__(declared)
         self._bound = BoundDestinations()
-        self._choices: tuple[Destination, ...] = ()
+        self._choices: tuple[Destination, ...] | None = None
 
     def added(self, binding: Binding, destination: Destination) -> None:
         self._bound.add(destination)
-        self._choices = tuple(self._bound)
+        self._choices = None
 
     def removed(self, binding: Binding, destination: Destination) -> None:
         self._bound.remove(destination)
-        self._choices = tuple(self._bound)
+        self._choices = None
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
+        if self._choices is None:
+            self._choices = tuple(self._bound)
         return (random.choice(self._choices),) if self._choices else ()
