@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 
@@ -105,7 +106,7 @@ def test_on_a_terminal_the_table_is_drawn_and_fits(broker: jumpmq.RunningBroker)
     line = command("jumpmqctl", "list_queues", "name", "arguments", "--url", broker.http_url)
     subprocess.run(line, stdout=its_end, timeout=30, check=True, env=os.environ | {"COLUMNS": "30", "TERM": "xterm"})
     os.close(its_end)
-    shown = os.read(terminal, 10_000).decode()
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", os.read(terminal, 10_000).decode())
     os.close(terminal)
     assert "─" in shown
     assert all(len(row) <= 30 for row in shown.splitlines()[1:])
@@ -131,7 +132,7 @@ def test_an_unknown_column() -> None:
 def test_an_unknown_verb_option_or_formatter() -> None:
     assert "list_nothing" in fails(os.EX_USAGE, "list_nothing")
     assert "--nonsense" in fails(os.EX_USAGE, "list_queues", "--nonsense")
-    assert "'xml'" in fails(os.EX_USAGE, "list_queues", "--formatter", "xml")
+    assert "--formatter" in fails(os.EX_USAGE, "list_queues", "--formatter", "xml")
 
 
 def test_an_unknown_virtual_host(broker: jumpmq.RunningBroker) -> None:

@@ -113,8 +113,8 @@ def test_a_host_that_is_not_of_this_machine(tmp_path: Path) -> None:
     ("arguments", "reason"),
     [
         (["--port", "65536"], "65535"),
-        (["--port", "amqp"], "'amqp'"),
-        (["--log-level", "loud"], "'loud'"),
+        (["--port", "amqp"], "--port"),
+        (["--log-level", "loud"], "--log-level"),
         (["--nonsense"], "--nonsense"),
     ],
 )

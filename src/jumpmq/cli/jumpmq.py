@@ -21,7 +21,7 @@ class LogLevel(StrEnum):
     error = "error"
 
 
-app = typer.Typer(name="jumpmq", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(name="jumpmq", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @app.callback()
@@ -82,6 +82,8 @@ def demo(
 ) -> None:
     """Send a year of flights through a consistent hash exchange into a Spark table."""
     try:
+        from pyspark.errors import PySparkException
+
         from jumpmq.broker import BrokerError
         from jumpmq.cli.demo.publish import PublishError
         from jumpmq.cli.demo.run import how_to_look, run_demo
@@ -93,6 +95,8 @@ def demo(
         broken = run_demo(keep, flights)
     except (BrokerError, PublishError, FileNotFoundError) as error:
         _fail(str(error))
+    except PySparkException as error:
+        _fail(f"Spark failed: {str(error).splitlines()[0]}")
     if broken:
         _fail("; ".join(broken))
     if keep:

@@ -12,7 +12,9 @@ from jumpmq.cli.columns import BINDINGS, EXCHANGES, QUEUES, Listing, UnknownColu
 from jumpmq.cli.formatters import FORMATTERS, FormatterName
 from jumpmq.cli.management import DEFAULT_URL, ManagementAPI, ManagementError
 
-app = typer.Typer(name="jumpmqctl", no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = typer.Typer(
+    name="jumpmqctl", no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+)
 
 
 @app.callback()

@@ -27,6 +27,7 @@ def serve(config: Config) -> None:
         BrokerError: the broker cannot start.
     """
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it tells of its own start and stop
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve_until_signal(config))
 

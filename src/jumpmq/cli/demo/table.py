@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +17,8 @@ from jumpmq.spark import register
 
 @contextmanager
 def spark_session(partitions: int) -> Iterator[SparkSession]:
-    """A Spark of this machine that reads that many partitions at once."""
+    """A Spark of this machine that reads that many partitions at once, its workers in this Python environment."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{partitions}]").appName("JumpMQ demo")
     settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
