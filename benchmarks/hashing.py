@@ -3,7 +3,7 @@
     python -m benchmarks.hashing
 
 Each figure is the best of five runs, in processor time, so that a busy machine matters little. Keys are random and all
-different; keys that repeat are kinder to the caches. A ring remembers its decisions on long arrays in a table: "fresh" is
+different; keys that repeat are kinder to the caches. A ring remembers decisions on long arrays in a table: "fresh" is
 a ring that has yet to fill it, "warm" one that has.
 """
 
