@@ -115,14 +115,14 @@ class HashRing:
             if taken < count:
                 self._retired.append((first + taken, count - taken))
             buckets.assign(first, taken, owner)
-            _join_above(runs, first, taken)
+            runs.append((first, taken))
             wanted -= taken
         if wanted:
-            _join_above(runs, buckets.size, wanted)
+            runs.append((buckets.size, wanted))
             buckets.append(wanted, owner)
         self._names.append(destination)
         self._weights[destination] = weight
-        self._runs[destination] = runs
+        self._runs[destination] = _joined(runs)
 
     def remove(self, destination: str) -> None:
         """Remove a destination. How its keys, and those of others, move is the ring's ``removal``.
@@ -254,13 +254,15 @@ class HashRing:
             self._buckets.retire(first, count)
 
 
-def _join_above(runs: list[Run], first: int, count: int) -> None:
-    """Append a run that is taken upwards, to the last one if it continues it."""
-    if runs and sum(runs[-1]) == first:
-        before, size = runs[-1]
-        runs[-1] = (before, size + count)
-    else:
-        runs.append((first, count))
+def _joined(runs: list[Run]) -> list[Run]:
+    """The same buckets in ascending order, in as few runs as can be."""
+    joined: list[Run] = []
+    for first, count in sorted(runs):
+        if joined and sum(joined[-1]) == first:
+            joined[-1] = (joined[-1][0], joined[-1][1] + count)
+        else:
+            joined.append((first, count))
+    return joined
 
 
 def _join_below(runs: list[Run], first: int, count: int) -> None:
