@@ -61,19 +61,21 @@ class Changes:
     def drop(self, queue_id: int) -> None:
         """Forget all messages of a queue."""
         self._growing.pop(queue_id, None)
-        self._leave_out([batch for batch in self.batches if batch.queue_id == queue_id])
+        self._leave_out({batch for batch in self.batches if batch.queue_id == queue_id})
         self.dropped.append(queue_id)
 
-    def seal(self) -> None:
-        """Let the batches grow no more, and leave out those that were settled before they were ever written."""
+    def seal(self) -> set[Batch]:
+        """Let the batches grow no more; returns those that were settled before they were ever written, now left out."""
         for batch in self.batches:
             batch.sealed = True
         self._growing.clear()
-        self.leave_out_settled()
+        return self.leave_out_settled()
 
-    def leave_out_settled(self) -> None:
-        """Leave out batches that have no message left."""
-        self._leave_out([batch for batch in self.batches if not batch.remaining])
+    def leave_out_settled(self) -> set[Batch]:
+        """Leave out batches that have no message left, and return them."""
+        settled = {batch for batch in self.batches if not batch.remaining}
+        self._leave_out(settled)
+        return settled
 
     def absorb(self, later: "Changes") -> None:
         """Become one commit with the changes that followed."""
@@ -89,7 +91,7 @@ class Changes:
         self.number = later.number
         self.final = later.final
 
-    def _leave_out(self, batches: list[Batch]) -> None:
+    def _leave_out(self, batches: set[Batch]) -> None:
         if not batches:
             return
         for batch in batches:

@@ -31,11 +31,15 @@ class Checkpointer:
             if self._thread.is_alive():
                 return
             self._thread = None
-            self._grown = 0
-            _move(connection)
+            self.move(connection)
         elif self._grown >= schema.LOG_BYTES:
             self._thread = threading.Thread(target=self._run, name="jumpmq-checkpoint", daemon=True)
             self._thread.start()
+
+    def move(self, connection: sqlite3.Connection) -> None:
+        """Move the log now; the next commit then begins it anew."""
+        self._grown = 0
+        _move(connection)
 
     def close(self) -> None:
         """Wait for a checkpoint under way."""

@@ -41,7 +41,7 @@ def read(path: Path) -> Contents:
     """
     try:
         schema.check_header(path)
-        connection = schema.connect_read_only(path)
+        connection = schema.connect_to_judge(path)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"cannot read {path}: {error}; choose another data directory, or put that right") from error
     try:

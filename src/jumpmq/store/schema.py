@@ -57,9 +57,11 @@ def create(path: Path) -> None:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("BEGIN")
         for statement in TABLES:
             connection.execute(statement)
         connection.execute("INSERT INTO shutdown VALUES (1)")
+        connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()
@@ -104,9 +106,19 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
     """A connection that any thread may use, one at a time, and that never changes the file or its log."""
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-    )
+    return _connect_read_only(path, "mode=ro")
+
+
+def connect_to_judge(path: Path) -> sqlite3.Connection:
+    """A connection to a file that nobody writes to meanwhile: where the log is empty, it leaves no trace beside it."""
+    log = path.with_name(path.name + "-wal")
+    logged = log.exists() and log.stat().st_size > 0
+    return _connect_read_only(path, "mode=ro" if logged else "immutable=1")
+
+
+def _connect_read_only(path: Path, how: str) -> sqlite3.Connection:
+    location = f"{path.absolute().as_uri()}?{how}"
+    return sqlite3.connect(location, uri=True, isolation_level=None, check_same_thread=False)
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -59,13 +59,12 @@ class Staging:
     def on_settle(self, batch: Batch) -> None:
         """Called by a batch when its first message since the last note, or its last message, is settled."""
         with self._condition:
-            if batch.remaining:
+            if batch.remaining or not batch.sealed:
                 batch.unnoted = True
                 self._unnoted[batch.id] = batch
-            elif batch.sealed:
+            else:
                 self._unnoted.pop(batch.id, None)
                 self._changes.finished.append(batch.id)
-            # A batch that still grows is judged when it is sealed.
 
     def flush(self) -> int:
         """Ask for a commit of everything staged; returns the number of the commit that covers it."""
@@ -93,6 +92,11 @@ class Staging:
         with self._condition:
             self._condition.wait_for(lambda: self._closing, timeout=seconds)
             return self._exchange()
+
+    def note_settled(self) -> None:
+        """Have the next commit note what is settled, also if it was noted a moment ago."""
+        with self._condition:
+            self._noted_at = 0.0
 
     def take_unnoted(self, changes: Changes) -> list[Batch]:
         """Partly settled batches to note along with ``changes``: none where they were noted a moment ago."""
@@ -126,7 +130,8 @@ class Staging:
     def _exchange(self) -> Changes:
         changes = self._changes
         changes.final = self._closing
-        changes.seal()
+        for batch in changes.seal():
+            self._unnoted.pop(batch.id, None)
         self._changes = Changes(changes.number + 1)
         return changes
 

@@ -79,8 +79,7 @@ class Writer(threading.Thread):
             changes = self._staging.take()
             self._commit(changes)
             final = changes.final
-            while not self._staging.requested and self._give_back_pages():
-                pass
+            self._shrink()
         self._checkpointer.close()
 
     def close(self) -> None:
@@ -137,7 +136,8 @@ class Writer(threading.Thread):
             )
         execute("COMMIT")
         self._marked_clean = mark_clean
-        return sum(row[-1].size for row in rows) + PAGE * (4 + 2 * len(rows) + len(notes) + len(changes.finished) // 4)
+        octets: int = sum(row[-1].size for row in rows)
+        return octets + PAGE * (4 + 2 * len(rows) + len(notes) + len(changes.finished) // 4)
 
     def _write_removals(self, changes: Changes) -> None:
         execute = self._connection.execute
@@ -163,6 +163,14 @@ class Writer(threading.Thread):
                 ],
             )
 
+    def _shrink(self) -> None:
+        """Shrink the file while there is nothing else to do."""
+        shrunk = False
+        while not self._staging.requested and self._give_back_pages():
+            shrunk = True
+        if shrunk:
+            self._checkpointer.move(self._connection)
+
     def _give_back_pages(self) -> bool:
         """Shrink the file a little, if more than half of it is free; returns whether there may be more to do."""
         try:
@@ -170,8 +178,8 @@ class Writer(threading.Thread):
             (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
             if free < VACUUM_THRESHOLD or 2 * free < pages:
                 return False
-            # Every row of its answer stands for a page moved: read them all.
-            self._connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+            # As a script, because execute() would stop after the first page, for each of which it gets an empty row.
+            self._connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
             self._checkpointer.after_commit(self._connection, VACUUM_PAGES * PAGE)
         except sqlite3.Error as error:
             log.warning("cannot shrink %s: %s", self._path, error)

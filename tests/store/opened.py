@@ -1,0 +1,96 @@
+"""A store opened as a broker opens it, and messages to put into it."""
+
+import queue
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from jumpmq.amqp.messages import Message
+from jumpmq.store import Batch, Store, StoreError
+
+PROPERTIES = b"\x90\x00\x10application/json\x02"
+
+
+class Opened:
+    """A store, what it reported, and how to wait for it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.commits: list[int] = []
+        self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._copies: list[Opened] = []
+        self.store = self._open()
+
+    def commit(self) -> int:
+        """Flush, and wait until all of it is on disk."""
+        return self.wait_for(self.store.flush())
+
+    def wait_for(self, number: int) -> int:
+        while self.store.committed < number:
+            self._reports.get(timeout=10)
+        return number
+
+    def crash(self) -> "Opened":
+        """The store that a broker finds which starts after this one was killed now."""
+        name = f"{self.directory.name}-{len(self._copies)}"
+        self._copies.append(Opened(killed_now(self.directory, self.directory.with_name(name))))
+        return self._copies[-1]
+
+    def restart(self) -> "Opened":
+        """Stop cleanly and open again."""
+        self.store.close()
+        self.store = self._open()
+        return self
+
+    def close(self) -> None:
+        for opened in (*self._copies, self):
+            opened.store.close()
+
+    def _open(self) -> Store:
+        return Store.open(self.directory, on_commit=self._on_commit, on_error=self.errors.put)
+
+    def _on_commit(self, number: int) -> None:
+        self.commits.append(number)
+        self._reports.put(number)
+
+
+def killed_now(directory: Path, to: Path) -> Path:
+    """A copy of a store as the kernel would leave it if its process were killed now."""
+    to.mkdir()
+    for name in ("jumpmq.db", "jumpmq.db-wal"):
+        shutil.copyfile(directory / name, to / name)
+    return to
+
+
+def make_messages(first: int, last: int, body: Callable[[int], bytes] = b"body %d".__mod__) -> list[Message]:
+    """Messages numbered ``first`` to ``last`` of a queue."""
+    messages = []
+    for seq in range(first, last + 1):
+        message = Message("flights", b"N%d" % seq, PROPERTIES, body(seq), True, 1_700_000_000.25 + seq)
+        message.seq = seq
+        messages.append(message)
+    return messages
+
+
+def content(message: Message) -> tuple[object, ...]:
+    """Everything of a message that must survive."""
+    return (
+        message.seq,
+        message.exchange,
+        message.routing_key,
+        message.properties,
+        message.body,
+        message.persistent,
+        message.published_at,
+    )
+
+
+def seqs(store: Store, batches: list[Batch]) -> list[int]:
+    """Numbers of the messages left in some batches."""
+    return [message.seq for batch in batches for message in store.read(batch)]
+
+
+def left(opened: Opened) -> dict[int, list[int]]:
+    """What a freshly opened store holds: the messages' numbers by queue."""
+    return {queue_id: seqs(opened.store, batches) for queue_id, batches in opened.store.batches().items()}

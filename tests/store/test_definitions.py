@@ -1,0 +1,52 @@
+"""Definitions are there after a restart, in the order in which they were made."""
+
+import pytest
+from tests.store.opened import Opened
+
+
+def test_come_back_in_the_order_of_their_insertion(opened: Opened) -> None:
+    for name in ("c", "a", "b"):
+        opened.store.put("queue", name, {"durable": True, "arguments": {"x": [1, 2.5, None, "ü"]}})
+        opened.commit()
+    found = opened.crash().store
+    assert [(kind, key) for kind, key, _ in found.definitions()] == [("queue", "c"), ("queue", "a"), ("queue", "b")]
+
+
+def test_a_change_keeps_the_place_and_a_new_insertion_goes_to_the_end(opened: Opened) -> None:
+    for key in ("a", "b", "c"):
+        opened.store.put("ring", key, 1)
+    opened.commit()
+    opened.store.put("ring", "a", 2)
+    opened.store.delete("ring", "b")
+    opened.store.put("ring", "b", 3)
+    opened.commit()
+    found = opened.crash().store
+    assert found.definitions() == [("ring", "a", 2), ("ring", "c", 1), ("ring", "b", 3)]
+
+
+def test_of_several_changes_in_one_commit_the_last_counts(opened: Opened) -> None:
+    opened.store.put("queue", "kept", 1)
+    opened.store.put("queue", "kept", 2)
+    opened.store.put("queue", "gone", 1)
+    opened.store.delete("queue", "gone")
+    opened.store.delete("queue", "never there")
+    opened.commit()
+    found = opened.crash().store
+    assert found.definitions() == [("queue", "kept", 2)]
+
+
+def test_a_value_is_taken_as_it_was_when_put(opened: Opened) -> None:
+    value = {"buckets": [1, 2]}
+    opened.store.put("ring", "r", value)
+    value["buckets"].append(3)
+    opened.commit()
+    found = opened.crash().store
+    assert found.definitions() == [("ring", "r", {"buckets": [1, 2]})]
+
+
+def test_what_the_file_cannot_hold_is_refused_at_once(opened: Opened) -> None:
+    with pytest.raises(TypeError):
+        opened.store.put("queue", "q", {1, 2})
+    with pytest.raises(ValueError):
+        opened.store.put("queue", "\udcff", 1)
+    assert not opened.store.dirty
