@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from jumpmq.topology import Exchange, VirtualHost
 
 LAST_SEQ = (1 << 63) - 1
+MAX_BODY = 16 << 20
+"""Octets of JSON that a request may send."""
+
 DEFAULT_EXCHANGE = "amq.default"
 """How a path names the exchange whose name is empty."""
 
@@ -84,10 +87,14 @@ def number(request: Request, parameter: str, default: int | None = None) -> int:
 
 async def json_object(request: Request) -> dict[str, Any]:
     """The JSON object that the body holds; nothing at all counts as an empty one."""
-    body = await request.body()
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY:
+            raise BadRequest(f"the body is longer than {MAX_BODY} octets")
     try:
         value = json.loads(body) if body else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadRequest("the body must be a JSON object")

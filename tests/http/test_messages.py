@@ -1,0 +1,122 @@
+"""The messages of a queue as an Arrow stream, and that the broker serves others meanwhile."""
+
+import threading
+import time
+from datetime import UTC, datetime
+
+import pika
+import pyarrow as pa
+import pytest
+import requests
+from tests.http.api import publish
+
+
+def test_all_there_is_to_know_of_a_message(api, channel):
+    before = datetime.now(UTC)
+    channel.queue_declare("q", durable=True)
+    channel.exchange_declare("ä", "fanout")
+    channel.queue_bind("q", "ä")
+    properties = pika.BasicProperties(content_type="text/plain", headers={"a": 1}, delivery_mode=2)
+    channel.confirm_delivery()
+    channel.basic_publish("ä", b"\xff\x00key", b"\x00\xfe body", properties)
+    channel.basic_publish("", "q", b"")
+    channel.basic_nack(channel.basic_get("q")[0].delivery_tag)
+    while api.counts("q") != (2, 0):
+        time.sleep(0.01)
+
+    table = api.table("queues", "/", "q", "messages")
+    assert table.schema == pa.schema(
+        [
+            ("seq", pa.int64()),
+            ("exchange", pa.string()),
+            ("routing_key", pa.binary()),
+            ("properties", pa.binary()),
+            ("body", pa.binary()),
+            ("published_at", pa.timestamp("us", "UTC")),
+            ("redelivered", pa.bool_()),
+        ]
+    )
+    first, second = table.to_pylist()
+    assert before <= first.pop("published_at") <= second.pop("published_at") <= datetime.now(UTC)
+    headers = b"\x00\x00\x00\x07\x01aI\x00\x00\x00\x01"
+    assert first == {
+        "seq": 1,
+        "exchange": "ä",
+        "routing_key": b"\xff\x00key",
+        "properties": b"\xb0\x00\x0atext/plain" + headers + b"\x02",
+        "body": b"\x00\xfe body",
+        "redelivered": True,
+    }
+    assert second == {
+        "seq": 2,
+        "exchange": "",
+        "routing_key": b"q",
+        "properties": b"\x00\x00",
+        "body": b"",
+        "redelivered": False,
+    }
+    assert api.counts("q") == (2, 0), "a snapshot consumes nothing"
+
+
+@pytest.mark.parametrize(
+    ("query", "seqs"),
+    [
+        ({}, [1, 2, 3, 4, 5]),
+        ({"from": 2, "to": 4}, [2, 3, 4]),
+        ({"from": 5}, [5]),
+        ({"to": 1}, [1]),
+        ({"from": 6}, []),
+        ({"from": 4, "to": 2}, []),
+    ],
+)
+def test_a_range_of_messages(api, channel, query, seqs):
+    channel.queue_declare("q", durable=True)
+    publish(channel, "q", [b"body"] * 5)
+    assert api.table("queues", "/", "q", "messages", columns="seq", **query)["seq"].to_pylist() == seqs
+
+
+def test_columns_come_in_the_order_asked_for(api, channel):
+    channel.queue_declare("q", durable=True)
+    publish(channel, "q", [b"one", b"two"])
+    table = api.table("queues", "/", "q", "messages", columns="body,seq")
+    assert table.to_pydict() == {"body": [b"one", b"two"], "seq": [1, 2]}
+    assert table.column_names == ["body", "seq"]
+
+
+def test_large_bodies_come_in_small_batches(api, channel):
+    channel.queue_declare("q", durable=True)
+    bodies = [bytes([number]) * 3_000_000 for number in range(4)]
+    publish(channel, "q", bodies)
+    table = api.table("queues", "/", "q", "messages")
+    assert table["body"].to_pylist() == bodies
+    assert len(table.to_batches()) == 4
+
+
+def test_others_are_served_while_a_long_queue_is_read(api, broker, channel):
+    """The longest that a small request waits while 300,000 messages go out is a fraction of the time that takes."""
+    channel.queue_declare("q")
+    for _ in range(300_000):
+        channel.basic_publish("", "q", b"x" * 100)
+    while api.counts("q") != (300_000, 0):
+        time.sleep(0.05)
+    api.table("queues", "/", "q", "messages", to=1)  # the first of all imports pyarrow
+    waits, done = [], threading.Event()
+
+    def ask():
+        session = requests.Session()
+        session.auth = api.session.auth
+        while not done.is_set():
+            began = time.perf_counter()
+            session.get(f"{api.address}/api/overview?columns=node", timeout=30)
+            waits.append(time.perf_counter() - began)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    began = time.perf_counter()
+    rows = len(api.table("queues", "/", "q", "messages"))
+    took = time.perf_counter() - began
+    done.set()
+    thread.join()
+    assert rows == 300_000
+    assert len(waits) > 5
+    assert sorted(waits)[len(waits) // 2] < took / 5

@@ -1,0 +1,198 @@
+"""Groups of readers over HTTP: what they reserve is theirs, durably, until they acknowledge it or fall silent."""
+
+import time
+
+import jumpmq
+import pika
+import pytest
+from benchmarks.brokers import JumpMQ
+from tests.http.api import API, publish
+
+
+def reserve(api, queues, **wish):
+    answer = api.post("readers", "/", "g", "reserve", body={"queues": queues, **wish})["queues"]
+    return {name: (at["offset"], at["messages"]) for name, at in answer.items()}
+
+
+def read(api, queue, upto, after=None):
+    """Sequence number, body and redelivered flag of reserved messages."""
+    query = {"upto": upto} | ({} if after is None else {"after": after})
+    table = api.table("readers", "/", "g", "queues", queue, "messages", **query)
+    return list(zip(*(table[name].to_pylist() for name in ("seq", "body", "redelivered")), strict=True))
+
+
+def rows(first, last):
+    return [(seq, b"%d" % seq, False) for seq in range(first, last + 1)]
+
+
+def numbers(first, last):
+    return [b"%d" % seq for seq in range(first, last + 1)]
+
+
+@pytest.fixture
+def queue(channel):
+    """A durable queue with ten persistent messages."""
+    channel.queue_declare("q", durable=True)
+    publish(channel, "q", numbers(1, 10))
+    return "q"
+
+
+def test_reserve_read_acknowledge(api, queue):
+    assert reserve(api, {"q": None}, max_messages=4) == {"q": (1, 4)}
+    assert api.counts("q") == (6, 4)
+    assert read(api, "q", 1) == read(api, "q", 1, after=0) == rows(1, 4)
+    assert reserve(api, {"q": 1}, max_messages=4) == {"q": (2, 4)}
+    assert api.counts("q") == (2, 4)
+    assert read(api, "q", 2, after=1) == rows(5, 8)
+    api.post("readers", "/", "g", "commit", body={"queues": {"q": 2}})
+    assert api.counts("q") == (2, 0)
+    assert api.get("readers", "/", "g") == {
+        "queues": {"q": {"acknowledged": 2, "offset": 2, "messages": 0, "lapsed": False, "lease": 60.0}}
+    }
+
+
+def test_nothing_new_is_the_same_offset(api, queue):
+    assert reserve(api, {"q": 0}) == {"q": (1, 10)}
+    assert reserve(api, {"q": 1}) == {"q": (1, 0)}
+    assert reserve(api, {"q": 1}) == {"q": (1, 0)}
+
+
+def test_what_is_reserved_but_not_acknowledged_counts_against_the_limit(api, queue):
+    assert reserve(api, {"q": 0}, max_messages=4) == {"q": (1, 4)}
+    assert reserve(api, {"q": 0}, max_messages=4) == {"q": (1, 4)}
+    assert reserve(api, {"q": 0}, max_messages=6) == {"q": (2, 6)}
+    assert read(api, "q", 2, after=0) == rows(1, 6)
+
+
+@pytest.mark.parametrize(
+    ("limit", "counts"),
+    [(None, (3, 20, 20)), (43, (3, 20, 20)), (23, (3, 10, 10)), (6, (2, 2, 2)), (1, (0, 0, 1)), (0, (0, 0, 0))],
+)
+def test_a_limit_is_shared_evenly(api, channel, limit, counts):
+    for name, count in {"a": 3, "b": 20, "c": 20}.items():
+        channel.queue_declare(name, durable=True)
+        publish(channel, name, numbers(1, count))
+    reserved = reserve(api, {"a": None, "b": None, "c": None}, max_messages=limit)
+    assert tuple(count for _, count in reserved.values()) == counts
+
+
+def test_messages_beyond_a_bound_are_left(api, queue):
+    assert reserve(api, {"q": None}, last_seq={"q": 3}) == {"q": (1, 3)}
+    assert reserve(api, {"q": 1}, last_seq={"q": 3}) == {"q": (1, 0)}
+    assert api.counts("q") == (7, 0)
+
+
+def test_a_group_without_a_place_reads_nothing(api, queue):
+    response = api.request("GET", "readers", "/", "g", "queues", "q", "messages", params={"upto": 1})
+    assert response.status_code == 410
+    assert response.json() == {"error": "gone", "reason": "reservation 1 of group 'g' in queue 'q' is not known"}
+
+
+def test_acknowledged_reservations_are_gone(api, queue):
+    reserve(api, {"q": 0})
+    reserve(api, {"q": 1})
+    response = api.request("GET", "readers", "/", "g", "queues", "q", "messages", params={"upto": 1, "after": 0})
+    assert response.status_code == 410
+    assert "is acknowledged already" in response.json()["reason"]
+
+
+def test_release_gives_everything_back_in_its_place(api, channel, queue):
+    reserve(api, {"q": 0}, max_messages=4)
+    assert api.request("DELETE", "readers", "/", "g").status_code == 204
+    assert api.counts("q") == (10, 0)
+    assert api.get("readers", "/", "g") == {"queues": {}}
+    assert [channel.basic_get("q", auto_ack=True)[2] for _ in range(10)] == numbers(1, 10)
+
+
+def test_a_consumer_gets_what_was_not_reserved(api, channel, queue):
+    reserve(api, {"q": 0}, max_messages=4)
+    assert channel.basic_get("q", auto_ack=True)[2] == b"5"
+
+
+def test_a_silent_groups_messages_go_to_a_waiting_consumer_and_the_reservation_is_gone(api, broker, channel, queue):
+    reserve(api, {"q": 0}, lease=0.5)
+    method, _, body = next(channel.consume("q", inactivity_timeout=20))
+    assert (method.redelivered, body) == (True, b"1")
+    channel.basic_ack(method.delivery_tag)
+    channel.connection.close()
+    while api.counts("q") != (9, 0):
+        time.sleep(0.01)
+    response = api.request("GET", "readers", "/", "g", "queues", "q", "messages", params={"upto": 1, "after": 0})
+    assert response.status_code == 410
+    assert "has lapsed, and others have consumed messages of it" in response.json()["reason"]
+    assert reserve(api, {"q": 0}) == {"q": (2, 9)}
+    assert [seq for seq, _, _ in read(api, "q", 2, after=0)] == list(range(2, 11))
+
+
+def test_a_lapsed_reservation_that_nobody_touched_is_read_as_before(api, queue):
+    reserve(api, {"q": 0}, max_messages=4, lease=0.2)
+    while api.counts("q") != (10, 0):
+        time.sleep(0.05)
+    assert api.get("readers", "/", "g")["queues"]["q"]["lapsed"]
+    assert read(api, "q", 1, after=0) == rows(1, 4)
+    assert api.counts("q") == (6, 4)
+
+
+def test_renewing_keeps_a_lease(api, queue):
+    reserve(api, {"q": 0}, lease=1)
+    ending = time.monotonic() + 2
+    while time.monotonic() < ending:
+        api.post("readers", "/", "g", "renew", body={})
+        assert api.counts("q") == (0, 10)
+        time.sleep(0.1)
+
+
+def test_a_deleted_queue_is_said(api, channel, queue):
+    reserve(api, {"q": 0})
+    channel.queue_delete("q")
+    for path, query in (("messages", {"upto": 1}),):
+        response = api.request("GET", "readers", "/", "g", "queues", "q", path, params=query)
+        assert (response.status_code, response.json()["reason"]) == (404, "no queue 'q' in vhost '/'")
+
+
+def test_a_queue_declared_anew_starts_anew(api, channel, queue):
+    reserve(api, {"q": 0})
+    channel.queue_delete("q")
+    channel.queue_declare("q", durable=True)
+    publish(channel, "q", [b"1"])
+    assert reserve(api, {"q": 7}) == {"q": (8, 1)}
+    assert read(api, "q", 8, after=7) == rows(1, 1)
+
+
+@pytest.mark.parametrize("end", [JumpMQ.stop, JumpMQ.kill])
+def test_a_restarted_broker_serves_the_same_rows_and_brings_back_nothing(tmp_path, end):
+    """After an orderly stop, and after kill -9 right behind the answers."""
+    with JumpMQ(tmp_path / "data") as process:
+        api = API(f"http://127.0.0.1:{process.http_port}")
+        with pika.BlockingConnection(pika.ConnectionParameters(port=process.port)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q", durable=True)
+            publish(channel, "q", numbers(1, 10))
+            channel.queue_declare("other", durable=True)
+            reserve(api, {"q": None}, max_messages=3)
+            reserve(api, {"q": 1}, max_messages=3)
+            reserve(api, {"q": 2}, max_messages=2)
+            before = read(api, "q", 3, after=2)
+            assert before == rows(7, 8)
+        end(process)
+        process.start()
+        api = API(f"http://127.0.0.1:{process.http_port}")
+        assert api.counts("q") == (2, 2)
+        assert read(api, "q", 3, after=2) == before
+        assert reserve(api, {"q": 3}) == {"q": (4, 2)}
+        assert [seq for seq, _, _ in read(api, "q", 4, after=3)] == [9, 10]
+        api.post("readers", "/", "g", "commit", body={"queues": {"q": 4}})
+        end(process)
+        process.start()
+        assert API(f"http://127.0.0.1:{process.http_port}").counts("q") == (0, 0)
+
+
+def test_a_broker_that_keeps_nothing_reserves_too():
+    with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q")
+        publish(channel, "q", numbers(1, 3))
+        api = API(broker.http_url)
+        assert reserve(api, {"q": None}) == {"q": (1, 3)}
+        assert read(api, "q", 1) == rows(1, 3)
+        assert reserve(api, {"q": 1}) == {"q": (1, 0)}

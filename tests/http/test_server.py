@@ -1,0 +1,42 @@
+"""The management port begins and ends with its broker."""
+
+import http.client
+import socket
+import threading
+import time
+
+import jumpmq
+import pika
+import pytest
+from tests.http.api import API
+
+
+def test_a_busy_port_is_said_in_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        with (
+            pytest.raises(jumpmq.BrokerError, match=f"cannot listen for HTTP on 127.0.0.1 port {port}: Address already"),
+            jumpmq.running(http_port=port),
+        ):
+            pass
+
+
+def test_it_stops_soon_with_streams_and_idle_connections_open():
+    with jumpmq.running() as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q")
+            for _ in range(50):
+                channel.basic_publish("", "q", bytes(1 << 20))
+        api = API(broker.http_url)
+        while api.counts("q") != (50, 0):
+            time.sleep(0.01)
+        stalled = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=30)
+        stalled.request("GET", "/api/queues/%2F/q/messages", headers={"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="})
+        assert stalled.getresponse().status == 200
+        idle = socket.create_connection(("127.0.0.1", broker.http_port))
+        began = time.monotonic()
+    assert time.monotonic() - began < 4
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("jumpmq")]
+    stalled.close()
+    idle.close()
