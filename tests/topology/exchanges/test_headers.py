@@ -1,0 +1,106 @@
+"""Headers exchanges: by the values of headers. The tables were read off RabbitMQ 3.10.8."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.fields import Field
+from jumpmq.topology import Arguments, Bind, Binding
+from tests.topology.built import Built, message, message_of
+
+Headers = dict[str, Any]
+
+MATCHES: list[tuple[Headers, Headers | None, bool]] = [
+    # No conditions: all of none are met, any of none is not.
+    ({}, None, True),
+    ({}, {"a": 1}, True),
+    ({"x-match": "all"}, {}, True),
+    ({"x-match": "any"}, {"a": 1}, False),
+    ({"x-match": "any"}, {"x-match": "any"}, False),
+    ({"x-match": "all-with-x"}, {"a": 1}, True),
+    ({"x-match": "any-with-x"}, {"x-match": "any-with-x"}, False),
+    # All must be met, which is the default.
+    ({"a": 1}, None, False),
+    ({"a": 1}, {}, False),
+    ({"a": 1}, {"a": 1}, True),
+    ({"a": 1}, {"a": 1, "b": 2}, True),
+    ({"a": 1, "b": "x"}, {"a": 1}, False),
+    ({"a": 1, "b": "x"}, {"b": "x", "a": 1}, True),
+    ({"a": 1, "b": "x"}, {"a": 1, "b": "y"}, False),
+    # Any will do.
+    ({"x-match": "any", "a": 1, "b": 2}, {"a": 1}, True),
+    ({"x-match": "any", "a": 1, "b": 2}, {"a": 2, "b": 2}, True),
+    ({"x-match": "any", "a": 1, "b": 2}, {"a": 2}, False),
+    ({"x-match": "any", "a": 1, "b": 2}, {"c": 1}, False),
+    # Types count.
+    ({"a": 1}, {"a": "1"}, False),
+    ({"a": 1}, {"a": True}, False),
+    ({"a": 1}, {"a": None}, False),
+    ({"a": 1}, {"a": 1.0}, False),
+    ({"a": True}, {"a": True}, True),
+    ({"a": True}, {"a": False}, False),
+    ({"a": "x"}, {"a": "x"}, True),
+    ({"a": Decimal("1.5")}, {"a": Decimal("1.5")}, True),
+    ({"a": datetime(2020, 1, 1, tzinfo=UTC)}, {"a": datetime(2020, 1, 1, tzinfo=UTC)}, True),
+    ({"a": datetime(2020, 1, 1, tzinfo=UTC)}, {"a": datetime(2020, 1, 2, tzinfo=UTC)}, False),
+    ({"a": [1, "b"]}, {"a": [1, "b"]}, True),
+    ({"a": [1, "b"]}, {"a": [1]}, False),
+    ({"a": {"k": 1, "j": 2}}, {"a": {"k": 1, "j": 2}}, True),
+    ({"a": {"k": 1, "j": 2}}, {"a": {"j": 2, "k": 1}}, False),
+    # A void condition asks for the header, whatever its value.
+    ({"a": None}, {"a": 1}, True),
+    ({"a": None}, {"a": None}, True),
+    ({"a": None}, {"b": 1}, False),
+    # Names that start with x- are passed over, unless x-match says otherwise.
+    ({"x-match": "all", "a": 1, "x-foo": 5}, {"a": 1, "x-foo": 6}, True),
+    ({"x-match": "any", "x-foo": 5}, {"x-foo": 5}, False),
+    ({"x-match": "all-with-x", "a": 1, "x-foo": 5}, {"a": 1}, False),
+    ({"x-match": "all-with-x", "a": 1, "x-foo": 5}, {"a": 1, "x-foo": 5}, True),
+    ({"x-match": "any-with-x", "x-foo": 5}, {"x-foo": 5}, True),
+    ({"x-match": "any-with-x", "x-foo": 5}, {"x-foo": 6}, False),
+    ({"x": 1}, {"x": 2}, False),
+    ({"X-a": 1}, {}, False),
+]
+
+
+@pytest.mark.parametrize(("arguments", "headers", "matches"), MATCHES)
+def test_what_a_binding_matches(built: Built, arguments: Headers, headers: Headers | None, matches: bool) -> None:
+    built.queue("q")
+    built.bind("amq.headers", "q", "ignored", arguments)
+    assert built.reached("amq.headers", "other", headers) == (["q"] if matches else [])
+
+
+@pytest.mark.parametrize("octet", "bBsuIil")
+def test_an_integer_is_an_integer_of_any_size(built: Built, octet: str) -> None:
+    built.queue("q")
+    built.bind("amq.headers", "q", "", {"a": 7})
+    assert built.route("amq.headers", message_of("", [Field("a", octet, 7)])).queues
+
+
+def test_messages_without_headers_match_bindings_without_conditions(built: Built) -> None:
+    built.queue("open")
+    built.queue("closed")
+    built.bind("amq.match", "open")
+    built.bind("amq.match", "closed", "", {"a": 1})
+    routes = built.route("amq.match", message("k"), plain=True)
+    assert [queue.name for queue in routes.queues] == ["open"]
+
+
+def test_an_unknown_x_match_is_refused(built: Built) -> None:
+    built.queue("q")
+    with pytest.raises(PreconditionFailed) as refused:
+        built.bind("amq.headers", "q", "", {"x-match": "bogus"})
+    assert refused.value.text == (
+        'Invalid x-match field value <<"bogus">>; expected all, any, all-with-x, or any-with-x'
+    )
+
+
+def test_an_x_match_that_is_no_string_is_refused(built: Built) -> None:
+    built.queue("q")
+    arguments = Arguments([Field("x-match", "I", 1)])
+    with pytest.raises(PreconditionFailed) as refused:
+        built.topology.apply(Bind("/", Binding("amq.headers", "queue", "q", b"", arguments)))
+    assert refused.value.text == "Invalid x-match field type signedint (value 1); expected longstr"

@@ -1,0 +1,63 @@
+"""Modulus hash exchanges: the hash of the routing keys modulo the number of destinations."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.topology.built import Built, message
+
+LINES = [
+    json.loads(line) for line in (Path(__file__).parents[2] / "data" / "routing_keys.jsonl").read_text().splitlines()
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 17, 128, 1000, 10000])
+@pytest.mark.parametrize("plain", [True, False])
+def test_routing_keys_go_where_rabbitmq_sends_them(built: Built, size: int, plain: bool) -> None:
+    built.exchange("m", "x-modulus-hash")
+    for number in reversed(range(size)):  # the order of binding does not matter
+        built.queue(f"{number:05}")
+        built.bind("m", f"{number:05}", "not a weight")
+    routes = built.route("m", *[message(line["routing_key"]) for line in LINES], plain=plain)
+    found = {one.routing_key.decode(): int(queue.name) for queue, messages in routes.queues.items() for one in messages}
+    assert [found[line["routing_key"]] for line in LINES] == [line["modulus_hash"][str(size)] for line in LINES]
+
+
+def test_carbon_copies_are_hashed_too(built: Built) -> None:
+    """RabbitMQ 3.10.8 sends the keys k0 to k11, each without and with a CC header, to these queues."""
+    built.exchange("m", "x-modulus-hash")
+    for queue in "ABC":
+        built.queue(queue)
+        built.bind("m", queue)
+    found = ""
+    for number in range(12):
+        for headers in ({}, {"CC": [f"zz{number}"]}):
+            found += "".join(built.reached("m", f"k{number}", headers))
+    assert found == "CAAAABABBBABCACACAABACBB"
+
+
+def test_exchanges_come_before_queues(built: Built) -> None:
+    built.exchange("m", "x-modulus-hash")
+    built.exchange("z", "fanout")
+    for queue in ("a", "b", "behind"):
+        built.queue(queue)
+    built.bind("z", "behind")
+    for queue in ("b", "a"):
+        built.bind("m", queue)
+    built.feed("m", "z")
+    order = ["behind", "a", "b"]
+    for line in LINES[:50]:
+        assert built.reached("m", line["routing_key"]) == [order[line["modulus_hash"]["3"]]]
+
+
+def test_two_bindings_count_once_and_nothing_bound_routes_nothing(built: Built) -> None:
+    built.exchange("m", "x-modulus-hash")
+    assert built.reached("m", "k") == []
+    built.queue("a")
+    built.bind("m", "a", "1")
+    built.bind("m", "a", "2")
+    built.unbind("m", "a", "1")
+    assert built.reached("m", "k") == ["a"]
+    built.unbind("m", "a", "2")
+    assert len(built.route("m", message("k"), plain=True).unroutable) == 1
