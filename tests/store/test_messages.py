@@ -186,6 +186,20 @@ def test_after_a_crash_settled_messages_may_come_again_but_none_is_missing(opene
     assert left(found) == {1: list(range(1, 11))}
 
 
+def test_a_start_that_came_to_nothing_does_not_hide_a_crash(opened: Opened) -> None:
+    """As when the port is taken: the next broker must still flag what it delivers."""
+    opened.store.append(1, make_messages(1, 10))
+    opened.commit()
+    found = opened.crash()
+    assert not found.store.clean
+    found.restart()
+    assert not found.store.clean
+    found.store.put("queue", "q", 1)
+    found.commit()
+    found.restart()
+    assert found.store.clean
+
+
 def test_a_dropped_queue_loses_all_it_had_and_no_other_does(opened: Opened) -> None:
     written, staged, others = make_messages(1, 5), make_messages(6, 9), make_messages(1, 3)
     opened.store.append(1, written)

@@ -36,6 +36,11 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self.definitions or self.removed or self.batches or self.finished or self.dropped)
 
+    @property
+    def pressing(self) -> bool:
+        """Whether somebody may wait for it: all but the removal of batches that have no message left."""
+        return bool(self.definitions or self.removed or self.batches or self.dropped)
+
     def put(self, kind: str, key: str, value: str) -> None:
         """Insert or change a definition; a changed one keeps its place in the order."""
         self.definitions[kind, key] = value

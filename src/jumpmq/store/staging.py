@@ -66,10 +66,10 @@ class Staging:
                 self._unnoted.pop(batch.id, None)
                 self._changes.finished.append(batch.id)
 
-    def flush(self) -> int:
+    def flush(self, settlements: bool) -> int:
         """Ask for a commit of everything staged; returns the number of the commit that covers it."""
         with self._condition:
-            if not self.dirty:
+            if not (self.dirty if settlements else self._changes.pressing):
                 return self._changes.number - 1
             self._requested = self._changes.number
             self._condition.notify()

@@ -150,13 +150,16 @@ class Store:
         """Stage the removal of all that a queue has. Its id is not used again, its batches may still be settled."""
         self._staging.drop(queue_id)
 
-    def flush(self) -> int:
+    def flush(self, *, settlements: bool = True) -> int:
         """Have everything staged committed as soon as the writer is free.
+
+        Args:
+            settlements: whether a commit is worth while if there is nothing but settlements to write.
 
         Returns:
             The number of the commit that covers all that is staged; that of an earlier one where nothing is.
         """
-        return self._staging.flush()
+        return self._staging.flush(settlements)
 
     def note_settled(self) -> None:
         """Have the next commit hold exactly what is settled by now: after it, no crash brings these messages back."""

@@ -117,7 +117,8 @@ class Writer(threading.Thread):
     def _write(self, changes: Changes, notes: list[Batch]) -> int:
         """One transaction; returns roughly how many octets it added to the log."""
         mark_clean = changes.final
-        if not (changes or notes or mark_clean != self._marked_clean):
+        # A store that was opened and closed with nothing done keeps its mark: its last broker may still have crashed.
+        if not (changes or notes or (self.committed and mark_clean != self._marked_clean)):
             return 0
         rows = [_row(batch) for batch in changes.batches]
         execute = self._connection.execute
