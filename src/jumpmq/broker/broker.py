@@ -31,7 +31,10 @@ from jumpmq.topology.users import Operation
 log = logging.getLogger(__name__)
 
 TICK = 0.1
-"""Seconds between looks at the clock: expiry, heartbeats, lazy notes to the store."""
+"""Seconds between looks at the clock: expiry, heartbeats, settlements."""
+
+SETTLE_INTERVAL = 0.5
+"""Seconds between commits that are made for acknowledgements alone."""
 
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
@@ -77,6 +80,7 @@ class Broker:
         self._unconfirmed: set[Channel] = set()
         self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._reading_paused = False
+        self._settled_at = 0.0
 
     # --- life ---
 
@@ -188,7 +192,7 @@ class Broker:
         Args:
             reader: the connection whose read this was.
         """
-        commit = self._flush()
+        commit = self._flush(settlements=False)
         if self._holding:
             for connection in self._holding:
                 connection.hold_until(commit)
@@ -208,12 +212,16 @@ class Broker:
             self._reading_paused = True
             reader.pause_reading()
 
-    def _flush(self) -> int:
-        """Hand what was staged to the store; returns the commit that covers it."""
+    def _flush(self, settlements: bool) -> int:
+        """Hand what was staged to the store; returns the commit that covers it.
+
+        Args:
+            settlements: whether what was acknowledged is worth a commit of its own.
+        """
         if self.store is None:
             return 0
         self.topology.flush_rings()
-        return self.store.flush()
+        return self.store.flush(settlements=settlements)
 
     @property
     def committed_number(self) -> int:
@@ -222,7 +230,7 @@ class Broker:
 
     async def committed(self) -> None:
         """Wait until everything staged so far is on disk."""
-        commit = self._flush()
+        commit = self._flush(settlements=True)
         if commit > self.committed_number:
             waiter = self._loop.create_future()
             self._commit_waiters.append((commit, waiter))
@@ -275,6 +283,9 @@ class Broker:
             expires = queue.limits.expires
             if expires is not None and not queue.consumers and now - queue.last_used > expires / 1000:
                 declarations.delete_queue(self, queue)
+        if monotonic - self._settled_at >= SETTLE_INTERVAL:
+            self._settled_at = monotonic
+            self._flush(settlements=True)
         self.finish(None)
 
     def _publish_dead(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:

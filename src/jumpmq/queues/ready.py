@@ -170,13 +170,13 @@ class ReadyMessages:
             yield from self._messages(segment)
 
     def drop_all(self) -> tuple[list[Message], list[Batch]]:
-        """Forget everything; returns the messages that were in memory and the batches that were only stored."""
+        """Forget everything; returns it as messages, and as batches of which the queue had every message ready."""
         messages, batches = list(self._head), []
         for segment in self._tail:
-            if segment.messages is not None:
-                messages += segment.messages
-            elif segment.batch is not None:
+            if segment.messages is None and segment.batch is not None and segment.count == segment.batch.remaining:
                 batches.append(segment.batch)
+            else:
+                messages += self._messages(segment)
         self._head.clear()
         self._tail.clear()
         self._pending.clear()
