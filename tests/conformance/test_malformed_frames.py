@@ -91,9 +91,9 @@ def test_is_refused(broker: BrokerProcess, octets: bytes, code: int, pattern: st
 NO_CODE_TO_FOLLOW: dict[str, tuple[bytes, int]] = {
     "an unknown class": (method(99, 10, b""), 503),
     "an unknown method": (method(50, 99, b""), 503),
-    "an unknown field type in a table": (method(50, 10, DECLARE + b"\0\0\0\x05\x01a\x01zz"), 501),
-    "a property past the end": (PUBLISH + frame(HEADER, 1, content_header(0, b"\x80\0\x50ab")), 501),
-    "headers with an unknown field type": (PUBLISH + frame(HEADER, 1, content_header(0, headers(b"\x01a\x01"))), 501),
+    "an unknown field type in a table": (method(50, 10, DECLARE + b"\0\0\0\x05\x01a\x01zz"), 502),
+    "a property past the end": (PUBLISH + frame(HEADER, 1, content_header(0, b"\x80\0\x50ab")), 502),
+    "headers with an unknown field type": (PUBLISH + frame(HEADER, 1, content_header(0, headers(b"\x01a\x01"))), 502),
 }
 
 

@@ -1,0 +1,32 @@
+"""The programs of `examples/python` leave in every queue what the golden counts say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.brokers import BrokerProcess
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
+
+COUNTS = {"q1": 16638, "q2": 16631, "q3": 33441, "q4": 33290}
+RABBITMQ_3_HEADER_COUNTS = {"q1": 16899, "q2": 16553, "q3": 33003, "q4": 33545}
+"""RabbitMQ 3.10.8 hashes a header together with its type; since 4.0, as JumpMQ does, its value alone."""
+
+
+@pytest.mark.parametrize("program", ["routing_key", "header", "property"])
+def test_counts(broker: BrokerProcess, program: str) -> None:
+    url = f"amqp://guest:guest@127.0.0.1:{broker.port}/%2F"
+    command = [sys.executable, str(EXAMPLES / f"{program}.py"), "--url", url]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert finished.returncode == 0, finished.stderr
+    counts = {queue: int(count) for queue, count in map(str.split, finished.stdout.splitlines())}
+    by_type_too = broker.name == "RabbitMQ" and program == "header"
+    assert counts == (RABBITMQ_3_HEADER_COUNTS if by_type_too else COUNTS)
+
+
+def test_a_broker_that_is_not_there_is_said_in_one_line() -> None:
+    command = [sys.executable, str(EXAMPLES / "routing_key.py"), "--url", "amqp://guest:guest@127.0.0.1:1/%2F"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert finished.returncode == 1
+    assert "Traceback" not in finished.stderr
