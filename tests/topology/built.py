@@ -57,7 +57,9 @@ class Built:
 
 def message(key: str = "", headers: Mapping[str, Any] | None = None, **properties: Any) -> Message:
     """A message with this routing key, these headers and properties."""
-    return message_of(key, None if headers is None else [Field(name, *typed(headers[name])) for name in headers], **properties)
+    return message_of(
+        key, None if headers is None else [Field(name, *typed(headers[name])) for name in headers], **properties
+    )
 
 
 def message_of(key: str, headers: list[Field] | None, **properties: Any) -> Message:

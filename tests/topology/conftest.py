@@ -1,9 +1,9 @@
 """An empty topology, in memory."""
 
 import pytest
+from tests.topology.built import Built
 
 from jumpmq.topology import AddVirtualHost, Topology
-from tests.topology.built import Built
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.topology.built import Built, message, message_of, shares
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.topology import ConsistentHashExchange
-from tests.topology.built import Built, message, message_of, shares
 
 VECTORS = Path(__file__).parents[2] / "data"
 SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 20, 32, 64, 100, 128, 1000, 4096, 10000]

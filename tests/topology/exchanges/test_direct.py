@@ -1,7 +1,6 @@
 """Direct exchanges, and the default exchange: by the routing key, letter by letter."""
 
 import pytest
-
 from tests.topology.built import Built, keys, message
 
 

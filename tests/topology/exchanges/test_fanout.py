@@ -1,7 +1,6 @@
 """Fanout exchanges: to everybody."""
 
 import pytest
-
 from tests.topology.built import Built, message, shares
 
 

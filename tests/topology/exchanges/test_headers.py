@@ -5,11 +5,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from tests.topology.built import Built, message, message_of
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.topology import Arguments, Bind, Binding
-from tests.topology.built import Built, message, message_of
 
 Headers = dict[str, Any]
 

@@ -1,7 +1,6 @@
 """Random exchanges: to one destination, any of them."""
 
 import pytest
-
 from tests.topology.built import Built, message, shares
 
 

@@ -1,7 +1,6 @@
 """Topic exchanges: patterns of words. The table was read off RabbitMQ 3.10.8."""
 
 import pytest
-
 from tests.topology.built import Built, keys, message
 
 KEYS = ["", "a", "a.b", ".", "a.", ".b", "a..b", "a.x.b", "a.x.y.b", "b", "ax", "*", "#", "a.#", "..", "x.a.y"]
