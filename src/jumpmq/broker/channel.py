@@ -260,6 +260,7 @@ class Channel:
 
     def _get(self, method: m.BasicGet) -> None:
         queue = self.queue(method.queue)
+        queue.touch()
         messages = queue.take(1)
         if not messages:
             self.send(m.BasicGetEmpty())

@@ -22,7 +22,7 @@ class Config:
         node: name of this node.
         log_level: as in :mod:`logging`.
         heartbeat: seconds, proposed to clients.
-        queue_memory: octets of ready bodies that a queue keeps in memory; what is beyond is read back from the store.
+        queue_memory: octets of memory for a queue's ready messages; what is beyond is read back from the store.
         write_backlog: octets waiting for the disk beyond which publishers are no longer read.
     """
 

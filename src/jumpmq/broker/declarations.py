@@ -78,6 +78,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
                 server_named,
             ),
         )
+        queue.touch()
     channel.last_queue = queue.name
     if not method.no_wait:
         channel.send(m.QueueDeclareOk(queue.name, queue.ready_count, len(queue.consumers)))

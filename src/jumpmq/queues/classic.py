@@ -23,7 +23,7 @@ SEQUENCE_BLOCK = 1 << 20
 """Message numbers are reserved in the journal in blocks of this size, so that none is ever given twice."""
 
 DEFAULT_BUDGET = 64 << 20
-"""Octets of ready bodies that a queue keeps in memory."""
+"""Octets of memory that a queue's ready messages may take; beyond it the store holds them."""
 
 
 class Journal(BatchReader, Protocol):
@@ -53,7 +53,7 @@ class ClassicQueue:
         node: its home node.
         journal: where persistent messages are kept; None keeps them in memory only.
         owner: name of the connection that an exclusive queue belongs to.
-        budget: octets of ready bodies to keep in memory.
+        budget: octets of memory for ready messages; what is beyond stays in the store alone.
 
         on_dead: called with messages that expired, overflowed or were rejected, and the reason
             (``expired``, ``maxlen``, ``rejected``), after they left the queue.
@@ -124,7 +124,7 @@ class ClassicQueue:
 
     @property
     def memory(self) -> int:
-        """Octets of ready bodies in memory."""
+        """Octets of memory that the ready messages take, roughly."""
         return self._ready.memory
 
     @property
@@ -181,6 +181,10 @@ class ClassicQueue:
     def expiring(self) -> bool:
         """Whether messages may expire here, so that somebody must :meth:`trim` the queue now and then."""
         return self._expiring and len(self._ready) > 0
+
+    def touch(self) -> None:
+        """Somebody used the queue: it does not expire for another while (``x-expires``)."""
+        self.last_used = time.time()
 
     def note_expiry(self) -> None:
         """Messages with an ``expires_at`` are coming."""

@@ -16,6 +16,10 @@ from jumpmq.amqp.messages import Message, body_octets
 from jumpmq.store import Batch
 
 
+OVERHEAD = 256
+"""Octets that a message in memory takes beside its body (measured: an object, routing key and headers of its own)."""
+
+
 class BatchReader(Protocol):
     """Reads a stored batch back."""
 
@@ -53,11 +57,11 @@ class ReadyMessages:
     Args:
         reader: where batches are read back from; None where nothing is stored.
         prepare: called with messages that were read back, before anybody sees them.
-        budget: octets of bodies to hold in memory before a tail begins.
+        budget: octets of memory to use before a tail begins.
 
     Attributes:
         size: octets of all ready bodies.
-        memory: octets of those that are in memory.
+        memory: octets of memory that messages take here, roughly: their bodies and ``OVERHEAD`` each.
     """
 
     def __init__(self, reader: BatchReader | None, prepare: Callable[[list[Message]], None], budget: int) -> None:
@@ -83,7 +87,7 @@ class ReadyMessages:
 
     def extend(self, messages: list[Message], size: int) -> None:
         """Add messages at the end; ``size`` is the octets of their bodies."""
-        self.memory += size
+        self.memory += size + OVERHEAD * len(messages)
         self.size += size
         if not self._tail and self.memory <= self._budget:
             self._head.extend(messages)
@@ -109,7 +113,7 @@ class ReadyMessages:
     def take(self, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages from the front."""
         head = self._head
-        if not head and self._tail:
+        while len(head) < count and self._tail:
             self._load()
         if count >= len(head):
             taken = list(head)
@@ -117,11 +121,7 @@ class ReadyMessages:
         else:
             pop = head.popleft
             taken = [pop() for _ in range(count)]
-        size = body_octets(taken)
-        self.memory -= size
-        self.size -= size
-        if len(taken) < count and self._tail:
-            taken += self.take(count - len(taken))
+        self._note_gone(taken)
         return taken
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
@@ -141,16 +141,19 @@ class ReadyMessages:
             if not head or head[0].seq > last_seq:
                 break
             taken.append(head.popleft())
-        size = body_octets(taken)
-        self.memory -= size
-        self.size -= size
+        self._note_gone(taken)
         return taken
+
+    def _note_gone(self, taken: list[Message]) -> None:
+        size = body_octets(taken)
+        self.memory -= size + OVERHEAD * len(taken)
+        self.size -= size
 
     def put_back(self, messages: list[Message]) -> None:
         """Return messages to their places."""
         messages = sorted(messages, key=attrgetter("seq"))
         size = body_octets(messages)
-        self.memory += size
+        self.memory += size + OVERHEAD * len(messages)
         self.size += size
         if not self._head or messages[-1].seq < self._head[0].seq:
             self._head.extendleft(reversed(messages))
@@ -188,7 +191,7 @@ class ReadyMessages:
         while self._pending and (batch := self._pending[0].batch) is not None and batch.messages is None:
             segment = self._pending.popleft()
             if segment.messages is not None:
-                self.memory -= segment.size
+                self.memory -= segment.size + OVERHEAD * segment.count
                 segment.messages = None
 
     def _load(self) -> None:
@@ -199,7 +202,7 @@ class ReadyMessages:
         messages = self._messages(segment)
         if stored:
             size = body_octets(messages)
-            self.memory += size
+            self.memory += size + OVERHEAD * len(messages)
             self.size += size - segment.size  # a batch that was settled in part counted whole
         elif segment in self._pending:
             self._pending.remove(segment)

@@ -25,7 +25,7 @@ class Topology:
     Args:
         node: name of this broker's node, home of the queues declared here.
         journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
-        queue_memory: octets of ready bodies that a queue keeps in memory.
+        queue_memory: octets of memory for a queue's ready messages.
         on_dead: told of messages that expired, overflowed or were rejected, see :class:`ClassicQueue`.
 
     Attributes:
