@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from benchmarks.targets import MEMORY, SCENARIOS, STARTUP, Scenario
 from jumpmq._version import __version__
 
 KINDS: tuple[type[BrokerProcess], ...] = (JumpMQ, RabbitMQ)
+BUSY = 0.5
 README = Path(__file__).parent / "README.md"
 
 
@@ -156,12 +158,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, shows the table, and returns 1 if a run failed."""
     options = parse(arguments)
     console = Console()
+    busy = os.getloadavg()[0]
+    if busy > BUSY:
+        console.print(f"[yellow]The machine is busy (load average {busy:.1f}): whoever uses fewer cores looks better")
     try:
         results = compare(options, console)
     except BrokerError as problem:
         console.print(f"[red]{problem}")
         return 1
-    caption = conditions(options.n, options.rounds, results.versions)
+    caption = conditions(options.n, options.rounds, results.versions, busy)
     console.print(table(results), caption, sep="\n", highlight=False)
     for failure in results.failures:
         console.print(f"[red]failed: {failure}")
