@@ -164,8 +164,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         results = compare(options, console)
     except BrokerError as problem:
-        console.print(f"[red]{problem}")
+        console.print(problem, style="red", markup=False)
         return 1
+    except KeyboardInterrupt:
+        console.print("interrupted")
+        return 130
     caption = conditions(options.n, options.rounds, results.versions, busy)
     console.print(table(results), caption, sep="\n", highlight=False)
     for failure in results.failures:

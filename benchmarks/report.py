@@ -104,13 +104,13 @@ def markdown(results: Results) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
-def conditions(n: int, rounds: int, versions: dict[str, str]) -> str:
-    """A sentence on when, where and with what the figures were measured."""
+def conditions(n: int, rounds: int, versions: dict[str, str], busy: float) -> str:
+    """A sentence on when, where and with what the figures were measured; `busy` is the load average before."""
     brokers = [f"{broker} {version}" for broker, version in versions.items()]
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores ({processor()}), {' and '.join(brokers)}, "
         f"Python {platform.python_version()}, Linux {platform.release()}; {n:,} messages of 100 octets "
-        f"through four queues, median of {rounds} round{'s' * (rounds > 1)}."
+        f"through four queues, load average {busy:.1f} before, median of {rounds} round{'s' * (rounds > 1)}."
     )
 
 
