@@ -12,7 +12,7 @@ def test_the_demo_keeps_its_promises_and_leaves_what_it_is_told_to_leave(tmp_pat
     kept = tmp_path / "kept"
     result = run("jumpmq", "demo", "--flights", "20000", "--keep", kept, timeout=280, COLUMNS="120")
     assert result.returncode == 0, result.stderr
-    assert "rows in = rows out: 20,000 published, 20,000 in the table, no flight twice" in result.stdout
+    assert "rows in = rows out: 20,000 published, 20,000 in the table, none twice" in result.stdout
     assert "p = 0." in result.stdout
     assert result.stderr == ""
     table = ds.dataset(kept / "flights", partitioning="hive").to_table(columns=["number", "queue"])

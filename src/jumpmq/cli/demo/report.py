@@ -42,8 +42,8 @@ class Report:
         console.print(self._spread())
         test = chi_squared_test([self._share(queue).keys for queue in self.weights], list(self.weights.values()))
         console.print(
-            f"Chi-squared over keys {test.statistic:.2f}, {test.degrees} degrees of freedom, p = {test.p_value:.2f}"
-            f" (below 0.05 one would doubt that keys follow weights).\n"
+            f"Chi-squared over keys: {test.statistic:.2f}, {test.degrees} degrees of freedom, p = {test.p_value:.2f}.\n"
+            f"(Below 0.05 one would doubt that keys follow the weights.)\n"
         )
         for line in self.broken_promises() or self._kept_promises():
             console.print(f"  {line}")
@@ -68,18 +68,20 @@ class Report:
     def _kept_promises(self) -> list[str]:
         order = self.order
         return [
-            f"rows in = rows out: {self.published:,} published, {order.rows:,} in the table, no flight twice",
+            f"rows in = rows out: {self.published:,} published, {order.rows:,} in the table, none twice",
             f"same key, same queue: each of {order.aircraft:,} aircraft is in exactly one",
-            "order: every aircraft's flights are in the order in which they were published",
-            f"without a tail number: {self.without_tail_number:,} flights, which share the empty key and so a queue",
-            f"published: {self.published / self.publish_seconds:,.0f} messages/s, each persistent and confirmed",
+            "order: every aircraft's flights are as they were published",
+            f"no tail number: {self.without_tail_number:,} flights share the empty key, and so a queue",
+            f"published: {self.published / self.publish_seconds:,.0f} messages/s, persistent, each confirmed",
             f"read into Parquet: {order.rows / self.read_seconds:,.0f} rows/s, the queues in parallel",
         ]
 
     def _show_lateness(self, console: Console) -> None:
         found = self.lateness
-        console.print("Does a late arrival make the same aircraft's next departure that day late?")
-        console.print(
-            f"  {found.late_after_late:.0%} left late ({LATE} minutes or more) after a late arrival,"
-            f" {found.late_after_punctual:.0%} after a punctual one, {found.late:.0%} of all {found.departures:,}."
-        )
+        console.print(f"Does an arrival {LATE} minutes late or more make the aircraft's next departure that day late?")
+        for departures, late in (
+            ("after a late arrival", found.late_after_late),
+            ("after a punctual one", found.late_after_punctual),
+            (f"all {found.departures:,} departures", found.late),
+        ):
+            console.print(f"  {departures:<24}{late:4.0%} left late")
