@@ -296,7 +296,7 @@ cdef bint whole_publish(
     if body_size == 0:
         return True
     payload = octets + found.end
-    if body_size + 8 > frame_max or body_size + 8 > <uint64_t>(size - found.end):
+    if body_size > frame_max or body_size + 8 > frame_max or body_size + 8 > <uint64_t>(size - found.end):
         return False
     if payload[0] != FRAME_BODY or memcmp(payload + 1, octets + at + 1, 2) != 0:
         return False

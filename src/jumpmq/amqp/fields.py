@@ -19,7 +19,7 @@ A value in Python, by its type octet:
 ``V``                 None
 ====================  ==================================================
 
-Reading is strict: whatever runs past its end or names an unknown type is a ``MethodSyntaxError`` (502).
+Reading is strict: what runs past its end is a ``MalformedFrame`` (501), an unknown type a ``MethodSyntaxError`` (502).
 """
 
 import struct
@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from jumpmq.amqp.errors import MethodSyntaxError
+from jumpmq.amqp.errors import MalformedFrame, MethodSyntaxError
 
 MAX_DEPTH = 64
 """How deep tables and arrays may nest; deeper ones are refused, so that no input exhausts the stack."""
@@ -49,7 +49,8 @@ def read_table(octets: bytes, offset: int = 0) -> tuple[list[Field], int]:
         The fields in their order, and the offset behind the table.
 
     Raises:
-        MethodSyntaxError: the table is malformed.
+        MalformedFrame: something in it runs past its end, or a name is not UTF-8.
+        MethodSyntaxError: a field type is unknown, or tables are nested too deep.
     """
     return _read_table(octets, offset, len(octets), 0)
 
@@ -103,13 +104,13 @@ def read_short_string(octets: bytes, offset: int) -> tuple[str, int]:
     """A short string and the offset behind it.
 
     Raises:
-        MethodSyntaxError: it runs past the end or is not UTF-8.
+        MalformedFrame: it runs past the end or is not UTF-8.
     """
     raw, end = read_short_octets(octets, offset)
     try:
         return raw.decode(), end
     except UnicodeDecodeError:
-        raise MethodSyntaxError("short string is not UTF-8") from None
+        raise MalformedFrame("short string is not UTF-8") from None
 
 
 def read_short_octets(octets: bytes, offset: int) -> tuple[bytes, int]:
@@ -134,12 +135,13 @@ def write_short_string(text: str | bytes) -> bytes:
     return bytes((len(raw),)) + raw
 
 
-def _truncated() -> MethodSyntaxError:
-    return MethodSyntaxError("field runs past the end of its frame")
+def _truncated() -> MalformedFrame:
+    return MalformedFrame("field runs past the end of its frame")
 
 
 def _read_table(octets: bytes, offset: int, limit: int, depth: int) -> tuple[list[Field], int]:
-    offset, end = _extent(octets, offset, limit, depth)
+    _check_depth(depth)
+    offset, end = _extent(octets, offset, limit)
     fields: list[Field] = []
     while offset < end:
         name, offset = read_short_string(octets, offset)
@@ -149,7 +151,8 @@ def _read_table(octets: bytes, offset: int, limit: int, depth: int) -> tuple[lis
 
 
 def _read_array(octets: bytes, offset: int, limit: int, depth: int) -> tuple[list[tuple[str, Any]], int]:
-    offset, end = _extent(octets, offset, limit, depth)
+    _check_depth(depth)
+    offset, end = _extent(octets, offset, limit)
     items: list[tuple[str, Any]] = []
     while offset < end:
         kind, value, offset = _read_value(octets, offset, end, depth)
@@ -157,10 +160,13 @@ def _read_array(octets: bytes, offset: int, limit: int, depth: int) -> tuple[lis
     return items, end
 
 
-def _extent(octets: bytes, offset: int, limit: int, depth: int) -> tuple[int, int]:
-    """Where the content of a table, array, long string or byte array starts and ends."""
+def _check_depth(depth: int) -> None:
     if depth > MAX_DEPTH:
         raise MethodSyntaxError(f"field table nested deeper than {MAX_DEPTH}")
+
+
+def _extent(octets: bytes, offset: int, limit: int) -> tuple[int, int]:
+    """Where the content of a table, array, long string or byte array starts and ends."""
     start = offset + 4
     if start > limit:
         raise _truncated()
@@ -194,7 +200,7 @@ def _read_string(octets: bytes, offset: int, limit: int, depth: int) -> tuple[st
 
 
 def _read_bytes(octets: bytes, offset: int, limit: int, depth: int) -> tuple[bytes, int]:
-    start, end = _extent(octets, offset, limit, depth)
+    start, end = _extent(octets, offset, limit)
     return octets[start:end], end
 
 

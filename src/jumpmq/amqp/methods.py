@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
-from jumpmq.amqp.errors import CommandInvalid, MethodSyntaxError
+from jumpmq.amqp.errors import CommandInvalid, MalformedFrame
 from jumpmq.amqp.fields import (
     Field,
     read_short_octets,
@@ -84,10 +84,11 @@ def decode(payload: bytes) -> Method:
 
     Raises:
         CommandInvalid: there is no such class or method (503).
-        MethodSyntaxError: the arguments are malformed (502).
+        MalformedFrame: the arguments are cut short, or octets follow them (501).
+        MethodSyntaxError: an argument table has an unknown field type (502).
     """
     if len(payload) < 4:
-        raise MethodSyntaxError("method frame is too short for a class and a method")
+        raise MalformedFrame("method frame is too short for a class and a method")
     class_id, method_id = int.from_bytes(payload[:2]), int.from_bytes(payload[2:4])
     cls = METHODS.get((class_id, method_id))
     if cls is None:
@@ -110,8 +111,8 @@ def decode(payload: bytes) -> Method:
     return cls(**values)
 
 
-def _malformed(cls: type[Method]) -> MethodSyntaxError:
-    return MethodSyntaxError(f"malformed arguments of {cls.spec_name}")
+def _malformed(cls: type[Method]) -> MalformedFrame:
+    return MalformedFrame(f"malformed arguments of {cls.spec_name}")
 
 
 def _read(cls: type[Method], kind: str, payload: bytes, offset: int) -> tuple[Any, int]:

@@ -3,7 +3,7 @@
 import struct
 from dataclasses import dataclass, fields
 
-from jumpmq.amqp.errors import MethodSyntaxError
+from jumpmq.amqp.errors import MalformedFrame, MethodSyntaxError
 from jumpmq.amqp.fields import Field, read_short_octets, read_table, write_fields, write_short_string
 
 HEADERS = 0x2000
@@ -55,10 +55,13 @@ class Properties:
         if flags & 3:
             raise MethodSyntaxError("unknown property flags")
         properties = cls()
-        for bit, name in _BITS:
-            if flags & bit:
-                value, offset = _read(name, octets, offset)
-                setattr(properties, name, value)
+        try:
+            for bit, name in _BITS:
+                if flags & bit:
+                    value, offset = _read(name, octets, offset)
+                    setattr(properties, name, value)
+        except MalformedFrame as error:
+            raise MethodSyntaxError(error.text) from None
         if offset != len(octets):
             raise MethodSyntaxError("content header has octets behind its properties")
         return properties

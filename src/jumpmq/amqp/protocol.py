@@ -10,13 +10,15 @@ does about an event (closing a channel, say) already holds for the next one of t
 
 - :class:`~jumpmq.amqp.events.Publish` and :class:`~jumpmq.amqp.events.Ack`, runs from the fast path,
 - :class:`Received` for every other method that is allowed where it came,
-- :class:`Failed` once, where the connection has to close; nothing follows it,
+- :class:`Failed` once, where the connection has to close: it is answered with :meth:`ServerProtocol.send_close`, and
+  nothing follows but the client's end of the connection,
 - :class:`Begun` once, first, where the client speaks AMQP 0-9-1,
 - :class:`BadHeader` once, where the client does not speak AMQP 0-9-1.
 
 What to send is collected by :meth:`send` and the like, and fetched with :meth:`data_to_send`.
 """
 
+import contextlib
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -81,6 +83,9 @@ TRANSITIONS: dict[State, dict[type[m.Method], State]] = {
     State.CLOSE_OK: {m.ConnectionCloseOk: State.CLOSED, m.ConnectionClose: State.CLOSED},
 }
 """What channel 0 may receive in each state, and the state that follows."""
+
+HANDSHAKE = frozenset({State.START_OK, State.AUTHENTICATING, State.TUNE_OK, State.OPEN})
+"""The states before the connection is open."""
 
 SERVER_METHODS = frozenset(
     one
@@ -224,6 +229,8 @@ class ServerProtocol:
         Args:
             now: seconds since the epoch.
         """
+        if self.state is State.CLOSED:
+            return
         self._now = now
         buffer: bytes | bytearray = octets
         if self._received:
@@ -239,18 +246,31 @@ class ServerProtocol:
                 return
             used = 8
             yield Begun()
-        events, consumed = scan(memoryview(buffer)[used:], self.frame_max, now)
-        self._received = bytearray(buffer[used + consumed :])
-        for event in events:
-            try:
-                found = self._advance(event)
-            except AMQPError as error:
-                yield self._failed(event, error)
-                return
-            if found is not None:
-                yield found
-                if isinstance(found, Failed):
+        try:
+            while used < len(buffer):
+                end = self._reach(buffer, used)
+                events, consumed = scan(memoryview(buffer)[used:end], self.frame_max, now)
+                used += consumed
+                if events and isinstance(events[-1], AMQPError):
+                    used = end = len(buffer)  # where the next frame would begin nobody knows
+                for event in events:
+                    try:
+                        found = self._advance(event)
+                    except AMQPError as error:
+                        yield self._failed(event, error)
+                        return
+                    if found is not None:
+                        yield found
+                if end >= len(buffer):
                     return
+        finally:
+            self._received = bytearray(buffer[used:])
+
+    def _reach(self, buffer: bytes | bytearray, used: int) -> int:
+        """Where to read to: one frame only during the handshake, as its ``tune-ok`` sets the limit of what follows."""
+        if self.state in HANDSHAKE:
+            return used + 8 + int.from_bytes(buffer[used + 3 : used + 7])
+        return len(buffer)
 
     def _accept_header(self, octets: bytes) -> bool:
         if octets == PROTOCOL_HEADER:
@@ -272,23 +292,22 @@ class ServerProtocol:
 
     def _advance(self, event: Publish | Ack | RawFrame | AMQPError) -> Event | None:
         """What a scanned event means in the state that the connection is in; None where nothing is to be done."""
-        if isinstance(event, AMQPError):
-            if self.state is State.CLOSE_OK:
-                return None
-            raise event
         if self.state is State.CLOSED:
             return None
+        if self.state is State.CLOSE_OK:
+            return self._await_close_ok(event)
+        if isinstance(event, AMQPError):
+            raise event
         if isinstance(event, RawFrame):
             if event.type == FRAME_HEARTBEAT:
-                if event.channel or event.payload:
-                    raise MalformedFrame("heartbeat frame with a channel or a payload")
+                _check_heartbeat(event)
                 return None
             if event.channel == 0:
                 return self._advance_connection(event)
-            return self._advance_channel(event)
         if self.state is not State.RUNNING:
-            self._check_turn()
-            return None
+            raise CommandInvalid("channel frame before connection.open")
+        if isinstance(event, RawFrame):
+            return self._advance_channel(event)
         channel = self._channel(event.channel)
         if channel is None:
             return None
@@ -296,18 +315,22 @@ class ServerProtocol:
             raise _unexpected(channel.content)
         return event
 
+    def _await_close_ok(self, event: Publish | Ack | RawFrame | AMQPError) -> Event | None:
+        """The connection is closing: all but the end of it is ignored."""
+        if isinstance(event, RawFrame) and (event.type, event.channel) == (FRAME_METHOD, 0):
+            with contextlib.suppress(AMQPError):
+                method = m.decode(event.payload)
+                self.state = TRANSITIONS[State.CLOSE_OK].get(type(method), State.CLOSE_OK)
+                if self.state is State.CLOSED:
+                    return Received(0, method)
+        return None
+
     def _advance_connection(self, frame: RawFrame) -> Event | None:
-        if self.state is State.CLOSE_OK and frame.type != FRAME_METHOD:
-            return None
         if frame.type != FRAME_METHOD:
             raise UnexpectedFrame("content frame on channel 0")
-        if self.state is State.CLOSE_OK and frame.payload[:2] != b"\x00\x0a":
-            return None
         method = m.decode(frame.payload)
-        follows = TRANSITIONS.get(self.state, {}).get(type(method))
+        follows = TRANSITIONS[self.state].get(type(method))
         if follows is None:
-            if self.state is State.CLOSE_OK:
-                return None
             raise CommandInvalid(f"unexpected method {method.spec_name} on channel 0")
         self.state = follows
         if isinstance(method, m.ConnectionTuneOk):
@@ -329,15 +352,7 @@ class ServerProtocol:
             )
         self.frame_max, self.channel_max, self.heartbeat = method.frame_max, method.channel_max, method.heartbeat
 
-    def _check_turn(self) -> None:
-        """Channels' frames before the connection is open are an error; once it is closing they are ignored."""
-        if self.state is not State.CLOSE_OK:
-            raise CommandInvalid("channel frame before connection.open")
-
     def _advance_channel(self, frame: RawFrame) -> Event | None:
-        if self.state is not State.RUNNING:
-            self._check_turn()
-            return None
         if frame.type != FRAME_METHOD:
             channel = self._channel(frame.channel)
             return self._advance_content(frame, channel) if channel is not None else None
@@ -439,6 +454,14 @@ class ServerProtocol:
         return Publish(channel, method.exchange, method.mandatory, method.immediate, flags, len(body), [message])
 
 
+def _check_heartbeat(frame: RawFrame) -> None:
+    if frame.payload:
+        raise MalformedFrame("heartbeat frame with a payload")
+    if frame.channel:
+        raise UnexpectedFrame(f"heartbeat frame on channel {frame.channel}")
+
+
 def _unexpected(content: _Content) -> UnexpectedFrame:
-    what = "header" if content.properties is None else "body"
-    return UnexpectedFrame(f"expected content {what} for class 60, got non content {what} frame instead")
+    if content.properties is None:
+        return UnexpectedFrame("expected content header for class 60, got non content header frame instead")
+    return UnexpectedFrame("expected content body, got non content body frame instead")
