@@ -7,6 +7,7 @@ from tests.topology.built import Built
 
 from jumpmq.amqp.errors import AccessRefused, CommandInvalid, NotFound, PreconditionFailed
 from jumpmq.topology import DeleteExchange
+from jumpmq.topology.rules import passive_exchange
 
 INEQUIVALENT: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("fanout", {}, {}, "'type' for exchange 'e' in vhost '/': received 'fanout' but current is 'direct'"),
@@ -107,7 +108,7 @@ def test_reserved_names(built: Built) -> None:
 def test_the_default_exchange_is_nobodys(built: Built) -> None:
     for refusing in (
         lambda: built.exchange(""),
-        lambda: built.vhost.passive_exchange(""),
+        lambda: passive_exchange(built.vhost, ""),
         lambda: built.topology.apply(DeleteExchange("/", "")),
         lambda: built.bind("", "q", "k"),
         lambda: built.unbind("", "q", "k"),
@@ -124,7 +125,7 @@ def test_deleting(built: Built) -> None:
     built.topology.apply(DeleteExchange("/", "e"))
     built.topology.apply(DeleteExchange("/", "e"))
     with pytest.raises(NotFound) as refused:
-        built.vhost.passive_exchange("e")
+        passive_exchange(built.vhost, "e")
     assert refused.value.text == "no exchange 'e' in vhost '/'"
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from jumpmq.amqp.errors import NotAllowed, NotFound
 from jumpmq.queues.classic import DEFAULT_BUDGET, ClassicQueue, DeadLetter, Journal, ignore_dead
-from jumpmq.topology import changes, records
+from jumpmq.topology import changes, records, rules
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
 from jumpmq.topology.users import Permissions, User
 from jumpmq.topology.vhost import VirtualHost
@@ -55,12 +55,12 @@ class Topology:
             changes.DeleteUser: self._delete_user,
             changes.SetPermissions: self._set_permissions,
             changes.ClearPermissions: self._clear_permissions,
-            changes.DeclareExchange: lambda change: self.vhost(change.vhost).declare_exchange(change),
-            changes.DeleteExchange: lambda change: self.vhost(change.vhost).delete_exchange(change),
-            changes.DeclareQueue: lambda change: self.vhost(change.vhost).declare_queue(change),
-            changes.DeleteQueue: lambda change: self.vhost(change.vhost).delete_queue(change),
-            changes.Bind: lambda change: self.vhost(change.vhost).bind(change.binding, change.connection),
-            changes.Unbind: lambda change: self.vhost(change.vhost).unbind(change.binding, change.connection),
+            changes.DeclareExchange: lambda change: rules.declare_exchange(self.vhost(change.vhost), change),
+            changes.DeleteExchange: lambda change: rules.delete_exchange(self.vhost(change.vhost), change),
+            changes.DeclareQueue: self._declare_queue,
+            changes.DeleteQueue: lambda change: rules.delete_queue(self.vhost(change.vhost), change),
+            changes.Bind: lambda change: rules.bind(self.vhost(change.vhost), change),
+            changes.Unbind: lambda change: rules.unbind(self.vhost(change.vhost), change),
         }
 
     def vhost(self, name: str) -> VirtualHost:
@@ -112,7 +112,7 @@ class Topology:
         return self.vhosts[change.name]
 
     def _insert_virtual_host(self, name: str) -> None:
-        self.vhosts[name] = VirtualHost(name, self._records, self._make_queue)
+        self.vhosts[name] = VirtualHost(name, self._records)
 
     def _delete_virtual_host(self, change: changes.DeleteVirtualHost) -> None:
         self.vhost(change.name).clear()
@@ -143,6 +143,9 @@ class Topology:
             self._records.delete_permissions(change.user, change.vhost)
 
     # --- queues ---
+
+    def _declare_queue(self, change: changes.DeclareQueue) -> ClassicQueue:
+        return rules.declare_queue(self.vhost(change.vhost), change, self._make_queue)
 
     def _make_queue(self, declared: changes.DeclareQueue) -> ClassicQueue:
         queue = self._new_queue(self._next_queue_id, self.node, declared)

@@ -70,16 +70,17 @@ class ConsistentHashExchange(Exchange):
     def restore_ring(self, state: dict[str, Any]) -> None:
         """Put a stored ring in place of the one that the bindings made, so that every key goes where it went before.
 
-        Destinations of the stored ring that are not bound any more leave it, bound ones that it lacks join it.
+        Destinations of the stored ring that are not bound (so) any more leave it, bound ones that it lacks join it.
         """
         self.ring = HashRing.restore(state)
-        for name in list(self.ring.destinations):
-            if name not in self._by_label:
-                self.ring.remove(name)
-        for destination, bindings in self._bindings_to.items():
-            if label(destination) not in self.ring.destinations:
-                self.ring.add(label(destination), weight(bindings[0].key))
         self._order = None
+        bound = {label(destination): weight(bindings[0].key) for destination, bindings in self._bindings_to.items()}
+        for name, held in list(self.ring.destinations.items()):
+            if bound.get(name) != held:
+                self.ring.remove(name)
+        for name, wanted in bound.items():
+            if name not in self.ring:
+                self.ring.add(name, wanted)
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
         if not self._by_label:
