@@ -1,0 +1,96 @@
+// The programme of `programmes.py` with the RabbitMQ Java client. Arguments: port, prefix of all names, number of messages.
+
+import com.rabbitmq.client.*;
+import java.nio.charset.StandardCharsets;
+import java.util.*;
+import java.util.concurrent.*;
+
+public class JavaClient {
+    public static void main(String[] arguments) throws Exception {
+        ConnectionFactory factory = new ConnectionFactory();
+        factory.setHost("127.0.0.1");
+        factory.setPort(Integer.parseInt(arguments[0]));
+        factory.setAutomaticRecoveryEnabled(false);
+        String prefix = arguments[1];
+        int count = Integer.parseInt(arguments[2]);
+        List<String> queues = List.of(prefix + "-1", prefix + "-2");
+
+        try (Connection connection = factory.newConnection()) {
+            Channel channel = connection.createChannel();
+            channel.exchangeDeclare(prefix, "x-consistent-hash", true);
+            for (int i = 0; i < queues.size(); i++) {
+                channel.queueDeclare(queues.get(i), true, false, false, null);
+                channel.queueBind(queues.get(i), prefix, String.valueOf(i + 1));
+            }
+            publish(channel, prefix, count);
+            returned(channel);
+            consume(connection.createChannel(), queues, count);
+            missing(connection.createChannel());
+            for (String queue : queues) channel.queueDelete(queue);
+            channel.exchangeDelete(prefix);
+        }
+
+        factory.setPassword("sesame");
+        try {
+            factory.newConnection();
+        } catch (AuthenticationFailureException refused) {
+            System.out.println("password: refused");
+        }
+    }
+
+    static void publish(Channel channel, String exchange, int count) throws Exception {
+        channel.confirmSelect();
+        for (int i = 0; i < count; i++) {
+            AMQP.BasicProperties properties =
+                new AMQP.BasicProperties.Builder().deliveryMode(2).headers(Map.of("number", i)).build();
+            channel.basicPublish(exchange, String.valueOf(i), properties, octets("order " + i));
+        }
+        channel.waitForConfirmsOrDie(10_000);
+        System.out.println("confirmed: " + count);
+    }
+
+    static void returned(Channel channel) throws Exception {
+        BlockingQueue<String> returns = new LinkedBlockingQueue<>();
+        channel.addReturnListener(message -> returns.add(message.getReplyCode() + " " + message.getReplyText()));
+        channel.basicPublish("amq.direct", "nowhere", true, null, octets("lost"));
+        System.out.println("returned: " + returns.poll(10, TimeUnit.SECONDS));
+    }
+
+    static void consume(Channel channel, List<String> queues, int count) throws Exception {
+        BlockingQueue<Delivery> arrived = new LinkedBlockingQueue<>();
+        channel.basicQos(10);
+        for (String queue : queues) {
+            channel.basicConsume(queue, false, (tag, delivery) -> arrived.add(delivery), tag -> {});
+        }
+        Set<String> bodies = new HashSet<>();
+        int redelivered = 0;
+        boolean rejected = false;
+        while (bodies.size() < count) {
+            Delivery delivery = arrived.poll(10, TimeUnit.SECONDS);
+            Envelope envelope = delivery.getEnvelope();
+            if (envelope.isRedeliver()) redelivered++;
+            if (rejected) {
+                channel.basicAck(envelope.getDeliveryTag(), false);
+                bodies.add(new String(delivery.getBody(), StandardCharsets.UTF_8));
+            } else {
+                channel.basicReject(envelope.getDeliveryTag(), true);
+                rejected = true;
+            }
+        }
+        System.out.println("consumed: " + bodies.size());
+        System.out.println("redelivered: " + redelivered);
+    }
+
+    static void missing(Channel channel) throws Exception {
+        try {
+            channel.queueDeclarePassive("ghost");
+        } catch (java.io.IOException error) {
+            AMQP.Channel.Close close = (AMQP.Channel.Close) ((ShutdownSignalException) error.getCause()).getReason();
+            System.out.println("missing: " + close.getReplyCode() + " " + close.getReplyText());
+        }
+    }
+
+    static byte[] octets(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+}
