@@ -89,9 +89,11 @@ class BrokerProcess:
 
     def close(self) -> None:
         """Ends the broker in order and removes its directory if it was made here."""
-        self.stop()
-        if self._temporary:
-            shutil.rmtree(self.directory, ignore_errors=True)
+        try:
+            self.stop()
+        finally:
+            if self._temporary:
+                shutil.rmtree(self.directory, ignore_errors=True)
 
     def freeze(self) -> None:
         """Stops the broker's clock (SIGSTOP): it keeps its memory and costs nothing until `thaw`."""
@@ -144,13 +146,14 @@ class BrokerProcess:
         process, self._process = self._process, None
         if process is None:
             return 0
-        if process.poll() is None:
+        try:
             process.send_signal(number)
             process.send_signal(signal.SIGCONT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        finally:  # also when a second Ctrl-C cuts the wait short
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         return process.wait()
 
 
@@ -197,17 +200,20 @@ class RabbitMQ(BrokerProcess):
 
     def close(self) -> None:
         """Ends the broker: at once, for an orderly stop takes seconds, if its directory goes anyway."""
-        if self._temporary:
-            self.kill()
-        super().close()
+        try:
+            if self._temporary:
+                self.kill()
+        finally:
+            super().close()
 
     def _end(self, number: signal.Signals, timeout: float) -> int:
-        status = super()._end(number, timeout)
-        if self._epmd is not None:
-            self._epmd.kill()
-            self._epmd.wait()
-            self._epmd = None
-        return status
+        try:
+            return super()._end(number, timeout)
+        finally:
+            if self._epmd is not None:
+                self._epmd.kill()
+                self._epmd.wait()
+                self._epmd = None
 
     def _start_epmd(self, deadline: float) -> None:
         """Runs a port mapper of our own in the foreground: Erlang would leave a daemon behind."""

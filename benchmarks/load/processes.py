@@ -9,9 +9,12 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from multiprocessing.synchronize import Barrier
+from threading import BrokenBarrierError
 from typing import Any
 
 from benchmarks.load.client import LoadError
+
+LONGEST_PREPARATION = 120.0
 
 Figures = dict[str, Any]
 Role = Callable[[Barrier], Figures]
@@ -31,7 +34,7 @@ class Clock:
 def together(roles: Sequence[Role]) -> list[Figures]:
     """Runs each role in a process of its own, all beginning when all are ready, and returns what each measured."""
     fork = multiprocessing.get_context("fork")
-    gate = fork.Barrier(len(roles))
+    gate = fork.Barrier(len(roles), timeout=LONGEST_PREPARATION)
     pipes: list[Pipe] = []
     processes = []
     for role in roles:
@@ -60,6 +63,8 @@ def _play(role: Role, gate: Barrier, pipe: Pipe) -> None:
         pipe.send(role(gate))
     except (LoadError, OSError) as problem:
         pipe.send({"problem": str(problem)})
+    except BrokenBarrierError:
+        pipe.send({"problem": "the processes of the load generator did not get ready together"})
 
 
 def _received(pipe: Pipe) -> Figures:
