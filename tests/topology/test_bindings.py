@@ -4,7 +4,7 @@ import pytest
 from tests.topology.built import Built
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.topology import Arguments, Binding, DeleteExchange, DeleteQueue
+from jumpmq.topology import Arguments, Binding, DeleteExchange, DeleteQueue, Unbind
 
 
 def test_what_must_exist_to_be_bound(built: Built) -> None:
@@ -88,8 +88,6 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding(built: Built) -> Non
 
 
 def test_an_auto_delete_exchange_does_not_go_with_bindings_to_it(built: Built) -> None:
-    from jumpmq.topology import Unbind
-
     built.exchange("e", "fanout", auto_delete=True)
     built.feed("amq.fanout", "e")
     built.topology.apply(Unbind("/", Binding("amq.fanout", "exchange", "e")))

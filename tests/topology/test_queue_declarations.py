@@ -6,8 +6,9 @@ import pytest
 from tests.topology.built import Built, message
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
+from jumpmq.amqp.fields import Field
 from jumpmq.queues import ClassicQueue
-from jumpmq.topology import DeleteQueue
+from jumpmq.topology import Arguments, Bind, Binding, DeclareQueue, DeleteQueue, Unbind
 
 LOCKED = (
     "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could be originally "
@@ -61,9 +62,6 @@ def test_a_second_equivalent_declaration_returns_the_queue_with_its_messages(bui
 
 
 def test_integers_are_equivalent_whatever_their_size_on_the_wire(built: Built) -> None:
-    from jumpmq.amqp.fields import Field
-    from jumpmq.topology import Arguments, DeclareQueue
-
     queue = built.queue("q", {"x-max-length": 5})
     assert built.topology.apply(DeclareQueue("/", "q", arguments=Arguments([Field("x-max-length", "l", 5)]))) is queue
 
@@ -144,8 +142,6 @@ def test_an_exclusive_queue_is_its_connections(built: Built) -> None:
 
 
 def test_others_are_locked_out_of_an_exclusive_queue(built: Built) -> None:
-    from jumpmq.topology import Bind, Binding, Unbind
-
     exclusive(built)
     binding = Binding("amq.direct", "queue", "q", b"k")
     built.topology.apply(Bind("/", binding, "mine"))

@@ -6,8 +6,8 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.topology import erlang
 
-_MARKS = (b"\x02CC", b"\x03BCC")
-"""Headers of these names start with these octets. Most messages have neither, and need not be parsed to see that."""
+_CC, _BCC = b"\x02CC", b"\x03BCC"
+"""How headers of these names begin. Most messages have neither, and need not be parsed to see that."""
 
 
 class Envelope:
@@ -33,7 +33,8 @@ class Envelope:
             PreconditionFailed: one of them is not an array.
         """
         envelope = cls(message)
-        if not any(mark in message.properties for mark in _MARKS):
+        octets = message.properties
+        if _CC not in octets and _BCC not in octets:
             return envelope
         headers = envelope.headers
         for name in ("CC", "BCC"):

@@ -9,7 +9,7 @@ from tests.topology.built import Built, message, message_of, shares
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
-from jumpmq.topology import ConsistentHashExchange
+from jumpmq.topology import ConsistentHashExchange, DeleteQueue
 
 VECTORS = Path(__file__).parents[2] / "data"
 SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 20, 32, 64, 100, 128, 1000, 4096, 10000]
@@ -162,8 +162,6 @@ def test_a_queue_stays_on_the_ring_until_its_last_binding_goes(built: Built) -> 
 
 
 def test_a_queue_that_is_deleted_leaves_the_ring(built: Built) -> None:
-    from jumpmq.topology import DeleteQueue
-
     exchange = ring(built, {"q1": 1, "q2": 1})
     built.topology.apply(DeleteQueue("/", "q1"))
     assert set(placed(built).values()) == {"q2"}
