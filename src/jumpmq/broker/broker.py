@@ -123,8 +123,10 @@ class Broker:
         definitions, batches = store.definitions(), store.batches()
         self.topology.restore(definitions)
         next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
+        delivered = {key: value for kind, key, value in definitions if kind == "delivered"}
         for queue in self._queues():
-            queue.restore(batches.get(queue.id, []), next_seqs.get(str(queue.id), 1), redelivered=not store.clean)
+            delivered_seq = delivered.get(str(queue.id), 0) if store.clean else None
+            queue.restore(batches.get(queue.id, []), next_seqs.get(str(queue.id), 1), delivered_seq)
         records = [(key, value) for kind, key, value in definitions if kind == "reservation"]
         for key in restore_readers(records, {queue.id: queue for queue in self._queues()}):
             store.delete("reservation", key)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 CHUNK = 1000
 """The most messages handed to consumers before their capacity is asked again."""
 
+CHUNK_OCTETS = 1 << 20
+"""The most octets of bodies handed to consumers at once, give or take one message."""
+
 SEQUENCE_BLOCK = 1 << 20
 """Message numbers are reserved in the journal in blocks of this size, so that none is ever given twice."""
 
@@ -103,6 +106,7 @@ class ClassicQueue:
         self._ready = ReadyMessages(journal, self._prepare, budget)
         self._next_seq = 1
         self._reserved_seq = 0
+        self._delivered_seq = 0
         self._turn = 0
         self._expiring = False
         self._limited = self.limits.max_length is not None or self.limits.max_length_bytes is not None
@@ -132,18 +136,22 @@ class ClassicQueue:
         """The number that the next message will get."""
         return self._next_seq
 
-    def restore(self, batches: list[Batch], next_seq: int, redelivered: bool) -> None:
+    def restore(self, batches: list[Batch], next_seq: int, delivered_seq: int | None) -> None:
         """Take back what the store kept, without reading it.
 
         Args:
             batches: in order.
             next_seq: the lowest number not yet reserved.
-            redelivered: whether the messages may have been delivered before (the broker did not stop cleanly).
+            delivered_seq: the highest number that was delivered; None where that is unknown, as the broker did not
+                stop cleanly: any message may have been delivered before.
         """
         for batch in batches:
-            self._ready.restore(batch, batch.count - len(batch.settled), redelivered)
+            self._ready.restore(batch, batch.last_seq if delivered_seq is None else delivered_seq)
             next_seq = max(next_seq, batch.last_seq + 1)
+        if delivered_seq is None:
+            delivered_seq = batches[-1].last_seq if batches else 0
         self._next_seq = next_seq
+        self._delivered_seq = delivered_seq
         self._expiring = bool(batches)
 
     def push(self, messages: list[Message], size: int | None = None) -> list[Message]:
@@ -158,10 +166,12 @@ class ClassicQueue:
         Returns:
             The messages that were refused (``x-overflow`` is ``reject-publish``).
         """
-        refused: list[Message] = []
-        if self.limits.overflow != "drop-head":
-            messages, refused = self._admit(messages)
-            size = None
+        if self._limited and self.limits.overflow != "drop-head":
+            return self._push_what_fits(messages)
+        self._enter(messages, size)
+        return []
+
+    def _enter(self, messages: list[Message], size: int | None = None) -> None:
         messages = enter_queue(messages, self, self._next_seq)
         self._next_seq += len(messages)
         self.published += len(messages)
@@ -175,7 +185,6 @@ class ClassicQueue:
             self.dispatch()
         if self._limited or self._expiring:
             self.trim(time.time())
-        return refused
 
     @property
     def expiring(self) -> bool:
@@ -194,23 +203,30 @@ class ClassicQueue:
         """Remove up to ``count`` messages from the front; they count as unacknowledged until acked or requeued."""
         if self._expiring:
             self.trim(time.time())
-        messages = self._ready.take(count)
-        self.unacknowledged_count += len(messages)
-        self.delivered += len(messages)
+        return self._note_taken(self._ready.take(count))
+
+    def _take_chunk(self, count: int) -> list[Message]:
+        """As :meth:`take`, but no more than consumers should be handed at once."""
+        if self._expiring:
+            self.trim(time.time())
+        return self._note_taken(self._ready.take_octets(min(count, CHUNK), CHUNK_OCTETS))
+
+    def _note_taken(self, messages: list[Message]) -> list[Message]:
+        if messages:
+            self.unacknowledged_count += len(messages)
+            self.delivered += len(messages)
+            self._delivered_seq = max(self._delivered_seq, messages[-1].seq)
         return messages
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """As :meth:`take`, but only messages numbered ``first_seq`` to ``last_seq``."""
         if self._expiring:
             self.trim(time.time())
-        messages = self._ready.take_range(first_seq, last_seq, count)
-        self.unacknowledged_count += len(messages)
-        self.delivered += len(messages)
-        return messages
+        return self._note_taken(self._ready.take_range(first_seq, last_seq, count))
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
-        """Ready messages numbered ``first_seq`` to ``last_seq``, in order; they stay in the queue, which may go on meanwhile."""
-        return self._between(first_seq, last_seq)
+        """Ready messages numbered ``first_seq`` to ``last_seq``, in order; they stay in the queue, which may go on."""
+        return self._ready.between(first_seq, last_seq)
 
     def ack(self, messages: list[Message]) -> None:
         """Forget taken messages for good."""
@@ -229,6 +245,8 @@ class ClassicQueue:
             message.redelivered = True
             message.consumer = None
         self._ready.put_back(messages)
+        if self._limited:
+            self.trim(time.time())
         self.dispatch()
 
     def reject(self, messages: list[Message]) -> None:
@@ -239,9 +257,13 @@ class ClassicQueue:
         self._bury(messages, "rejected")
 
     def checkpoint(self) -> None:
-        """Note where numbering stands, for a restart after a clean stop."""
-        if self._journal is not None and self._reserved_seq:
+        """Note where numbering and deliveries stand, for a restart after a clean stop."""
+        if self._journal is None:
+            return
+        if self._reserved_seq:
             self._journal.put("sequence", str(self.id), self._next_seq)
+        if self._delivered_seq:
+            self._journal.put("delivered", str(self.id), self._delivered_seq)
 
     def purge(self) -> int:
         """Remove all ready messages; returns how many there were."""
@@ -253,8 +275,8 @@ class ClassicQueue:
         return count
 
     def peek(self, first_seq: int, last_seq: int, limit: int | None = None) -> list[Message]:
-        """Ready messages numbered ``first_seq`` to ``last_seq``, in order, at most ``limit``; they stay in the queue."""
-        return list(islice(self._between(first_seq, last_seq), limit))
+        """Ready messages numbered ``first_seq`` to ``last_seq``, in order, at most ``limit``; they stay ready."""
+        return list(islice(self._ready.between(first_seq, last_seq), limit))
 
     def delete(self) -> int:
         """Drop everything and cancel the consumers; returns how many messages were ready."""
@@ -264,6 +286,7 @@ class ClassicQueue:
         if self._journal is not None:
             self._journal.drop_queue(self.id)
             self._journal.delete("sequence", str(self.id))
+            self._journal.delete("delivered", str(self.id))
             for reader in self.readers.values():
                 self._journal.delete("reservation", reader.key)
         consumers, self.consumers = self.consumers, []
@@ -301,7 +324,7 @@ class ClassicQueue:
             if not eligible:
                 return
             room = min(capacity for _, capacity in eligible)
-            taken = self.take(min(room * len(eligible), CHUNK))
+            taken = self._take_chunk(room * len(eligible))
             if len(eligible) == 1:
                 self._hand(eligible[0][0], taken)
                 continue
@@ -355,17 +378,24 @@ class ClassicQueue:
             limits.max_length_bytes is not None and self._ready.size > limits.max_length_bytes
         )
 
-    def _admit(self, messages: list[Message]) -> tuple[list[Message], list[Message]]:
-        """Split messages into those that the length limits still admit, and the rest."""
-        room = len(messages)
-        if self.limits.max_length is not None:
-            room = max(0, self.limits.max_length - len(self._ready))
-        if self.limits.max_length_bytes is not None and self._ready.size >= self.limits.max_length_bytes:
-            room = 0
-        refused = messages[room:]
+    def _push_what_fits(self, messages: list[Message]) -> list[Message]:
+        """Push one by one, as each may be delivered and so make room for the next; returns what found none."""
+        refused = []
+        for message in messages:
+            if self._has_room(message):
+                self._enter([message])
+            else:
+                refused.append(message)
         if refused and self.limits.overflow == "reject-publish-dlx":
             self._on_dead(self, refused, "maxlen")
-        return messages[:room], refused
+        return refused
+
+    def _has_room(self, message: Message) -> bool:
+        """Whether the length limits admit one more."""
+        limits = self.limits
+        return (limits.max_length is None or len(self._ready) < limits.max_length) and (
+            limits.max_length_bytes is None or self._ready.size + len(message.body) <= limits.max_length_bytes
+        )
 
     def _set_ttl(self, messages: list[Message], ttl: int) -> None:
         expires_at = time.time() + ttl / 1000
@@ -386,13 +416,12 @@ class ClassicQueue:
         """Keep the persistent ones."""
         if self._journal is None:
             return
-        stored = [message for message in messages if message.persistent]
-        if not stored:
-            return
         if self._next_seq > self._reserved_seq:
             self._reserved_seq = self._next_seq + SEQUENCE_BLOCK
             self._journal.put("sequence", str(self.id), self._reserved_seq)
-        self._journal.append(self.id, stored)
+        stored = [message for message in messages if message.persistent]
+        if stored:
+            self._journal.append(self.id, stored)
 
     def _prepare(self, messages: list[Message]) -> None:
         """Make messages that were read back from the store the queue's again."""
@@ -403,13 +432,6 @@ class ClassicQueue:
             lifetimes = [one for one in (ttl, own) if one is not None]
             if lifetimes:
                 message.expires_at = message.published_at + min(lifetimes) / 1000
-
-    def _between(self, first_seq: int, last_seq: int) -> Iterator[Message]:
-        for message in self._ready:
-            if message.seq > last_seq:
-                return
-            if message.seq >= first_seq:
-                yield message
 
 
 def expiration_of(message: Message) -> int | None:

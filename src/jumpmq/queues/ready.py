@@ -8,13 +8,12 @@ are read back, a batch at a time, when the head runs dry. Messages that are not 
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import merge
-from itertools import groupby
+from itertools import accumulate, chain, groupby
 from operator import attrgetter
 from typing import Protocol
 
 from jumpmq.amqp.messages import Message, body_octets
 from jumpmq.store import Batch
-
 
 OVERHEAD = 256
 """Octets that a message in memory takes beside its body (measured: an object, routing key and headers of its own)."""
@@ -34,21 +33,38 @@ class Segment:
         messages: None once they are only in the store.
         count: how many messages.
         size: octets of their bodies.
-        first_seq: the lowest of them; earlier messages of the batch are not the segment's.
-        redelivered: whether they count as redelivered when read back.
+        first_seq, last_seq: their range; other messages of the batch are not the segment's.
+        delivered_seq: those up to this number count as redelivered when read back.
     """
 
-    __slots__ = ("batch", "count", "first_seq", "messages", "redelivered", "size")
+    __slots__ = ("batch", "count", "delivered_seq", "first_seq", "last_seq", "messages", "size")
 
-    def __init__(
-        self, batch: Batch | None, messages: list[Message] | None, count: int, size: int, first_seq: int
-    ) -> None:
+    def __init__(self, batch: Batch | None, messages: list[Message], size: int) -> None:
         self.batch = batch
-        self.messages = messages
-        self.count = count
+        self.messages: list[Message] | None = messages
+        self.count = len(messages)
         self.size = size
-        self.first_seq = first_seq
-        self.redelivered = False
+        self.first_seq = messages[0].seq if messages else 0
+        self.last_seq = messages[-1].seq if messages else 0
+        self.delivered_seq = 0
+
+    @classmethod
+    def stored(cls, batch: Batch, delivered_seq: int) -> "Segment":
+        """What is left of a batch in the store."""
+        segment = cls(batch, [], batch.bytes)
+        segment.messages = None
+        segment.count = batch.remaining
+        segment.first_seq, segment.last_seq = batch.first_seq, batch.last_seq
+        segment.delivered_seq = delivered_seq
+        return segment
+
+    def add(self, messages: list[Message], size: int) -> None:
+        """Add messages that follow, while all are in memory."""
+        assert self.messages is not None
+        self.messages += messages
+        self.count += len(messages)
+        self.size += size
+        self.last_seq = messages[-1].seq
 
 
 class ReadyMessages:
@@ -77,13 +93,12 @@ class ReadyMessages:
     def __len__(self) -> int:
         return len(self._head) + self._tail_count
 
-    def restore(self, batch: Batch, count: int, redelivered: bool) -> None:
-        """Add a stored batch behind all others, without reading it."""
-        segment = Segment(batch, None, count, batch.bytes, batch.first_seq)
-        segment.redelivered = redelivered
+    def restore(self, batch: Batch, delivered_seq: int) -> None:
+        """Add a stored batch behind all others, without reading it; up to ``delivered_seq`` it was delivered before."""
+        segment = Segment.stored(batch, delivered_seq)
         self._tail.append(segment)
-        self.size += batch.bytes
-        self._tail_count += count
+        self.size += segment.size
+        self._tail_count += segment.count
 
     def extend(self, messages: list[Message], size: int) -> None:
         """Add messages at the end; ``size`` is the octets of their bodies."""
@@ -100,11 +115,9 @@ class ReadyMessages:
         size = body_octets(messages)
         last = self._tail[-1] if self._tail else None
         if last is not None and last.batch is batch and last.messages is not None:
-            last.messages += messages
-            last.count += len(messages)
-            last.size += size
+            last.add(messages, size)
         else:
-            segment = Segment(batch, messages, len(messages), size, messages[0].seq)
+            segment = Segment(batch, messages, size)
             self._tail.append(segment)
             if batch is not None:
                 self._pending.append(segment)
@@ -121,6 +134,21 @@ class ReadyMessages:
         else:
             pop = head.popleft
             taken = [pop() for _ in range(count)]
+        self._note_gone(taken)
+        return taken
+
+    def take_octets(self, count: int, octets: int) -> list[Message]:
+        """As :meth:`take`, but as few as hold ``octets`` of bodies; some, if there are any."""
+        head = self._head
+        if not head and self._tail:
+            self._load()
+        pop = head.popleft
+        taken = [pop() for _ in range(min(count, len(head)))]
+        if body_octets(taken) > octets:
+            reached = accumulate(len(message.body) for message in taken)
+            enough = next(place for place, size in enumerate(reached, 1) if size >= octets)
+            head.extendleft(reversed(taken[enough:]))
+            del taken[enough:]
         self._note_gone(taken)
         return taken
 
@@ -166,11 +194,15 @@ class ReadyMessages:
             self._load()
         return self._head[0] if self._head else None
 
-    def __iter__(self) -> Iterator[Message]:
-        """All messages in order; stored ones are read for the occasion."""
-        yield from list(self._head)
-        for segment in list(self._tail):
-            yield from self._messages(segment)
+    def between(self, first_seq: int, last_seq: int) -> Iterator[Message]:
+        """The messages numbered ``first_seq`` to ``last_seq``, in order; stored ones are read for the occasion."""
+        parts = [segment for segment in self._tail if segment.last_seq >= first_seq and segment.first_seq <= last_seq]
+        for messages in chain([list(self._head)], map(self._messages, parts)):
+            for message in messages:
+                if message.seq > last_seq:
+                    return
+                if message.seq >= first_seq:
+                    yield message
 
     def drop_all(self) -> tuple[list[Message], list[Batch]]:
         """Forget everything; returns it as messages, and as batches of which the queue had every message ready."""
@@ -212,9 +244,10 @@ class ReadyMessages:
         if segment.messages is not None:
             return segment.messages
         assert self._reader is not None and segment.batch is not None
-        messages = [message for message in self._reader.read(segment.batch) if message.seq >= segment.first_seq]
-        if segment.redelivered:
-            for message in messages:
+        first_seq, last_seq = segment.first_seq, segment.last_seq
+        messages = [one for one in self._reader.read(segment.batch) if first_seq <= one.seq <= last_seq]
+        for message in messages:
+            if message.seq <= segment.delivered_seq:
                 message.redelivered = True
         self._prepare(messages)
         return messages
