@@ -238,7 +238,7 @@ def _write_value(kind: str, value: Any) -> bytes:
         return octet + _NUMBERS[kind].pack(value)
     match kind:
         case "S" | "x":
-            raw = value.encode() if isinstance(value, str) else value
+            raw: bytes = value.encode() if isinstance(value, str) else value
             return b"".join((octet, len(raw).to_bytes(4), raw))
         case "D":
             return octet + value[0].to_bytes(1) + value[1].to_bytes(4)
