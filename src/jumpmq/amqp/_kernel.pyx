@@ -4,7 +4,7 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from jumpmq.amqp.errors import MalformedFrame
@@ -530,3 +530,44 @@ def settle(list messages):
     for message in messages:
         if message.batch is not None:
             message.batch.settle(message.seq)
+
+
+cdef inline bytes octets_field(Message message, int field):
+    if field == 0:
+        return message.body
+    return message.routing_key if field == 1 else message.properties
+
+
+def binary_column(list messages, str name):
+    cdef int field = ("body", "routing_key", "properties").index(name)
+    cdef Message message
+    cdef Py_ssize_t total = 0, size
+    cdef bytes value, octets
+    cdef bytes offsets = PyBytes_FromStringAndSize(NULL, 4 * (len(messages) + 1))
+    cdef int32_t* offset = <int32_t*>PyBytes_AS_STRING(offsets)
+    cdef char* at
+    offset[0] = 0
+    for message in messages:
+        total += PyBytes_GET_SIZE(octets_field(message, field))
+        if total > INT32_MAX:
+            raise OverflowError("a binary column holds less than 2 GiB")
+        offset += 1
+        offset[0] = <int32_t>total
+    octets = PyBytes_FromStringAndSize(NULL, total)
+    at = PyBytes_AS_STRING(octets)
+    for message in messages:
+        value = octets_field(message, field)
+        size = PyBytes_GET_SIZE(value)
+        memcpy(at, PyBytes_AS_STRING(value), size)
+        at += size
+    return offsets, octets
+
+
+def seq_column(list messages):
+    cdef Message message
+    cdef bytes octets = PyBytes_FromStringAndSize(NULL, 8 * len(messages))
+    cdef int64_t* at = <int64_t*>PyBytes_AS_STRING(octets)
+    for message in messages:
+        at[0] = message.seq
+        at += 1
+    return octets

@@ -7,6 +7,8 @@ header and body frame side by side) as one event, and :func:`encode_deliveries` 
 of bytes, so that all else in the broker costs once a run, not once a message.
 """
 
+import itertools
+from array import array
 from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, MalformedFrame
@@ -317,3 +319,25 @@ def settle(messages: list[Any]) -> None:
     for message in messages:
         if message.batch is not None:
             message.batch.settle(message.seq)
+
+
+def binary_column(messages: list[Any], name: str) -> tuple[bytes, bytes]:
+    """One field of all messages as Arrow lays out a binary column (Arrow columnar format, variable-size binary).
+
+    Args:
+        name: ``routing_key``, ``properties`` or ``body``.
+
+    Returns:
+        The offsets, n + 1 native 32-bit integers, and the octets side by side.
+
+    Raises:
+        OverflowError: the octets are 2 GiB or more.
+    """
+    values = [getattr(message, name) for message in messages]
+    offsets = array("i", itertools.accumulate(map(len, values), initial=0))
+    return offsets.tobytes(), b"".join(values)
+
+
+def seq_column(messages: list[Any]) -> bytes:
+    """The messages' numbers, as native 64-bit integers."""
+    return array("q", [message.seq for message in messages]).tobytes()

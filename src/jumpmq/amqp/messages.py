@@ -5,12 +5,14 @@ import warnings
 try:
     from jumpmq.amqp._kernel import (
         Message,
+        binary_column,
         body_octets,
         by_holder,
         check_properties,
         encode_deliveries,
         enter_queue,
         scan,
+        seq_column,
         set_consumer,
         settle,
     )
@@ -23,24 +25,28 @@ except ImportError:
     )
     from jumpmq.amqp._reference import (  # type: ignore[assignment]
         Message,
+        binary_column,
         body_octets,
         by_holder,
         check_properties,
         encode_deliveries,
         enter_queue,
         scan,
+        seq_column,
         set_consumer,
         settle,
     )
 
 __all__ = [
     "Message",
+    "binary_column",
     "body_octets",
     "by_holder",
     "check_properties",
     "encode_deliveries",
     "enter_queue",
     "scan",
+    "seq_column",
     "set_consumer",
     "settle",
 ]

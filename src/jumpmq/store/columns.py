@@ -10,7 +10,7 @@ from collections.abc import Container
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.amqp.messages import Message
+from jumpmq.amqp.messages import Message, binary_column, seq_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,11 +38,11 @@ def from_messages(messages: list[Message]) -> pa.RecordBatch:
     import pyarrow as pa
 
     columns = [
-        pa.array([message.seq for message in messages], pa.int64()),
+        pa.Array.from_buffers(pa.int64(), len(messages), [None, pa.py_buffer(seq_column(messages))]),
         _column([message.exchange for message in messages], pa.string()),
-        pa.array([message.routing_key for message in messages], pa.binary()),
-        pa.array([message.properties for message in messages], pa.binary()),
-        pa.array([message.body for message in messages], pa.binary()),
+        _binaries(messages, "routing_key"),
+        _binaries(messages, "properties"),
+        _binaries(messages, "body"),
         _timestamps([message.published_at for message in messages]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema())
@@ -80,6 +80,13 @@ def decode(octets: bytes) -> pa.RecordBatch:
     import pyarrow as pa
 
     return pa.ipc.read_record_batch(pa.py_buffer(octets), schema())
+
+
+def _binaries(messages: list[Message], name: str) -> pa.Array:
+    import pyarrow as pa
+
+    offsets, octets = binary_column(messages, name)
+    return pa.Array.from_buffers(pa.binary(), len(messages), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
 
 
 def _column(values: list[Any], type: pa.DataType) -> pa.Array:
