@@ -1,7 +1,7 @@
 """JumpMQ: a partitioned AMQP 0-9-1 message broker for Python and Spark.
 
 `jumpmq.running()` starts a broker inside this process, `jumpmq.Broker` is the broker itself for programs with an event
-loop of their own. Both are imported on first use, so that a Spark worker which imports only `jumpmq.hashing` stays light.
+loop of their own. Both are imported on first use, so that a Spark worker which needs only `jumpmq.hashing` stays light.
 """
 
 from importlib import import_module
