@@ -33,8 +33,9 @@ class AMQPError(Exception):
 
 
 def cut_short(text: str) -> str:
-    """The longest prefix of ``text`` that fits into a short string."""
-    return text.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
+    """``text`` if it fits into a short string, else as much of it as fits with ``...`` behind, as RabbitMQ does."""
+    octets = text.encode("utf-8", "replace")
+    return text if len(octets) <= 255 else octets[:252].decode("utf-8", "ignore") + "..."
 
 
 class ContentTooLarge(AMQPError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.queues.classic import ClassicQueue
-from jumpmq.topology import changes
+from jumpmq.topology import changes, rules
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> None:
     connection = channel.connection
     if method.passive:
-        connection.vhost.exchange(method.exchange)
+        rules.passive_exchange(connection.vhost, method.exchange)
     else:
         connection.check_permission("configure", method.exchange)
         _apply(
