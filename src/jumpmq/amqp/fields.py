@@ -232,6 +232,9 @@ _OTHERS: dict[str, Callable[[bytes, int, int, int], tuple[Any, int]]] = {
 }
 
 
+_DECIMAL = struct.Struct(">BI")
+
+
 def _write_value(kind: str, value: Any) -> bytes:
     octet = kind.encode()
     if kind in _NUMBERS:
@@ -239,9 +242,9 @@ def _write_value(kind: str, value: Any) -> bytes:
     match kind:
         case "S" | "x":
             raw: bytes = value.encode() if isinstance(value, str) else value
-            return b"".join((octet, len(raw).to_bytes(4), raw))
+            return octet + len(raw).to_bytes(4) + raw
         case "D":
-            return octet + value[0].to_bytes(1) + value[1].to_bytes(4)
+            return octet + _DECIMAL.pack(*value)
         case "A":
             body = b"".join(_write_value(*item) for item in value)
             return octet + len(body).to_bytes(4) + body
