@@ -8,7 +8,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pika
 import pytest
+from tests.http.api import API
+from tests.spark.sources import declare
 
 import jumpmq
 
@@ -48,3 +51,17 @@ def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
     """A durable broker on free ports."""
     with jumpmq.running(data_dir=tmp_path / "broker") as running:
         yield running
+
+
+@pytest.fixture
+def channel(broker):
+    """A channel of a real AMQP client, with a durable hash exchange ``x`` over the queues ``q1`` and ``q2``."""
+    with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+        channel = connection.channel()
+        declare(channel)
+        yield channel
+
+
+@pytest.fixture
+def api(broker):
+    return API(broker.http_url)

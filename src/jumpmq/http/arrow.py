@@ -72,25 +72,23 @@ def _halved(messages: list[Message]) -> Iterator[list[Message]]:
 def load_pyarrow() -> None:
     """Import pyarrow, and what its first conversion of a list imports in turn: most of a second, so not in the event loop."""
     import pyarrow as pa
+    import pyarrow.compute  # noqa: F401 (for later)
 
     pa.array([b""], pa.binary())
 
 
 def _seq(pa: Any, messages: list[Message]) -> pa.Array:
-    numbers = array("q", [message.seq for message in messages])
-    return pa.Array.from_buffers(pa.int64(), len(messages), [None, pa.py_buffer(numbers)])
+    return _numbers(pa, "q", pa.int64(), [message.seq for message in messages])
 
 
 def _exchange(pa: Any, messages: list[Message]) -> pa.Array:
     names = [message.exchange for message in messages]
-    if names.count(names[0]) == len(names):
-        return pa.repeat(_text(names[0]), len(names))
-    return pa.array(map(_text, names), pa.string())
+    return _column(pa, names if all(map(str.isascii, names)) else list(map(_text, names)), pa.string())
 
 
 def _text(name: str) -> str:
     """A name as Arrow can hold it: octets that are not UTF-8 are replaced."""
-    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _routing_key(pa: Any, messages: list[Message]) -> pa.Array:
@@ -98,7 +96,7 @@ def _routing_key(pa: Any, messages: list[Message]) -> pa.Array:
 
 
 def _properties(pa: Any, messages: list[Message]) -> pa.Array:
-    return pa.array([message.properties for message in messages], pa.binary())
+    return _column(pa, [message.properties for message in messages], pa.binary())
 
 
 def _body(pa: Any, messages: list[Message]) -> pa.Array:
@@ -106,14 +104,26 @@ def _body(pa: Any, messages: list[Message]) -> pa.Array:
 
 
 def _published_at(pa: Any, messages: list[Message]) -> pa.Array:
-    seconds = array("d", [message.published_at for message in messages])
-    micros = array("q", [int(second * 1e6) for second in seconds])
-    return pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), len(messages), [None, pa.py_buffer(micros)])
+    """Rounded as the store does it, so that a message has the same time before and after a restart."""
+    import pyarrow.compute as pc
+
+    seconds = _numbers(pa, "d", pa.float64(), [message.published_at for message in messages])
+    return pc.floor(pc.add(pc.multiply(seconds, 1e6), 0.5)).cast(pa.int64()).view(pa.timestamp("us", "UTC"))
 
 
 def _redelivered(pa: Any, messages: list[Message]) -> pa.Array:
-    flags = bytes([message.redelivered for message in messages])
-    return pa.Array.from_buffers(pa.uint8(), len(messages), [None, pa.py_buffer(flags)]).cast(pa.bool_())
+    return _column(pa, [message.redelivered for message in messages], pa.bool_())
+
+
+def _column(pa: Any, values: list[Any], type: pa.DataType) -> pa.Array:
+    """A column that very often holds one value all along, which is then told to Arrow once."""
+    if values.count(values[0]) == len(values):
+        return pa.repeat(pa.scalar(values[0], type), len(values))
+    return pa.array(values, type)
+
+
+def _numbers(pa: Any, code: str, type: pa.DataType, values: list[Any]) -> pa.Array:
+    return pa.Array.from_buffers(type, len(values), [None, pa.py_buffer(array(code, values))])
 
 
 _BUILDERS: dict[str, Callable[[Any, list[Message]], Any]] = {

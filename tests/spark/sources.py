@@ -1,0 +1,83 @@
+"""What the tests of the source share: something to read, and short ways to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pika
+
+QUEUES = ("q1", "q2")
+
+
+def declare(channel: Any, queues: Iterable[str] = QUEUES) -> None:
+    """A durable hash exchange ``x`` over durable queues."""
+    channel.exchange_declare("x", "x-consistent-hash", durable=True)
+    for queue in queues:
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, "x", "1")
+
+
+def publish(channel: Any, bodies: Iterable[bytes]) -> list[bytes]:
+    """Persistent messages through ``x``, each with its body as the routing key; on disk when this returns."""
+    channel.confirm_delivery()
+    published = list(bodies)
+    for body in published:
+        channel.basic_publish("x", body, body, pika.BasicProperties(delivery_mode=2), mandatory=True)
+    return published
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    return [b"%04d" % number for number in range(first, last + 1)]
+
+
+def table(spark: Any, broker: Any, **options: Any) -> Any:
+    """A batch DataFrame."""
+    return _with(spark.read.format("jumpmq"), broker, options).load()
+
+
+def stream(spark: Any, broker: Any, **options: Any) -> Any:
+    """A streaming DataFrame."""
+    return _with(spark.readStream.format("jumpmq"), broker, options).load()
+
+
+def _with(reader: Any, broker: Any, options: dict[str, Any]) -> Any:
+    for name, value in ({"url": broker.http_url} | options).items():
+        reader = reader.option(name, value)
+    return reader
+
+
+def run_available(frame: Any, directory: Path, each_batch: Any) -> Any:
+    """Run a streaming query over what is there, with its checkpoint in the directory, to its end."""
+    query = (
+        frame.writeStream.foreachBatch(each_batch)
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+class Sink:
+    """A transactional sink: of each micro-batch, it keeps what came last.
+
+    Attributes:
+        batches: rows by the number of the micro-batch.
+    """
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Any]] = {}
+
+    def __call__(self, frame: Any, number: int) -> None:
+        self.batches[number] = frame.collect()
+
+    @property
+    def rows(self) -> list[Any]:
+        return [row for number in sorted(self.batches) for row in self.batches[number]]
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """All bodies, sorted."""
+        return sorted(bytes(row.body) for row in self.rows)

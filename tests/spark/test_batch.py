@@ -1,0 +1,130 @@
+"""Reading queues as tables: a look at what is ready."""
+
+import datetime
+
+import pika
+import pytest
+from tests.spark.sources import numbered, publish, table
+
+import jumpmq.spark
+
+
+def test_the_rows_are_what_was_published(spark, broker, channel, api):
+    published = publish(channel, numbered(1, 100))
+    frame = table(spark, broker, exchange="x")
+    assert frame.schema == jumpmq.spark.SCHEMA
+    rows = frame.orderBy("queue", "seq").collect()
+    assert sorted(bytes(row.body) for row in rows) == published
+    assert all(row.body == row.routing_key and row.exchange == "x" and not row.redelivered for row in rows)
+    counts = {queue: sum(api.counts(queue)) for queue in ("q1", "q2")}
+    for queue, count in counts.items():
+        mine = [row for row in rows if row.queue == queue]
+        assert [row.seq for row in mine] == list(range(1, count + 1))
+        assert [row.body for row in mine] == sorted(row.body for row in mine)
+    assert sum(counts.values()) == 100, "a look consumes nothing"
+
+
+def test_one_partition_a_queue(spark, broker, channel):
+    publish(channel, numbered(1, 20))
+    assert table(spark, broker, exchange="x").rdd.getNumPartitions() == 2
+    assert table(spark, broker, queue="q1").rdd.getNumPartitions() == 1
+
+
+def test_bodies_keys_headers_and_properties_come_through(spark, broker, channel):
+    sent = pika.BasicProperties(
+        content_type="application/json",
+        content_encoding="gzip",
+        headers={
+            "text": "ä",
+            "octets": b"\xff\x00",
+            "number": -7,
+            "truth": True,
+            "nothing": None,
+            "when": datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC),
+            "list": [1, "two", b"\xff"],
+            "table": {"a": {"b": 2}},
+        },
+        delivery_mode=2,
+        priority=9,
+        correlation_id="c",
+        reply_to="r",
+        expiration="60000000",
+        message_id="m",
+        timestamp=1357034400,
+        type="t",
+        user_id="guest",
+        app_id="ä",
+    )
+    body = bytes(range(256))
+    before = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+    channel.basic_publish("x", b"\xff\x00key", body, sent)
+    channel.basic_publish("x", b"\xff\x00key", b"")
+    rich, plain = table(spark, broker, exchange="x").orderBy("seq").collect()
+    assert (bytes(rich.body), bytes(rich.routing_key)) == (body, b"\xff\x00key")
+    assert rich.headers == {
+        "text": "ä",
+        "octets": "/wA=",
+        "number": "-7",
+        "truth": "true",
+        "nothing": None,
+        "when": "2013-01-01T00:00:00+00:00",
+        "list": '[1, "two", "/w=="]',
+        "table": '{"a": {"b": 2}}',
+    }
+    assert rich.properties.asDict() == {
+        "content_type": "application/json",
+        "content_encoding": "gzip",
+        "delivery_mode": 2,
+        "priority": 9,
+        "correlation_id": "c",
+        "reply_to": "r",
+        "expiration": "60000000",
+        "message_id": "m",
+        "timestamp": datetime.datetime(2013, 1, 1, 10),
+        "type": "t",
+        "user_id": "guest",
+        "app_id": "ä",
+    }
+    assert before <= rich.published_at <= plain.published_at
+    assert plain.headers == {}
+    assert set(plain.properties.asDict().values()) == {None}
+
+
+def test_a_schema_of_few_columns_reads_only_these(spark, broker, channel):
+    published = publish(channel, numbered(1, 10))
+    reader = spark.read.format("jumpmq").option("url", broker.http_url).option("exchange", "x")
+    assert sorted(bytes(row.body) for row in reader.schema("body binary").load().collect()) == published
+    assert {row.queue for row in reader.schema("queue string").load().collect()} == {"q1", "q2"}
+    swapped = reader.schema("headers map<string,string>, seq bigint").load().collect()
+    assert {tuple(row.asDict()) for row in swapped} == {("headers", "seq")}
+
+
+def test_queues_behind_another_exchange_are_read_too(spark, broker, channel):
+    published = publish(channel, numbered(1, 10))
+    channel.exchange_declare("outer", "fanout")
+    channel.exchange_bind("x", "outer")
+    channel.exchange_bind("outer", "x", "1")
+    assert table(spark, broker, exchange="outer").count() == len(published)
+
+
+def test_empty_queues_and_exchanges_have_no_rows(spark, broker, channel):
+    assert table(spark, broker, exchange="x").count() == 0
+    channel.exchange_declare("unbound")
+    assert table(spark, broker, exchange="unbound").count() == 0
+
+
+@pytest.mark.parametrize("name", ["with/slash and space", "ä%2F?#&"])
+def test_any_name_will_do(spark, broker, channel, name):
+    channel.queue_declare(name)
+    channel.basic_publish("", name, b"1")
+    assert [row.queue for row in table(spark, broker, queue=name).collect()] == [name]
+
+
+def test_a_queue_of_many_batches(spark, broker, channel):
+    """More messages than one record batch holds, some of them with other properties."""
+    channel.queue_declare("long")
+    for number in range(20_000):
+        channel.basic_publish("", "long", b"%d" % number, pika.BasicProperties(message_id=str(number % 7)))
+    frame = table(spark, broker, queue="long")
+    assert frame.count() == 20_000
+    assert frame.where("cast(cast(body as string) as int) % 7 != cast(properties.message_id as int)").count() == 0

@@ -1,0 +1,102 @@
+"""Wrong options and missing things are said clearly, where Spark shows them."""
+
+import socket
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+from tests.spark.sources import stream, table
+
+import jumpmq
+from jumpmq.spark import JumpMQError
+from jumpmq.spark.client import Client
+from jumpmq.spark.options import Options
+from jumpmq.spark.schema import check_schema
+
+URL = "http://guest:guest@localhost:15672"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({}, "option 'url' is missing: the management URL, such as http://guest:guest@localhost:15672"),
+        ({"url": URL}, "give either option 'exchange', to read all queues bound to it, or option 'queue'"),
+        ({"url": URL, "exchange": "x", "queue": "q"}, "give either option 'exchange'"),
+        ({"url": URL, "queue": "q", "qeue": "q"}, "unknown option 'qeue'; there are url, vhost, exchange, queue, group,"),
+        ({"url": URL, "queue": "q", "maxMessagesPerTrigger": "0"}, "must be a whole number from 1, not '0'"),
+        ({"url": URL, "queue": "q", "maxMessagesPerTrigger": "many"}, "must be a whole number from 1, not 'many'"),
+        ({"url": URL, "queue": "q", "lease": "0.5"}, "must be a number of seconds from 1 to 86400, not '0.5'"),
+        ({"url": URL, "queue": "q", "lease": "nan"}, "must be a number of seconds from 1 to 86400, not 'nan'"),
+    ],
+)
+def test_options(options, reason):
+    with pytest.raises(JumpMQError) as error:
+        Options.parse(options)
+    assert reason in str(error.value)
+
+
+def test_option_names_are_not_case_sensitive():
+    assert Options.parse({"URL": URL, "Queue": "q", "maxmessagespertrigger": "5"}) == Options(URL, queue="q", max_messages=5)
+
+
+@pytest.mark.parametrize("url", ["localhost:15672", "amqp://localhost", "http://", "http://localhost:99999", "http://[", ""])
+def test_urls(url):
+    with pytest.raises(JumpMQError, match="option 'url'"):
+        Client(url, "/")
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (StructType().add("colour", "string"), "there is no column 'colour'; there are queue, seq, exchange,"),
+        (StructType().add("seq", "string"), "column 'seq' is of type bigint, not string"),
+    ],
+)
+def test_schemas(schema, reason):
+    with pytest.raises(JumpMQError, match=reason):
+        check_schema(schema)
+
+
+def test_they_show_in_spark(spark):
+    with pytest.raises(PySparkException, match="option 'url' is missing"):
+        spark.read.format("jumpmq").load()
+    with pytest.raises(PySparkException, match="there is no column 'colour'"):
+        spark.read.format("jumpmq").option("url", URL).option("queue", "q").schema("colour string").load().collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"queue": "nothing"}, "no queue 'nothing' in vhost '/'"),
+        ({"exchange": "nothing"}, "no exchange 'nothing' in vhost '/'"),
+        ({"queue": "q", "vhost": "nowhere"}, "no vhost 'nowhere'"),
+    ],
+)
+def test_what_is_not_there(spark, broker, options, reason):
+    with pytest.raises(PySparkException, match=reason):
+        table(spark, broker, **options).collect()
+
+
+def test_a_wrong_password(spark, broker):
+    url = broker.http_url.replace("guest:guest", "guest:wrong")
+    with pytest.raises(PySparkException, match="refuses user 'guest': wrong name or password"):
+        table(spark, broker, url=url, queue="q").collect()
+
+
+def test_nothing_listening(spark, broker):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(PySparkException, match=f"nothing listens at http://127.0.0.1:{port}: is the broker running"):
+        table(spark, broker, url=f"http://127.0.0.1:{port}", queue="q").collect()
+
+
+def test_another_kind_of_server():
+    with jumpmq.running() as broker, pytest.raises(JumpMQError, match="lost the broker at"):
+        Client(f"http://127.0.0.1:{broker.port}", "/").last_seq("q")
+
+
+def test_a_stream_of_an_unknown_queue(spark, broker, tmp_path):
+    frame = stream(spark, broker, queue="nothing")
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    with pytest.raises(PySparkException, match="no queue 'nothing' in vhost '/'"):
+        query.start().awaitTermination()
