@@ -1,0 +1,47 @@
+"""The README's quick start does what it says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+import jumpmq
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def program(first_line: str) -> str:
+    """The README's Python program that begins with this line."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    (found,) = [block for block in blocks if block.startswith(first_line)]
+    return found
+
+
+def run(source: str, directory: Path) -> None:
+    """Runs a program in a directory of its own."""
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    subprocess.run([sys.executable, "-c", source], cwd=directory, env=environment, check=True, timeout=200)
+
+
+@pytest.mark.timeout(300)
+def test_the_quick_start(tmp_path: Path) -> None:
+    publish, read = program("import pika\n"), program("import jumpmq.spark\n")
+    with jumpmq.running() as broker:
+        assert 'pika.ConnectionParameters("127.0.0.1")' in publish
+        run(publish.replace('ConnectionParameters("127.0.0.1")', f"URLParameters({broker.amqp_url!r})"), tmp_path)
+        assert "http://guest:guest@127.0.0.1:15672" in read
+        run(read.replace("http://guest:guest@127.0.0.1:15672", broker.http_url), tmp_path)
+    orders = ds.dataset(tmp_path / "orders.parquet", format="parquet", exclude_invalid_files=True).to_table()
+    assert sorted(orders["what"].to_pylist()) == sorted(f"order {number}" for number in range(10_000))
+    assert set(orders["queue"].to_pylist()) == {"orders-1", "orders-2", "orders-3"}
+    assert len(set(zip(orders["queue"].to_pylist(), orders["customer"].to_pylist(), strict=True))) == 500
+
+
+def test_every_file_that_the_readme_names_is_there() -> None:
+    links = re.findall(r"\]\((?!http)([^)#]+)\)|`((?:tests|src|benchmarks)/[^`]*)`", README.read_text())
+    missing = [path for pair in links for path in pair if path and not (README.parent / path).exists()]
+    assert not missing
