@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-
 from benchmarks.brokers import BrokerProcess
 from tests.clients.programmes import FOLDER, MESSAGES, REPORT, report
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from benchmarks.brokers import BrokerProcess
 from tests.clients.programmes import FOLDER, MESSAGES, REPORT, report
 

@@ -1,0 +1,119 @@
+"""pika, the Python client, as applications use it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from benchmarks.brokers import BrokerProcess
+
+pika = pytest.importorskip("pika", reason="pika is not installed (pip install pika)")
+
+Name = Callable[[str], str]
+
+
+@pytest.fixture
+def parameters(broker: BrokerProcess) -> "pika.URLParameters":
+    return pika.URLParameters(f"amqp://guest:guest@127.0.0.1:{broker.port}/%2F")
+
+
+@pytest.fixture
+def connection(parameters: "pika.URLParameters") -> Iterator["pika.BlockingConnection"]:
+    with pika.BlockingConnection(parameters) as opened:
+        yield opened
+
+
+@pytest.fixture
+def channel(connection: "pika.BlockingConnection") -> "pika.adapters.blocking_connection.BlockingChannel":
+    return connection.channel()
+
+
+def test_publish_with_confirms_and_read_back(channel, unique: Name) -> None:
+    exchange = unique("pika")
+    channel.exchange_declare(exchange, "x-consistent-hash", auto_delete=True)
+    queues = [channel.queue_declare("", exclusive=True).method.queue for _ in range(2)]
+    for queue in queues:
+        channel.queue_bind(queue, exchange, "1")
+    channel.confirm_delivery()
+    persistent = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent, headers={"source": "pika"})
+    for number in range(100):
+        channel.basic_publish(exchange, str(number), f"order {number}", persistent, mandatory=True)
+    channel.basic_qos(prefetch_count=10)
+    bodies = set()
+    for queue in queues:
+        for method, properties, body in channel.consume(queue, inactivity_timeout=0.3):
+            if method is None:
+                break
+            assert properties.headers == {"source": "pika"}
+            channel.basic_ack(method.delivery_tag)
+            bodies.add(body.decode())
+        channel.cancel()
+    assert bodies == {f"order {number}" for number in range(100)}
+
+
+def test_an_unroutable_message_raises(channel) -> None:
+    channel.confirm_delivery()
+    with pytest.raises(pika.exceptions.UnroutableError) as error:
+        channel.basic_publish("amq.direct", "nowhere", b"lost", mandatory=True)
+    [returned] = error.value.messages
+    assert (returned.method.reply_code, returned.method.reply_text, returned.body) == (312, "NO_ROUTE", b"lost")
+
+
+def test_a_rejected_message_comes_again(channel) -> None:
+    queue = channel.queue_declare("", exclusive=True).method.queue
+    channel.basic_publish("", queue, b"again")
+    method, _, _ = channel.basic_get(queue)
+    channel.basic_reject(method.delivery_tag, requeue=True)
+    method, _, body = channel.basic_get(queue)
+    assert (body, method.redelivered) == (b"again", True)
+
+
+@pytest.mark.parametrize("name", ["ключ", "a/b c?d&e=%2F", "🜁"])
+def test_queue_names_may_be_any_text(channel, name: str) -> None:
+    assert channel.queue_declare(name, exclusive=True).method.queue == name
+    channel.basic_publish("", name, b"found")
+    assert channel.basic_get(name, auto_ack=True)[2] == b"found"
+
+
+def test_line_breaks_in_names_are_dropped(channel) -> None:
+    assert channel.queue_declare("line\r\nbreak", exclusive=True).method.queue == "linebreak"
+
+
+def test_a_channel_error_leaves_the_connection_open(connection, channel) -> None:
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+        channel.queue_declare("ghost", passive=True)
+    assert (closed.value.reply_code, closed.value.reply_text) == (404, "NOT_FOUND - no queue 'ghost' in vhost '/'")
+    assert connection.channel().queue_declare("", exclusive=True)
+
+
+def test_a_wrong_password(parameters) -> None:
+    parameters.credentials = pika.PlainCredentials("guest", "sesame")
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        pika.BlockingConnection(parameters)
+
+
+def test_an_unknown_virtual_host(parameters) -> None:
+    parameters.virtual_host = "ghost"
+    with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="NOT_ALLOWED - vhost ghost not found"):
+        pika.BlockingConnection(parameters)
+
+
+def test_a_consumer_is_told_that_its_queue_is_gone(connection, channel) -> None:
+    queue = channel.queue_declare("", exclusive=True).method.queue
+    told = []
+    channel.add_on_cancel_callback(lambda frame: told.append(frame.method.consumer_tag))
+    tag = channel.basic_consume(queue, lambda *_: None)
+    connection.channel().queue_delete(queue)
+    connection.process_data_events(time_limit=5)
+    assert told == [tag]
+
+
+def test_heartbeats_keep_an_idle_connection_open(parameters) -> None:
+    parameters.heartbeat = 2
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        connection.process_data_events(time_limit=4.5)
+        assert channel.queue_declare("", exclusive=True)
+
+
+def test_a_secret_can_be_renewed(connection) -> None:
+    connection.update_secret("guest", "the old one expired")
+    assert connection.channel().is_open
