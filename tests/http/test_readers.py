@@ -2,11 +2,12 @@
 
 import time
 
-import jumpmq
 import pika
 import pytest
 from benchmarks.brokers import JumpMQ
 from tests.http.api import API, publish
+
+import jumpmq
 
 
 def reserve(api, queues, **wish):

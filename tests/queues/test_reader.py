@@ -132,7 +132,7 @@ def test_a_lapsed_reservation_that_others_consumed_of_is_gone_with_all_later_one
     exhaust(reader.reinstate())
     assert rows(reader, 0, 1) == fresh(1, 3)
     for upto in (2, 3):
-        with pytest.raises(ReservationGone, match="reservation 2 of .* has lapsed, and others have consumed"):
+        with pytest.raises(ReservationGone, match=r"reservation 2 of .* has lapsed, and others have consumed"):
             reader.held(0, upto)
     assert [message.seq for message in queue.peek(1, 99)] == [4, 6, 7, 8, 9, 10]
 
@@ -148,7 +148,7 @@ def test_after_giving_up_the_next_reservation_has_the_rest_under_a_new_number():
     reader.give_up_lapsed()
     assert reserve(reader, 100) == 4
     assert [seq for seq, _ in rows(reader, 0, 4)] == [1, 2, 3, 4, 6, 7, 8, 9]
-    with pytest.raises(ReservationGone, match="reservation 3 of .* was given up"):
+    with pytest.raises(ReservationGone, match=r"reservation 3 of .* was given up"):
         reader.held(0, 3)
 
 

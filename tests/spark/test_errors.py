@@ -22,7 +22,10 @@ URL = "http://guest:guest@localhost:15672"
         ({}, "option 'url' is missing: the management URL, such as http://guest:guest@localhost:15672"),
         ({"url": URL}, "give either option 'exchange', to read all queues bound to it, or option 'queue'"),
         ({"url": URL, "exchange": "x", "queue": "q"}, "give either option 'exchange'"),
-        ({"url": URL, "queue": "q", "qeue": "q"}, "unknown option 'qeue'; there are url, vhost, exchange, queue, group,"),
+        (
+            {"url": URL, "queue": "q", "qeue": "q"},
+            "unknown option 'qeue'; there are url, vhost, exchange, queue, group,",
+        ),
         ({"url": URL, "queue": "q", "maxMessagesPerTrigger": "0"}, "must be a whole number from 1, not '0'"),
         ({"url": URL, "queue": "q", "maxMessagesPerTrigger": "many"}, "must be a whole number from 1, not 'many'"),
         ({"url": URL, "queue": "q", "lease": "0.5"}, "must be a number of seconds from 1 to 86400, not '0.5'"),
@@ -36,10 +39,14 @@ def test_options(options, reason):
 
 
 def test_option_names_are_not_case_sensitive():
-    assert Options.parse({"URL": URL, "Queue": "q", "maxmessagespertrigger": "5"}) == Options(URL, queue="q", max_messages=5)
+    assert Options.parse({"URL": URL, "Queue": "q", "maxmessagespertrigger": "5"}) == Options(
+        URL, queue="q", max_messages=5
+    )
 
 
-@pytest.mark.parametrize("url", ["localhost:15672", "amqp://localhost", "http://", "http://localhost:99999", "http://[", ""])
+@pytest.mark.parametrize(
+    "url", ["localhost:15672", "amqp://localhost", "http://", "http://localhost:99999", "http://[", ""]
+)
 def test_urls(url):
     with pytest.raises(JumpMQError, match="option 'url'"):
         Client(url, "/")
@@ -97,6 +104,8 @@ def test_another_kind_of_server():
 
 def test_a_stream_of_an_unknown_queue(spark, broker, tmp_path):
     frame = stream(spark, broker, queue="nothing")
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    query = (
+        frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    )
     with pytest.raises(PySparkException, match="no queue 'nothing' in vhost '/'"):
         query.start().awaitTermination()

@@ -3,13 +3,14 @@
 import contextlib
 import time
 
-import jumpmq
 import pika
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from tests.http.api import API
 from tests.spark.sources import Sink, declare, numbered, publish, run_available, stream
+
+import jumpmq
 
 
 def test_available_now_writes_what_was_published_and_leaves_nothing(spark, broker, channel, api, tmp_path):
@@ -140,7 +141,6 @@ def test_a_retried_task_sees_the_same_rows(spark, broker, channel, tmp_path):
 
     def fail_once(batches):
         """Note what the task was given, and fail at its first attempt."""
-        import os
         import uuid
         from pathlib import Path
 
@@ -153,7 +153,7 @@ def test_a_retried_task_sees_the_same_rows(spark, broker, channel, tmp_path):
         with pa.OSFile(str(place / uuid.uuid4().hex), "wb") as file, pa.ipc.new_stream(file, batches[0].schema) as out:
             for batch in batches:
                 out.write(batch)
-        if len(os.listdir(place)) == 1:
+        if len(list(place.iterdir())) == 1:
             raise RuntimeError("the first attempt fails")
         return iter(batches)
 
@@ -265,5 +265,5 @@ def test_a_deleted_queue_is_said(spark, broker, channel, tmp_path):
     publish(channel, numbered(1, 4))
     run_available(stream(spark, broker, exchange="x"), tmp_path, Sink())
     channel.queue_delete("q2")
-    with pytest.raises(PySparkException, match="no queue 'q2' in vhost '/' .*start with a new checkpoint"):
+    with pytest.raises(PySparkException, match=r"no queue 'q2' in vhost '/' .*start with a new checkpoint"):
         run_available(stream(spark, broker, exchange="x"), tmp_path, Sink())

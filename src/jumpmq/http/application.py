@@ -36,4 +36,4 @@ class EncodedPaths:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope | {"path": scope["raw_path"].decode("latin-1")}, receive, send)
+        await self._app({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, send)

@@ -1,8 +1,8 @@
 """Messages as an Arrow IPC stream: what Spark reads from the management port.
 
 The columns are ``seq int64, exchange string, routing_key binary, properties binary, body binary, published_at
-timestamp[us, UTC], redelivered bool``; ``properties`` are the octets that were published (property flags and property list),
-decoded by whoever needs them. A reader may ask for some of the columns only.
+timestamp[us, UTC], redelivered bool``; ``properties`` are the octets that were published (property flags and property
+list), decoded by whoever needs them. A reader may ask for some of the columns only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ BATCH_OCTETS = 4 << 20
 
 
 class ArrowEncoder:
-    """Turns lists of messages into the octets of one IPC stream: :meth:`head`, :meth:`batch` any number of times, :meth:`tail`.
+    """Turns lists of messages into the octets of one IPC stream.
+
+    These are :meth:`head`, then :meth:`batch` any number of times, then :meth:`tail`.
 
     Args:
         columns: which of :data:`COLUMNS`, in the order in which they shall come; None for all of them.
@@ -34,7 +36,12 @@ class ArrowEncoder:
 
         self._pa = pa
         self._builders = [_BUILDERS[column] for column in columns or COLUMNS]
-        types = {"seq": pa.int64(), "exchange": pa.string(), "redelivered": pa.bool_(), "published_at": pa.timestamp("us", "UTC")}
+        types = {
+            "seq": pa.int64(),
+            "exchange": pa.string(),
+            "redelivered": pa.bool_(),
+            "published_at": pa.timestamp("us", "UTC"),
+        }
         self._schema = pa.schema([(column, types.get(column, pa.binary())) for column in columns or COLUMNS])
 
     def head(self) -> bytes:
@@ -70,9 +77,9 @@ def _halved(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 def load_pyarrow() -> None:
-    """Import pyarrow, and what its first conversion of a list imports in turn: most of a second, so not in the event loop."""
+    """Import pyarrow, and what its first conversion of a list imports in turn: too long for the event loop."""
     import pyarrow as pa
-    import pyarrow.compute  # noqa: F401 (for later)
+    import pyarrow.compute
 
     pa.array([b""], pa.binary())
 

@@ -47,7 +47,7 @@ async def bindings_to_queue(request: Request) -> Response:
 
 
 async def bindings_between(request: Request) -> Response:
-    """``GET /api/bindings/{vhost}/e/{exchange}/q/{queue}`` and ``.../e/{exchange}/e/{destination}``: those of one pair."""
+    """``GET /api/bindings/{vhost}/e/{exchange}/q/{queue}``, or ``.../e/{destination}``: the bindings of one pair."""
     host, source = of.virtual_host(request), of.exchange(request)
     destination = of.queue(request) if "queue" in request.path_params else of.exchange(request, "destination")
     return await _answer(request, host, [one for one in host.bindings_to(destination) if one.source == source.name])

@@ -1,4 +1,4 @@
-"""What goes wrong with a request, as the JSON that RabbitMQ's management API answers: ``{"error": ..., "reason": ...}``."""
+"""What goes wrong with a request, as RabbitMQ's management API answers it: ``{"error": ..., "reason": ...}``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, PreconditionF
 from jumpmq.queues.reader import ReservationGone
 
 
-class BadRequest(Exception):  # noqa: N818 (named as HTTP names it)
+class BadRequest(Exception):
     """The request itself is wrong: status 400."""
 
 

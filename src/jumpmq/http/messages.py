@@ -17,7 +17,7 @@ from jumpmq.http.errors import BadRequest
 
 
 async def ready_messages(request: Request) -> StreamingResponse:
-    """``GET /api/queues/{vhost}/{queue}/messages?from=SEQ&to=SEQ&columns=seq,body``: ready messages in a range of ``seq``."""
+    """``GET /api/queues/{vhost}/{queue}/messages?from=SEQ&to=SEQ&columns=seq,body``: the ready messages of a range."""
     queue = of.queue(request)
     ready = queue.browse(of.number(request, "from", 0), of.number(request, "to", of.LAST_SEQ))
     return await arrow_stream(request, iter(lambda: list(islice(ready, BATCH_ROWS)), []))

@@ -47,7 +47,12 @@ async def overview(request: Request) -> Response:
         "exchange_types": [{"name": name, "enabled": True} for name in EXCHANGE_TYPES],
         "listeners": [
             {"node": broker.node, "protocol": "amqp", "ip_address": broker.config.host, "port": broker.port},
-            {"node": broker.node, "protocol": "http", "ip_address": broker.config.host, "port": request.scope["server"][1]},
+            {
+                "node": broker.node,
+                "protocol": "http",
+                "ip_address": broker.config.host,
+                "port": request.scope["server"][1],
+            },
         ],
     }
     return json_object(request, shown)

@@ -1,4 +1,4 @@
-"""Groups of readers: reserve messages, read them as often as needed, acknowledge them. Spark's streaming source is one."""
+"""Groups of readers: they reserve messages, read them as often as needed, and acknowledge them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ async def show(request: Request) -> JSONResponse:
 async def reserve(request: Request) -> JSONResponse:
     """``POST /api/readers/{vhost}/{group}/reserve``: acknowledge what is done, reserve more, answer when it is durable.
 
-    The body is ``{"queues": {NAME: OFFSET or null, ...}, "max_messages": N or null, "last_seq": {NAME: SEQ, ...}, "lease":
-    SECONDS}``, the answer ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT}, ...}}``, where COUNT is what is outstanding.
+    The body is ``{"queues": {NAME: OFFSET or null, ...}, "max_messages": N or null, "last_seq": {NAME: SEQ, ...},
+    "lease": SECONDS}``, the answer ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT}, ...}}``, where COUNT is
+    what is outstanding.
     """
     host, group, body = of.virtual_host(request), of.name(request, "group"), await of.json_object(request)
     wish = Wish(
@@ -58,7 +59,7 @@ async def reserve(request: Request) -> JSONResponse:
 async def read(request: Request) -> StreamingResponse:
     """``GET .../queues/{queue}/messages?after=A&upto=B&columns=...``: the messages of reservations A + 1 to B.
 
-    Without ``after``, of all up to B that are not acknowledged. The header ``JumpMQ-Messages`` tells how many there are.
+    Without ``after``, of all up to B that are not acknowledged. The header ``JumpMQ-Messages`` tells how many.
     """
     queue, group, reservations = of.queue(request), of.name(request, "group"), _reservations(request)
     after = of.number(request, "after") if "after" in request.query_params else None
@@ -73,7 +74,10 @@ async def read(request: Request) -> StreamingResponse:
 
 
 async def commit(request: Request) -> Response:
-    """``POST /api/readers/{vhost}/{group}/commit`` ``{"queues": {NAME: OFFSET, ...}}``: acknowledge; answer when it is durable."""
+    """``POST /api/readers/{vhost}/{group}/commit``: acknowledge, answer when it is durable.
+
+    The body is ``{"queues": {NAME: OFFSET, ...}}``.
+    """
     host, group, body = of.virtual_host(request), of.name(request, "group"), await of.json_object(request)
     await _reservations(request).acknowledge(host, group, _numbers(body, "queues"))
     return Response(status_code=204)

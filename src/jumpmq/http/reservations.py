@@ -43,7 +43,7 @@ class Wish:
 
 
 class Reservations:
-    """The operations on groups of readers. One group's operations follow one another; groups do not wait for each other."""
+    """The operations on groups of readers: those of one group follow one another, groups do not wait for each other."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

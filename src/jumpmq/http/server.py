@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+
 import uvicorn
 
 from jumpmq.broker import Broker, BrokerError
@@ -49,8 +50,7 @@ class HTTPServer:
         self.port = listening.getsockname()[1]
         self._reservations.start()
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]), name="http")
-        while not self._server.started:
-            await asyncio.sleep(0.001)
+        await self._server.listening.wait()
 
     async def stop(self) -> None:
         """Close all connections, also those in the middle of an answer, within some two seconds."""
@@ -61,7 +61,15 @@ class HTTPServer:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that leaves signals to the program it runs in."""
+    """A uvicorn that tells when it listens, and leaves signals to the program it runs in."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

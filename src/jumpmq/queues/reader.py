@@ -1,7 +1,7 @@
 """Reservations: the part of a queue that a group of readers holds, so that it can read the same rows again.
 
-How it works. A *group* (a Spark query, say) reads a queue in *reservations*, numbered 1, 2, 3 ... per queue and group. Making
-one takes messages from the queue, as a delivery to a consumer does; from then on it consists of exactly these
+How it works. A *group* (a Spark query, say) reads a queue in *reservations*, numbered 1, 2, 3 ... per queue and group.
+Making one takes messages from the queue, as a delivery to a consumer does; from then on it consists of exactly these
 messages, and may be read any number of times. Acknowledging number n settles all reservations up to n.
 
 A reservation is in one of three states::
@@ -11,8 +11,8 @@ A reservation is in one of three states::
       |   `-- acknowledge --> gone
       `------- reinstate -------'   (only if every message of it is still ready in the queue)
 
-The group's record is plain JSON. Whoever keeps it durable stores :meth:`Reader.record` *before* acting on its promise, and a
-broker that starts again continues with :meth:`Reader.restore`. There is no I/O and no clock here.
+The group's record is plain JSON. Whoever keeps it durable stores :meth:`Reader.record` *before* acting on its promise,
+and a broker that starts again continues with :meth:`Reader.restore`. There is no I/O and no clock here.
 
 Operations on many messages are iterators: each step handles at most :data:`STEP` messages, so that an event loop can
 serve others between two steps. Nothing else may operate on the same reader meanwhile; on its queue it may.
@@ -156,7 +156,7 @@ class Reader:
     # -- what a group does
 
     def reserve(self, count: int, last_seq: int | None = None) -> Iterator[None]:
-        """Take up to ``count`` ready messages, none beyond ``last_seq``, as the next reservation; none if there are none."""
+        """Take up to ``count`` ready messages, none beyond ``last_seq``, as the next reservation, if there are any."""
         reservation = Reservation()
         last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
         while reservation.count < count:
@@ -172,8 +172,8 @@ class Reader:
     def acknowledge(self, upto: int) -> Iterator[None]:
         """Settle every reservation up to ``upto`` for good; of a lapsed one, what is still in the queue.
 
-        A number above ``latest`` comes from a reader that remembers more than the queue (it was deleted and declared again,
-        perhaps): numbering goes on from there.
+        A number above ``latest`` comes from a reader that remembers more than the queue (it was deleted and declared
+        again, perhaps): numbering goes on from there.
 
         The first step only notes the promise, so that a record made then survives a crash in the middle of the rest.
         """

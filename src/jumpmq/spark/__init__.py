@@ -2,7 +2,8 @@
 
 >>> import jumpmq.spark
 >>> jumpmq.spark.register(spark)
->>> flights = spark.readStream.format("jumpmq").option("url", "http://guest:guest@localhost:15672").option("exchange", "flights").load()
+>>> reader = spark.readStream.format("jumpmq").option("url", "http://guest:guest@localhost:15672")
+>>> flights = reader.option("exchange", "flights").load()
 
 The options are listed at :class:`jumpmq.spark.options.Options`, the columns at :data:`SCHEMA`.
 """

@@ -77,11 +77,22 @@ class Client:
         return self._batches(self._path_of("queues", queue, "messages"), {"to": last_seq, "columns": ",".join(columns)})
 
     def reserve(
-        self, group: str, offsets: dict[str, int | None], max_messages: int | None, last_seqs: dict[str, int], lease: float
+        self,
+        group: str,
+        offsets: dict[str, int | None],
+        max_messages: int | None,
+        last_seqs: dict[str, int],
+        lease: float,
     ) -> dict[str, dict[str, int]]:
-        """Acknowledge what is done and reserve more: per queue, the ``offset`` reached and how many ``messages`` are reserved."""
+        """Acknowledge what is done and reserve more.
+
+        Returns:
+            per queue, the ``offset`` reached and how many ``messages`` are outstanding.
+        """
         wish = {"queues": offsets, "max_messages": max_messages, "last_seq": last_seqs, "lease": lease}
-        answer: dict[str, dict[str, int]] = self._json("POST", self._path_of("readers", group, "reserve"), wish)["queues"]
+        answer: dict[str, dict[str, int]] = self._json("POST", self._path_of("readers", group, "reserve"), wish)[
+            "queues"
+        ]
         return answer
 
     def renew(self, group: str) -> None:
@@ -119,7 +130,9 @@ class Client:
 
     @contextmanager
     def _request(self, method: str, path: str, body: Any = None) -> Iterator[HTTPResponse]:
-        connection = (HTTPSConnection if self._secure else HTTPConnection)(self._host or "", self._port, timeout=TIMEOUT)
+        connection = (HTTPSConnection if self._secure else HTTPConnection)(
+            self._host or "", self._port, timeout=TIMEOUT
+        )
         headers = {"Authorization": self._authorization, "Content-Type": "application/json"}
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -128,7 +141,9 @@ class Client:
                 raise self._refusal(response)
             yield response
         except ConnectionRefusedError:
-            raise JumpMQError(f"nothing listens at {self}: is the broker running, and is this its management port?") from None
+            raise JumpMQError(
+                f"nothing listens at {self}: is the broker running, and is this its management port?"
+            ) from None
         except (OSError, HTTPException) as error:
             raise JumpMQError(f"lost the broker at {self}: {error or type(error).__name__}") from error
         finally:

@@ -17,10 +17,10 @@ class Options:
         vhost: the virtual host, ``/`` unless given.
         exchange: read all queues that are bound to this exchange, directly or through other exchanges.
         queue: read this queue. Either this or ``exchange``.
-        group: the name under which a streaming query reserves messages. Unless given, each query invents one and keeps it in its
-            checkpoint. Queries with checkpoints of their own must not share a group.
-        max_messages: ``maxMessagesPerTrigger``, the most messages of a micro-batch, over all queues; they are held in the
-            broker's memory while the batch lasts.
+        group: the name under which a streaming query reserves messages. Unless given, each query invents one and keeps
+            it in its checkpoint. Queries with checkpoints of their own must not share a group.
+        max_messages: ``maxMessagesPerTrigger``, the most messages of a micro-batch, over all queues; they are held in
+            the broker's memory while the batch lasts.
         lease: seconds that the broker waits for a streaming query that has fallen silent, before what the query
             reserved goes back to the queues.
     """
@@ -59,7 +59,9 @@ class Options:
         )
 
 
-_NAMES = {name.lower(): name for name in ("url", "vhost", "exchange", "queue", "group", "maxMessagesPerTrigger", "lease")}
+_NAMES = {
+    name.lower(): name for name in ("url", "vhost", "exchange", "queue", "group", "maxMessagesPerTrigger", "lease")
+}
 
 
 def _count(text: str) -> int:

@@ -1,7 +1,7 @@
 """From the broker's record batches to Spark's: the queue's name is added, AMQP properties are decoded.
 
-Properties arrive as the octets that were published. Most messages of an application carry the same ones, so each distinct
-value of a batch is decoded once, and rows point at it.
+Properties arrive as the octets that were published. Most messages of an application carry the same ones, so each
+distinct value of a batch is decoded once, and rows point at it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def converter(schema: StructType, queue: str) -> Callable[[pa.RecordBatch], pa.R
             columns["queue"] = pa.repeat(queue, len(batch))
         if "properties" in columns:
             columns |= decoded(columns["properties"], arrow_schema)
-        return pa.record_batch([columns[name].cast(arrow_schema.field(name).type) for name in schema.names], arrow_schema)
+        return pa.record_batch(
+            [columns[name].cast(arrow_schema.field(name).type) for name in schema.names], arrow_schema
+        )
 
     return convert
 

@@ -46,8 +46,8 @@ SCHEMA = (
 )
 """What there is to know of a message. ``seq`` orders the messages of a queue and is never reused.
 
-Headers are text: numbers in decimal, truth as ``true`` or ``false``, octets that are not UTF-8 in base64, tables and arrays
-as JSON. Both ``headers`` and ``properties`` are null where a publisher sent octets that cannot be read.
+Headers are text: numbers in decimal, truth as ``true`` or ``false``, octets that are not UTF-8 in base64, tables and
+arrays as JSON. Both ``headers`` and ``properties`` are null where a publisher sent octets that cannot be read.
 """
 
 

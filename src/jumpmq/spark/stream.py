@@ -1,17 +1,20 @@
 """The streaming reader: a query as a consumer whose prefetch is the micro-batch.
 
-How it works. Spark's *offset* is ``{"group": NAME, "queues": {QUEUE: RESERVATION, ...}}``: up to which reservation the query's group
-has got in each queue. Spark keeps offsets in the query's checkpoint, and its order of events is
+How it works. Spark's *offset* is ``{"group": NAME, "queues": {QUEUE: RESERVATION, ...}}``: up to which reservation the
+query's group has got in each queue. Spark keeps offsets in the query's checkpoint, and its order of events is
 
-1. ``latestOffset(start)``: the micro-batch that ended at ``start`` is complete, sink included, or this would not be asked. So
-   the broker acknowledges everything up to ``start``, and reserves more.
-2. Spark writes the new end to the checkpoint's offset log, asks for ``partitions(start, end)``, and its tasks ``read`` them. The
-   broker answers the same rows however often.
+1. ``latestOffset(start)``: the micro-batch that ended at ``start`` is complete, sink included, or this would not be
+   asked. So the broker acknowledges everything up to ``start``, and reserves more.
+2. Spark writes the new end to the checkpoint's offset log, asks for ``partitions(start, end)``, and its tasks ``read``
+   them. The broker answers the same rows however often.
 3. Spark notes in the checkpoint's commit log that the micro-batch is complete.
 
-A query that dies between 2 and 3 is restarted at 2, with the same offsets; one that dies elsewhere goes on at 1. What was reserved
-but never got into an offset log is outstanding still, and goes into the next micro-batch. A query that stops for good leaves
-nothing unacknowledged if its last call was 1 without a result: with ``availableNow`` it is.
+A query that dies between 2 and 3 is restarted at 2, with the same offsets; one that dies elsewhere goes on at 1. What
+was reserved but never got into an offset log is outstanding still, and goes into the next micro-batch. A query leaves
+nothing unacknowledged if it ends with a 1 that finds nothing more, as ``availableNow`` does.
+
+Spark's ``commit`` comes too late to be of use: for a micro-batch it is called when the next one has been planned, and
+for the last one never.
 """
 
 from __future__ import annotations
@@ -104,7 +107,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group, queue = partition.group, partition.queue
         convert = converter(self._schema, queue)
         try:
-            for batch in self._client.reserved(group, queue, partition.after, partition.upto, wire_columns(self._schema)):
+            for batch in self._client.reserved(
+                group, queue, partition.after, partition.upto, wire_columns(self._schema)
+            ):
                 yield convert(batch)
         except NotThere as error:
             raise self._deleted(error) from None
@@ -118,7 +123,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return queues_of(self._client, self._options)
 
     def _bounds(self, queues: list[str]) -> dict[str, int]:
-        """The last message to read of each queue; a queue that only the checkpoint knows gets its bound when it is first seen."""
+        """The last message to read of each queue, noted when a queue is first seen."""
         if self._last_seqs is None:
             return {}
         for queue in queues:
@@ -129,7 +134,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _group(self, offset: Offset) -> str:
         group: str = offset["group"]
         if self._options.group not in (None, group):
-            raise JumpMQError(f"the query's checkpoint belongs to group '{group}', but option 'group' is '{self._options.group}'")
+            raise JumpMQError(
+                f"the query's checkpoint belongs to group '{group}', but option 'group' is '{self._options.group}'"
+            )
         return group
 
     def _beat(self, group: str) -> None:
@@ -139,7 +146,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @staticmethod
     def _deleted(error: NotThere) -> JumpMQError:
-        return JumpMQError(f"{error}: it was deleted while the query used it, or between two runs; start with a new checkpoint")
+        return JumpMQError(
+            f"{error}: it was deleted while the query used it, or between two runs; start with a new checkpoint"
+        )
 
 
 class Heartbeat(threading.Thread):
