@@ -75,11 +75,11 @@ def line(row: Row, ours: float | None, theirs: float | None, cpu: Pair) -> Line:
     ratio = "" if ours is None or theirs is None else f"{row.ratio(ours, theirs):.1f}x"
     target = row.target + {None: "", True: " ✓", False: " ✗"}[met]
     figures = [number(ours, row.unit), number(theirs, row.unit)]
-    costs = " : ".join(number(each) for each in cpu) if any(cpu) else ""
+    costs = " : ".join("-" if each is None else f"{each:.1f}" for each in cpu) if any(cpu) else ""
     return Line((row.title, *figures, ratio, target, costs), met)
 
 
-def number(measured: float | None, unit: str = "") -> str:
+def number(measured: float | None, unit: str) -> str:
     """Three digits or all before the point, with the unit; a dash for what was not measured."""
     if measured is None:
         return "-"
@@ -89,7 +89,11 @@ def number(measured: float | None, unit: str = "") -> str:
 
 def table(results: Results) -> Table:
     """The table for a terminal."""
-    shown = Table(title="JumpMQ beside RabbitMQ", box=SIMPLE_HEAD, pad_edge=False)
+    shown = Table(
+        title="JumpMQ beside RabbitMQ: messages or bindings a second, where no unit is given",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for heading in HEADINGS:
         shown.add_column(heading, justify="left" if heading in LEFT else "right", no_wrap=True)
     for cells, met in lines(results):

@@ -12,7 +12,7 @@ class Row:
     Attributes:
         title: what the line is called.
         figure: its name in what the load generator prints; empty for what is measured without it.
-        unit: of the figure, as it is written behind it.
+        unit: of the figure, as it is written behind it; empty for messages or bindings a second.
         times: how many times better than RabbitMQ at least; 0 if there is no such target.
         most: the largest figure that is good enough, whatever RabbitMQ does; 0 if there is no such target.
         less_is_better: as for times and sizes.
@@ -66,7 +66,7 @@ class Scenario:
 
 def throughput(*arguments: str, before: tuple[str, ...] = ()) -> Scenario:
     """A scenario that counts messages a second."""
-    return Scenario(arguments, (Row(" ".join(arguments), "rate", "/s", times=3),), before)
+    return Scenario(arguments, (Row(" ".join(arguments), "rate", "", times=3),), before)
 
 
 STARTUP = Row("startup", "", " s", most=1, less_is_better=True)
@@ -89,8 +89,8 @@ SCENARIOS = (
     Scenario(
         ("bind", "--queues", "20", "--weight", "1000"),
         (
-            Row("bind", "binds_per_s", "/s", times=10),
-            Row("unbind", "unbinds_per_s", "/s", times=10),
+            Row("bind", "binds_per_s", "", times=10),
+            Row("unbind", "unbinds_per_s", "", times=10),
         ),
         per_message=False,
     ),
