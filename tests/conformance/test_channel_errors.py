@@ -223,6 +223,33 @@ UNTIMELY: dict[str, Mistake] = {
         lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(expiration="abc")),
         406, "PRECONDITION_FAILED - invalid expiration 'abc': no_integer",
     ),
+    "an expiration with a unit": (
+        lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(expiration="10ms")),
+        406, "PRECONDITION_FAILED - invalid expiration '10ms': {{leftover_string,\"ms\"}}",
+    ),
+    "a copy to what is no list": (
+        lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(headers={"CC": "orders"})),
+        406, "PRECONDITION_FAILED - invalid message: {{unacceptable_type_in_header,\"CC\",longstr}}",
+    ),
+    "a priority of a consumer that is no number": (
+        lambda channel, queue: channel.consume(queue, arguments={"x-priority": "high"}),
+        406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue '{queue}' in vhost '/': "
+             "\"expected integer, got longstr\"",
+    ),
+    "headers to match in an unknown way": (
+        lambda channel, queue: channel.bind(queue, "amq.headers", arguments={"x-match": "some"}),
+        406, "PRECONDITION_FAILED - Invalid x-match field value <<\"some\">>; "
+             "expected all, any, all-with-x, or any-with-x",
+    ),
+    "an alternate exchange that is no name": (
+        lambda channel, queue: channel.exchange(queue, "direct", arguments={"alternate-exchange": True}),
+        406, "PRECONDITION_FAILED - invalid type 'bool' for arg 'alternate-exchange' in exchange '{queue}' "
+             "in vhost '/'",
+    ),
+    "answers without anybody to hear them": (
+        lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(reply_to="amq.rabbitmq.reply-to")),
+        406, "PRECONDITION_FAILED - fast reply consumer does not exist",
+    ),
     "a negative expiration": (
         lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(expiration="-1")),
         406, "PRECONDITION_FAILED - invalid expiration '-1': {{value_negative,-1}}",

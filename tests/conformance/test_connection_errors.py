@@ -6,7 +6,10 @@ import pytest
 from benchmarks.brokers import BrokerProcess
 from tests.wire import Basic, Channel, ChannelClosed, ConnectionClosed, Queue, WireChannel, login
 
-pytestmark = pytest.mark.usefixtures("bystander")
+pytestmark = [
+    pytest.mark.usefixtures("bystander"),
+    pytest.mark.filterwarnings("ignore:This command is deprecated"),  # basic.recover-async, which old clients send
+]
 
 Offence = tuple[Callable[[WireChannel], object], int, str]
 

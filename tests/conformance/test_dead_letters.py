@@ -50,6 +50,11 @@ def test_the_expiration_of_a_message(channel: WireChannel, unique: Name, dead: s
     }  # fmt: skip
 
 
+def test_an_expiration_may_be_years_away(channel: WireChannel, queue: str) -> None:
+    channel.publish("", queue, b"kept", Basic.Properties(expiration=str(9 * 365 * 86_400_000)))
+    assert channel.bodies(queue) == [b"kept"]
+
+
 def test_the_time_to_live_of_a_queue(channel: WireChannel, unique: Name, dead: str) -> None:
     queue = source(channel, unique, dead, message_ttl=20)
     channel.publish("", queue, b"late")
