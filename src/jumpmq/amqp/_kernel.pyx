@@ -532,23 +532,28 @@ def settle(list messages):
             message.batch.settle(message.seq)
 
 
-cdef inline bytes octets_field(Message message, int field):
-    if field == 0:
-        return message.body
-    return message.routing_key if field == 1 else message.properties
+cdef inline const char* octets_of(Message message, int field, Py_ssize_t* size) except NULL:
+    """A field's octets, 0 to 3 being body, routing key, properties and exchange."""
+    cdef bytes value
+    if field == 3:
+        return PyUnicode_AsUTF8AndSize(message.exchange, size)
+    value = message.body if field == 0 else message.routing_key if field == 1 else message.properties
+    size[0] = PyBytes_GET_SIZE(value)
+    return PyBytes_AS_STRING(value)
 
 
 def binary_column(list messages, str name):
-    cdef int field = ("body", "routing_key", "properties").index(name)
+    cdef int field = ("body", "routing_key", "properties", "exchange").index(name)
     cdef Message message
     cdef Py_ssize_t total = 0, size
-    cdef bytes value, octets
-    cdef bytes offsets = PyBytes_FromStringAndSize(NULL, 4 * (len(messages) + 1))
+    cdef const char* value
+    cdef bytes octets, offsets = PyBytes_FromStringAndSize(NULL, 4 * (len(messages) + 1))
     cdef int32_t* offset = <int32_t*>PyBytes_AS_STRING(offsets)
     cdef char* at
     offset[0] = 0
     for message in messages:
-        total += PyBytes_GET_SIZE(octets_field(message, field))
+        octets_of(message, field, &size)
+        total += size
         if total > INT32_MAX:
             raise OverflowError("a binary column holds less than 2 GiB")
         offset += 1
@@ -556,9 +561,8 @@ def binary_column(list messages, str name):
     octets = PyBytes_FromStringAndSize(NULL, total)
     at = PyBytes_AS_STRING(octets)
     for message in messages:
-        value = octets_field(message, field)
-        size = PyBytes_GET_SIZE(value)
-        memcpy(at, PyBytes_AS_STRING(value), size)
+        value = octets_of(message, field, &size)
+        memcpy(at, value, size)
         at += size
     return offsets, octets
 
@@ -569,5 +573,15 @@ def seq_column(list messages):
     cdef int64_t* at = <int64_t*>PyBytes_AS_STRING(octets)
     for message in messages:
         at[0] = message.seq
+        at += 1
+    return octets
+
+
+def time_column(list messages):
+    cdef Message message
+    cdef bytes octets = PyBytes_FromStringAndSize(NULL, 8 * len(messages))
+    cdef int64_t* at = <int64_t*>PyBytes_AS_STRING(octets)
+    for message in messages:
+        at[0] = <int64_t>(message.published_at * 1e6 + 0.5)
         at += 1
     return octets

@@ -15,6 +15,7 @@ try:
         seq_column,
         set_consumer,
         settle,
+        time_column,
     )
 except ImportError:
     warnings.warn(
@@ -35,6 +36,7 @@ except ImportError:
         seq_column,
         set_consumer,
         settle,
+        time_column,
     )
 
 __all__ = [
@@ -49,4 +51,5 @@ __all__ = [
     "seq_column",
     "set_consumer",
     "settle",
+    "time_column",
 ]

@@ -287,7 +287,7 @@ class ServerProtocol:
             if event.type == FRAME_METHOD and len(event.payload) >= 4:
                 class_id, method_id = int.from_bytes(event.payload[:2]), int.from_bytes(event.payload[2:4])
         elif isinstance(event, Publish | Ack):
-            channel = event.channel
+            channel, (class_id, method_id) = event.channel, _identity(event)
         return Failed(error, channel, class_id, method_id)
 
     def _advance(self, event: Publish | Ack | RawFrame | AMQPError) -> Event | None:
@@ -308,6 +308,8 @@ class ServerProtocol:
             raise CommandInvalid("channel frame before connection.open")
         if isinstance(event, RawFrame):
             return self._advance_channel(event)
+        if event.channel == 0:
+            raise CommandInvalid(f"unexpected method {m.METHODS[_identity(event)].spec_name} on channel 0")
         channel = self._channel(event.channel)
         if channel is None:
             return None
@@ -452,6 +454,12 @@ class ServerProtocol:
         )
         flags = int.from_bytes(properties[:2])
         return Publish(channel, method.exchange, method.mandatory, method.immediate, flags, len(body), [message])
+
+
+def _identity(run: Publish | Ack) -> tuple[int, int]:
+    """Class and method that a run is made of."""
+    method = m.BasicPublish if isinstance(run, Publish) else m.BasicAck
+    return method.class_id, method.method_id
 
 
 def _check_heartbeat(frame: RawFrame) -> None:

@@ -6,11 +6,11 @@ pyarrow is imported when the first batch is written or read: an idle broker need
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jumpmq.amqp.messages import Message, binary_column, seq_column
+from jumpmq.amqp.messages import Message, binary_column, seq_column, time_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,12 +38,12 @@ def from_messages(messages: list[Message]) -> pa.RecordBatch:
     import pyarrow as pa
 
     columns = [
-        pa.Array.from_buffers(pa.int64(), len(messages), [None, pa.py_buffer(seq_column(messages))]),
-        _column([message.exchange for message in messages], pa.string()),
-        _binaries(messages, "routing_key"),
-        _binaries(messages, "properties"),
-        _binaries(messages, "body"),
-        _timestamps([message.published_at for message in messages]),
+        _integers(messages, pa.int64(), seq_column),
+        _octets(messages, pa.string(), "exchange"),
+        _octets(messages, pa.binary(), "routing_key"),
+        _octets(messages, pa.binary(), "properties"),
+        _octets(messages, pa.binary(), "body"),
+        _integers(messages, pa.timestamp("us", "UTC"), time_column),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema())
 
@@ -82,29 +82,14 @@ def decode(octets: bytes) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(pa.py_buffer(octets), schema())
 
 
-def _binaries(messages: list[Message], name: str) -> pa.Array:
+def _integers(messages: list[Message], type: pa.DataType, column: Callable[[list[Message]], bytes]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(type, len(messages), [None, pa.py_buffer(column(messages))])
+
+
+def _octets(messages: list[Message], type: pa.DataType, name: str) -> pa.Array:
     import pyarrow as pa
 
     offsets, octets = binary_column(messages, name)
-    return pa.Array.from_buffers(pa.binary(), len(messages), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
-
-
-def _column(values: list[Any], type: pa.DataType) -> pa.Array:
-    """A column that very often holds one value all along, which is then told to Arrow once."""
-    import pyarrow as pa
-
-    if values.count(values[0]) == len(values):
-        return pa.repeat(pa.scalar(values[0], type), len(values))
-    return pa.array(values, type)
-
-
-def _timestamps(seconds: list[float]) -> pa.Array:
-    import pyarrow as pa
-
-    if seconds.count(seconds[0]) == len(seconds):
-        return pa.repeat(pa.scalar(_microseconds(seconds[0]), pa.int64()), len(seconds)).view(pa.timestamp("us", "UTC"))
-    return pa.array([_microseconds(time) for time in seconds], pa.int64()).view(pa.timestamp("us", "UTC"))
-
-
-def _microseconds(seconds: float) -> int:
-    return int(seconds * 1e6 + 0.5)
+    return pa.Array.from_buffers(type, len(messages), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
