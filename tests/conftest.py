@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
-
 from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ
 from tests.wire import WireChannel, WireConnection, closing, login
 

@@ -21,8 +21,9 @@ from pamqp.frame import marshal
 from pamqp.header import ContentHeader
 
 __all__ = [
-    "Basic", "Channel", "ChannelClosed", "Confirm", "Connection", "ConnectionClosed", "Content", "Exchange", "Hangup",
-    "Queue", "Tx", "WireChannel", "WireConnection", "content_header", "dial", "frame", "login",
+    "BODY", "HEADER", "HEARTBEAT", "METHOD", "PROTOCOL_HEADER", "Basic", "Channel", "ChannelClosed", "Closed",
+    "Confirm", "Connection", "ConnectionClosed", "Content", "Exchange", "Hangup", "Queue", "Tx", "WireChannel", "WireConnection",
+    "closing", "content_header", "dial", "frame", "login",
 ]  # fmt: skip
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
