@@ -20,7 +20,7 @@ from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message, by_holder
 from jumpmq.broker import declarations, direct_reply, publishing
 from jumpmq.broker.confirms import Confirms
-from jumpmq.broker.consumers import ChannelConsumer
+from jumpmq.broker.consumers import ChannelConsumer, consumer_priority
 from jumpmq.broker.transactions import Transaction
 from jumpmq.queues.classic import ClassicQueue
 
@@ -226,6 +226,7 @@ class Channel:
             direct_reply.consume(self, tag, method)
             return
         queue = self.queue(method.queue)
+        priority = consumer_priority(queue, method.arguments)
         consumer = ChannelConsumer(
             self,
             queue,
@@ -233,6 +234,7 @@ class Channel:
             no_ack=method.no_ack,
             exclusive=method.exclusive,
             prefetch=self.consumer_prefetch,
+            priority=priority,
             arguments=to_python(method.arguments),
         )
         queue.add_consumer(consumer)

@@ -3,11 +3,31 @@
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message, encode_deliveries, set_consumer
 from jumpmq.queues.classic import CHUNK, ClassicQueue
+from jumpmq.topology.erlang import TYPE_NAMES
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
+
+
+def consumer_priority(queue: ClassicQueue, arguments: list[Field]) -> int:
+    """The consumer priority that the arguments ask for, 0 where they are silent.
+
+    Raises:
+        PreconditionFailed: it is no integer.
+    """
+    for name, kind, value in arguments:
+        if name == "x-priority":
+            if kind not in "bBsuIilL":
+                raise PreconditionFailed(
+                    f"invalid arg 'x-priority' for queue '{queue.name}' in vhost '{queue.vhost}': "
+                    f'"expected integer, got {TYPE_NAMES[kind]}"'
+                )
+            return int(value)
+    return 0
 
 
 class ChannelConsumer:
@@ -27,6 +47,7 @@ class ChannelConsumer:
         no_ack: bool,
         exclusive: bool,
         prefetch: int,
+        priority: int,
         arguments: dict[str, Any],
     ) -> None:
         self.channel = channel
@@ -36,8 +57,7 @@ class ChannelConsumer:
         self.exclusive = exclusive
         self.prefetch = 0 if no_ack else prefetch
         self.arguments = arguments
-        priority = arguments.get("x-priority", 0)
-        self.priority = priority if isinstance(priority, int) else 0
+        self.priority = priority
         self.unacknowledged = 0
         self._tag_octets = tag.encode()
 

@@ -1,5 +1,6 @@
 """From a run of publishes to the queues: checks, routing, returns (AMQP 0-9-1, basic.publish)."""
 
+import re
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 EXAMINED = EXPIRATION | REPLY_TO | USER_ID
 """Properties that the broker acts on while publishing."""
 
-MAX_EXPIRATION = (1 << 32) - 1
-"""Milliseconds, as in RabbitMQ: what an Erlang timer can hold."""
+MAX_EXPIRATION = 315_360_000_000
+"""Milliseconds of ten years: RabbitMQ's limit, as measured."""
+
+_INTEGER = re.compile(r"([+-]?[0-9]+)(.*)", re.DOTALL)
 
 
 def check(channel: "Channel", run: Publish) -> None:
@@ -68,12 +71,12 @@ def _examine(channel: "Channel", message: Message) -> None:
 
 
 def _expiration(text: str) -> int:
-    try:
-        milliseconds = int(text) if text.lstrip("-").isdigit() else None
-    except ValueError:
-        milliseconds = None
-    if milliseconds is None:
+    found = _INTEGER.match(text)
+    if found is None:
         raise PreconditionFailed(f"invalid expiration '{text}': no_integer")
+    if found[2]:
+        raise PreconditionFailed(f"invalid expiration '{text}': {{leftover_string,\"{found[2]}\"}}")
+    milliseconds = int(found[1])
     if milliseconds < 0:
         raise PreconditionFailed(f"invalid expiration '{text}': {{value_negative,{milliseconds}}}")
     if milliseconds > MAX_EXPIRATION:
