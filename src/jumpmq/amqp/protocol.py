@@ -257,8 +257,7 @@ class ServerProtocol:
                     try:
                         found = self._advance(event)
                     except AMQPError as error:
-                        yield self._failed(event, error)
-                        return
+                        found = self._failed(event, error)
                     if found is not None:
                         yield found
                 if end >= len(buffer):

@@ -1,0 +1,298 @@
+"""The compiled kernel says what its readable twin says, on whatever a client may send."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.amqp.streams import (
+    HEADERS,
+    MALFORMED_PROPERTIES,
+    PROPERTIES,
+    WHOLE,
+    damaged,
+    method_frame,
+    publication,
+)
+from tests.amqp.test_fields import nested
+from tests.wire import BODY, HEADER, content_header, frame
+
+from jumpmq.amqp import _reference as reference
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AMQPError, MalformedFrame
+from jumpmq.amqp.events import Ack, Publish, RawFrame
+from jumpmq.amqp.fields import MAX_DEPTH
+
+kernel: ModuleType = pytest.importorskip("jumpmq.amqp._kernel", reason="the compiled kernel is not built")
+TWINS = pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
+
+NOW = 1_700_000_000.25
+
+
+def shown(event: Any) -> tuple[Any, ...]:
+    """An event as plain values."""
+    match event:
+        case Publish():
+            messages = [content(message) for message in event.messages]
+            head = (event.channel, event.exchange, event.mandatory, event.immediate, event.flags, event.size)
+            return ("publish", *map(_typed, head), messages)
+        case Ack():
+            return ("ack", event.channel, event.tags, _typed(event.multiple))
+        case AMQPError():
+            return (type(event), event.text)
+    return ("frame", event.type, event.channel, event.payload)
+
+
+def _typed(value: Any) -> tuple[type, Any]:
+    return type(value), value
+
+
+def content(message: Any) -> tuple[Any, ...]:
+    """Everything of a message but where it is."""
+    return (
+        message.exchange, message.routing_key, message.properties, message.body, bool(message.persistent),
+        message.published_at, message.expires_at, message.seq, bool(message.redelivered),
+    )  # fmt: skip
+
+
+def scanned(twin: ModuleType, octets: bytes, frame_max: int = 131072) -> tuple[list[Any], int]:
+    events, used = twin.scan(octets, frame_max, NOW)
+    return list(map(shown, events)), used
+
+
+@settings(max_examples=200)
+@given(damaged(), st.sampled_from([131072, 4096, 40, 28]))
+def test_scan(octets: bytes, frame_max: int) -> None:
+    assert scanned(kernel, octets, frame_max) == scanned(reference, octets, frame_max)
+
+
+@given(WHOLE)
+def test_scan_reads_a_memoryview_and_a_bytearray_as_it_reads_bytes(octets: bytes) -> None:
+    for twin in (kernel, reference):
+        assert scanned(twin, octets) == scanned(twin, bytearray(octets)) == scanned(twin, memoryview(octets))
+
+
+@TWINS
+def test_a_run_of_publishes_is_one_event(twin: ModuleType) -> None:
+    octets = b"".join(publication(1, b"flights", b"N%d" % i, b"x" * i, PROPERTIES[i % 3]) for i in range(5))
+    (run,), used = twin.scan(octets, 131072, NOW)
+    assert used == len(octets)
+    assert (run.channel, run.exchange, run.flags, run.size) == (1, "flights", 0x1000, 10)
+    assert [(one.routing_key, len(one.body), one.persistent) for one in run.messages] == [
+        (b"N0", 0, False), (b"N1", 1, True), (b"N2", 2, False), (b"N3", 3, False), (b"N4", 4, True),
+    ]  # fmt: skip
+    assert {one.published_at for one in run.messages} == {NOW}
+
+
+@TWINS
+def test_a_run_ends_with_the_channel_the_exchange_and_the_bits(twin: ModuleType) -> None:
+    octets = (
+        publication(1, b"a", b"", b"")
+        + publication(2, b"a", b"", b"")
+        + publication(2, b"b", b"", b"")
+        + publication(2, b"b", b"", b"", bits=1)
+    )
+    assert [(one.channel, one.exchange, one.mandatory) for one in twin.scan(octets, 131072, NOW)[0]] == [
+        (1, "a", False), (2, "a", False), (2, "b", False), (2, "b", True),
+    ]  # fmt: skip
+
+
+@TWINS
+def test_acks_are_one_event_but_multiple_stands_alone(twin: ModuleType) -> None:
+    acks = [(1, False), (2, False), (9, True), (10, False)]
+    octets = b"".join(method_frame(7, m.BasicAck(tag, multiple)) for tag, multiple in acks)
+    events, _ = twin.scan(octets, 131072, NOW)
+    assert [(one.channel, one.tags, one.multiple) for one in events] == [
+        (7, [1, 2], False), (7, [9], True), (7, [10], False),
+    ]  # fmt: skip
+
+
+@TWINS
+def test_runs_have_a_largest_size(twin: ModuleType) -> None:
+    publishes, _ = twin.scan(publication(1, b"", b"q", b"") * 5000, 131072, NOW)
+    acks, _ = twin.scan(method_frame(1, m.BasicAck(1)) * 5000, 131072, NOW)
+    assert [len(one.messages) for one in publishes] == [4096, 904]
+    assert [len(one.tags) for one in acks] == [4096, 904]
+
+
+@TWINS
+def test_a_publish_that_is_not_yet_whole_is_handed_over_frame_by_frame(twin: ModuleType) -> None:
+    octets = publication(1, b"", b"q", b"body")
+    method_only = octets[: octets.index(b"\xce") + 1]
+    for end in range(len(method_only), len(octets)):
+        events, used = twin.scan(octets[:end], 131072, NOW)
+        assert isinstance(events[0], RawFrame)
+        assert used <= end
+
+
+@TWINS
+@pytest.mark.parametrize("announced", [(1 << 64) - 1, (1 << 64) - 8, (1 << 63), 1 << 32])
+def test_a_body_that_no_memory_holds_is_not_looked_for(twin: ModuleType, announced: int) -> None:
+    octets = publication(1, b"", b"q", b"", announced=announced)
+    events, used = twin.scan(octets, 131072, NOW)
+    assert [type(event) for event in events] == [RawFrame, RawFrame]
+    assert used == len(octets)
+
+
+@TWINS
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [
+        (frame(0, 1, b""), "type 0, unknown frame type"),
+        (b"GET / HTTP/1.1\r\n", "type 71, unknown frame type"),
+        (frame(BODY, 1, b"", size=4089), "type 3, frame_too_large: 4097 octets, frame_max 4096"),
+        (frame(HEADER, 1, b"x", end=b"\0"), "type 2, invalid frame end marker 0"),
+    ],
+    ids=["unknown type", "http", "too large", "end"],
+)
+def test_a_malformed_frame_ends_the_reading(twin: ModuleType, octets: bytes, text: str) -> None:
+    before = method_frame(1, m.BasicAck(1))
+    events, used = twin.scan(before + octets + before, 4096, NOW)
+    assert used == len(before)
+    assert isinstance(events[-1], MalformedFrame)
+    assert (len(events), events[-1].text) == (2, text)
+
+
+# --- properties ---
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(PROPERTIES + MALFORMED_PROPERTIES).flatmap(lambda octets: damaged(st.just(octets))))
+def test_check_properties(octets: bytes) -> None:
+    assert kernel.check_properties(octets) == reference.check_properties(octets)
+
+
+@given(st.binary(max_size=40).map(lambda octets: b"\x20\x00" + len(octets).to_bytes(4) + octets))
+def test_check_properties_with_any_headers(octets: bytes) -> None:
+    assert kernel.check_properties(octets) == reference.check_properties(octets)
+
+
+@TWINS
+def test_check_properties_answers_the_delivery_mode(twin: ModuleType) -> None:
+    assert [twin.check_properties(octets) for octets in PROPERTIES] == [0, 2, 1, 2, 0]
+    assert {twin.check_properties(octets) for octets in MALFORMED_PROPERTIES} == {-1}
+    assert twin.check_properties(HEADERS) == 0
+
+
+@TWINS
+@pytest.mark.parametrize(("depth", "answer"), [(MAX_DEPTH, 0), (MAX_DEPTH + 1, -1), (50_000, -1)])
+def test_headers_nest_so_deep_and_no_deeper(twin: ModuleType, depth: int, answer: int) -> None:
+    assert twin.check_properties(b"\x20\x00" + nested(depth)) == answer
+
+
+# --- messages ---
+
+MESSAGES = st.lists(
+    st.tuples(
+        st.sampled_from(["", "flights", "Flüge"]),
+        st.binary(max_size=255),
+        st.sampled_from(PROPERTIES),
+        st.binary(max_size=100),
+        st.booleans(),
+    ),
+    max_size=8,
+)
+
+
+class Settled:
+    """Stands where a message's batch stands, and notes what it is told."""
+
+    def __init__(self) -> None:
+        self.seqs: list[int] = []
+
+    def settle(self, seq: int) -> None:
+        self.seqs.append(seq)
+
+
+def made(twin: ModuleType, values: list[tuple[Any, ...]]) -> list[Any]:
+    return [twin.Message(*value, NOW) for value in values]
+
+
+@given(
+    MESSAGES,
+    st.lists(st.booleans(), min_size=8, max_size=8),
+    st.binary(max_size=255),
+    st.integers(1, 1 << 40),
+    st.sampled_from([9, 12, 50, 4096]),
+)
+def test_encode_deliveries(
+    values: list[tuple[Any, ...]], redelivered: list[bool], consumer_tag: bytes, first_tag: int, frame_max: int
+) -> None:
+    encoded = []
+    for twin in (kernel, reference):
+        messages = made(twin, values)
+        for message, again in zip(messages, redelivered, strict=False):
+            message.redelivered = again
+        encoded.append(twin.encode_deliveries(messages, 3, consumer_tag, first_tag, frame_max))
+    assert encoded[0] == encoded[1]
+
+
+@TWINS
+def test_a_delivery_written_out(twin: ModuleType) -> None:
+    message = twin.Message("logs", b"info", b"\x10\x00\x02", b"abcde")
+    message.redelivered = True
+    assert twin.encode_deliveries([message], 1, b"t", 7, 11) == (
+        frame(1, 1, b"\x00\x3c\x00\x3c\x01t\x00\x00\x00\x00\x00\x00\x00\x07\x01\x04logs\x04info")
+        + frame(HEADER, 1, content_header(5, b"\x10\x00\x02"))
+        + frame(BODY, 1, b"abc")
+        + frame(BODY, 1, b"de")
+    )
+
+
+@TWINS
+def test_a_new_message_is_nowhere(twin: ModuleType) -> None:
+    message = twin.Message("e", b"k", b"\0\0", b"b")
+    assert (message.persistent, message.published_at, message.expires_at) == (False, 0.0, 0.0)
+    assert (message.seq, message.redelivered) == (0, False)
+    assert (message.queue, message.consumer, message.batch) == (None, None, None)
+
+
+@TWINS
+def test_a_copy_shares_the_content_and_is_in_no_queue(twin: ModuleType) -> None:
+    message = twin.Message("e", b"k", b"\x10\x00\x02", b"b", True, NOW)
+    message.seq, message.queue, message.consumer, message.batch = 7, "queue", "consumer", "batch"
+    message.redelivered, message.expires_at = True, NOW + 1
+    copy = message.copy()
+    assert content(copy) == ("e", b"k", b"\x10\x00\x02", b"b", True, NOW, 0.0, 0, False)
+    assert (copy.queue, copy.consumer, copy.batch) == (None, None, None)
+    assert copy.body is message.body
+
+
+@TWINS
+def test_enter_queue_numbers_messages_and_copies_those_of_another_queue(twin: ModuleType) -> None:
+    new, old = twin.Message("e", b"k", b"\0\0", b"new"), twin.Message("e", b"k", b"\0\0", b"old")
+    old.queue, old.seq, old.expires_at = "other", 3, NOW
+    first, second = twin.enter_queue([new, old], "queue", 10)
+    assert (first is new, second is old) == (True, False)
+    assert [(one.queue, one.seq, one.body, one.expires_at) for one in (first, second, old)] == [
+        ("queue", 10, b"new", 0.0), ("queue", 11, b"old", NOW), ("other", 3, b"old", NOW),
+    ]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.integers(0, 2)), max_size=12))
+def test_runs_by_holder_and_settling(held: list[tuple[str, str, int]]) -> None:
+    seen = []
+    for twin in (kernel, reference):
+        messages, batches = made(twin, [("", b"", b"\0\0", b"x" * size) for _, _, size in held]), [Settled(), Settled()]
+        for seq, (message, (consumer, queue, place)) in enumerate(zip(messages, held, strict=True), 1):
+            message.seq, message.queue, message.consumer = seq, queue, consumer
+            message.batch = batches[place] if place < 2 else None
+        twin.settle(messages)
+        runs = [(consumer, queue, [one.seq for one in run]) for consumer, queue, run in twin.by_holder(messages)]
+        twin.set_consumer(messages, "c")
+        assert all(message.consumer == "c" for message in messages)
+        seen.append((runs, [batch.seqs for batch in batches], twin.body_octets(messages)))
+    assert seen[0] == seen[1]
+    assert [seq for _, _, run in seen[0][0] for seq in run] == list(range(1, len(held) + 1))
+
+
+@given(MESSAGES)
+def test_columns(values: list[tuple[Any, ...]]) -> None:
+    def columns(twin: ModuleType) -> list[Any]:
+        messages = twin.enter_queue(made(twin, values), "queue", 5)
+        column: Callable[[str], Any] = lambda name: twin.binary_column(messages, name)  # noqa: E731
+        return [column("routing_key"), column("properties"), column("body"), twin.seq_column(messages)]
+
+    assert columns(kernel) == columns(reference)
