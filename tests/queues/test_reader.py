@@ -101,7 +101,7 @@ def test_lapsed_messages_are_back_in_their_places():
     queue = queue_of(10)
     reader = reader_of(queue)
     reserve(reader, 4)
-    exhaust(reader.lapse())
+    reader.lapse()
     assert reader.lapsed
     assert queue.unacknowledged_count == 0
     assert [(message.seq, message.redelivered) for message in queue.peek(1, 6)] == [
@@ -116,7 +116,7 @@ def test_a_lapsed_reservation_is_reinstated_with_the_same_rows():
     reader = reader_of(queue)
     reserve(reader, 4)
     reserve(reader, 4)
-    exhaust(reader.lapse())
+    reader.lapse()
     exhaust(reader.reinstate())
     assert rows(reader, 0, 2) == fresh(1, 8)
     assert (queue.ready_count, queue.unacknowledged_count) == (2, 8)
@@ -127,7 +127,7 @@ def test_a_lapsed_reservation_that_others_consumed_of_is_gone_with_all_later_one
     reader = reader_of(queue)
     for _ in range(3):
         reserve(reader, 3)
-    exhaust(reader.lapse())
+    reader.lapse()
     queue.ack(queue.take_range(5, 5, 1))
     exhaust(reader.reinstate())
     assert rows(reader, 0, 1) == fresh(1, 3)
@@ -137,12 +137,24 @@ def test_a_lapsed_reservation_that_others_consumed_of_is_gone_with_all_later_one
     assert [message.seq for message in queue.peek(1, 99)] == [4, 6, 7, 8, 9, 10]
 
 
+def test_a_lapsed_reservation_of_which_nothing_is_left_is_gone():
+    queue = queue_of(6)
+    reader = reader_of(queue)
+    reserve(reader, 4)
+    reader.lapse()
+    queue.ack(queue.take(4))
+    exhaust(reader.reinstate())
+    with pytest.raises(ReservationGone, match="has lapsed, and others have consumed"):
+        reader.held(0, 1)
+    assert queue.unacknowledged_count == 0
+
+
 def test_after_giving_up_the_next_reservation_has_the_rest_under_a_new_number():
     queue = queue_of(9)
     reader = reader_of(queue)
     for _ in range(3):
         reserve(reader, 3)
-    exhaust(reader.lapse())
+    reader.lapse()
     queue.ack(queue.take_range(5, 5, 1))
     exhaust(reader.reinstate())
     reader.give_up_lapsed()
@@ -156,7 +168,7 @@ def test_a_lapsed_reservation_can_be_acknowledged_as_far_as_it_is_there():
     queue = queue_of(6)
     reader = reader_of(queue)
     reserve(reader, 6)
-    exhaust(reader.lapse())
+    reader.lapse()
     queue.ack(queue.take(2))
     exhaust(reader.acknowledge(1))
     assert queue.message_count == 0

@@ -134,7 +134,7 @@ class Reservations:
             raise NotFound(f"no reader group '{group}' in vhost '{host.name}'")
         async with self._turns[host.name, group]:
             for reader in readers:
-                await _steps(reader.lapse())
+                reader.lapse()
                 reader.queue.readers.pop(group, None)
                 self._deadlines.pop(reader, None)
                 if self._broker.store is not None:
@@ -189,7 +189,7 @@ class Reservations:
                 async with self._turns[reader.queue.vhost, reader.group]:
                     if self._deadlines.get(reader, now) <= now:
                         del self._deadlines[reader]
-                        await _steps(reader.lapse())
+                        reader.lapse()
                         self._broker.finish(None)
 
 

@@ -192,13 +192,17 @@ class Reader:
                     yield
             del self._reservations[number]
 
-    def lapse(self) -> Iterator[None]:
-        """Give everything back to the queue, in its place; the numbers and what they stood for stay known."""
+    def lapse(self) -> None:
+        """Give everything back to the queue, in its place; the numbers and what they stood for stay known.
+
+        This is one step however many messages there are, so that no consumer gets them out of order.
+        """
+        messages: list[Message] = []
         for reservation in self._reservations.values():
-            messages, reservation.messages = reservation.messages, None
-            for some in _steps(messages or []):
-                self.queue.requeue(some)
-                yield
+            messages += reservation.messages or []
+            reservation.messages = None
+        if messages:
+            self.queue.requeue(messages)
 
     def reinstate(self) -> Iterator[None]:
         """Hold lapsed reservations again, as long as all messages of one are still ready; the first that lacks some
@@ -249,10 +253,8 @@ class Reader:
         if len(taken) == reservation.count:
             _restore_flags(taken, reservation.runs)
             reservation.messages = taken
-            return
-        for messages in _steps(taken):
-            self.queue.requeue(messages)
-            yield
+        elif taken:
+            self.queue.requeue(taken)
 
     def _take(self, runs: list[Run]) -> Iterator[list[Message]]:
         """Take what is ready of these runs."""

@@ -168,7 +168,8 @@ class ReadyMessages:
                 self._load()
             if not head or head[0].seq > last_seq:
                 break
-            taken.append(head.popleft())
+            sure = min(count - len(taken), len(head)) if head[-1].seq <= last_seq else 1
+            taken += [head.popleft() for _ in range(sure)]
         self._note_gone(taken)
         return taken
 
