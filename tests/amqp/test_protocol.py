@@ -72,7 +72,7 @@ def test_each_state_knows_what_it_may_receive(state: State, cls: type[m.Method])
     else:
         (failed,) = events
         assert isinstance(failed, Failed)
-        assert (failed.error.code, failed.class_id, failed.method_id) == (503, cls.class_id, cls.method_id)
+        assert (failed.error.code, failed.class_id, failed.method_id) == (504, cls.class_id, cls.method_id)
 
 
 @pytest.mark.parametrize("octets", [b"AMQP\x00\x00\x09\x02", b"AMQP\x01\x01\x00\x0a", b"GET / HTTP/1.1\r\n\r\n", b"\0"])

@@ -308,7 +308,7 @@ class ServerProtocol:
         if isinstance(event, RawFrame):
             return self._advance_channel(event)
         if event.channel == 0:
-            raise CommandInvalid(f"unexpected method {m.METHODS[_identity(event)].spec_name} on channel 0")
+            raise self._unexpected_on_zero()
         channel = self._channel(event.channel)
         if channel is None:
             return None
@@ -332,11 +332,14 @@ class ServerProtocol:
         method = m.decode(frame.payload)
         follows = TRANSITIONS[self.state].get(type(method))
         if follows is None:
-            raise CommandInvalid(f"unexpected method {method.spec_name} on channel 0")
+            raise self._unexpected_on_zero()
         self.state = follows
         if isinstance(method, m.ConnectionTuneOk):
             self._tune(method)
         return Received(0, method)
+
+    def _unexpected_on_zero(self) -> ChannelError:
+        return ChannelError(f"unexpected method in connection state {self.state.name.lower()}")
 
     def _tune(self, method: m.ConnectionTuneOk) -> None:
         for name, proposed, got in (
@@ -369,7 +372,7 @@ class ServerProtocol:
         if channel.content is not None:
             raise _unexpected(channel.content)
         if method.class_id == 10 or type(method) in SERVER_METHODS:
-            raise CommandInvalid(f"unexpected method {method.spec_name} on channel {frame.channel}")
+            raise CommandInvalid("unimplemented method")
         if isinstance(method, m.BasicPublish):
             channel.content = _Content(method)
             return None
