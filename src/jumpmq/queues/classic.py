@@ -238,7 +238,7 @@ class ClassicQueue:
 
     def requeue(self, messages: list[Message]) -> None:
         """Return taken messages to their places, marked redelivered, and deliver anew."""
-        if self.deleted:
+        if self.deleted or not messages:
             return
         self.unacknowledged_count -= len(messages)
         for message in messages:

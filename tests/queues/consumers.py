@@ -1,0 +1,74 @@
+"""Consumers and messages for tests of queues."""
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.classic import ClassicQueue
+
+
+class Taker:
+    """A consumer that keeps what it gets until told otherwise."""
+
+    def __init__(
+        self,
+        queue: ClassicQueue,
+        prefetch: int = 0,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        priority: int = 0,
+    ) -> None:
+        self.tag = f"taker-{len(queue.consumers)}"
+        self.channel_name = "test"
+        self.prefetch = prefetch
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.priority = priority
+        self.queue = queue
+        self.held: list[Message] = []
+        self.gone = False
+        self.willing = True
+
+    def start(self) -> "Taker":
+        self.queue.add_consumer(self)
+        self.queue.dispatch()
+        return self
+
+    def capacity(self) -> int:
+        if not self.willing:
+            return 0
+        return self.prefetch - len(self.held) if self.prefetch and not self.no_ack else 1000
+
+    def deliver(self, messages: list[Message]) -> None:
+        self.held += messages
+
+    def cancelled(self) -> None:
+        self.gone = True
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.held]
+
+    def ack(self, count: int) -> None:
+        """Acknowledge the oldest deliveries."""
+        done, self.held = self.held[:count], self.held[count:]
+        self.queue.ack(done)
+        self.queue.dispatch()
+
+    def give_back(self) -> None:
+        """Stop consuming and return everything, as a closed channel does."""
+        self.queue.remove_consumer(self)
+        held, self.held = self.held, []
+        self.queue.requeue(held)
+
+
+def message(body: bytes, *, persistent: bool = False) -> Message:
+    return Message("", b"q", b"\x10\x00\x02" if persistent else b"\0\0", body, persistent, 1_700_000_000.0)
+
+
+def push(queue: ClassicQueue, *bodies: bytes) -> list[bytes]:
+    """Publish to a queue; returns the bodies of what was refused."""
+    return [refused.body for refused in queue.push([message(body) for body in bodies])]
+
+
+def ready(queue: ClassicQueue) -> list[bytes]:
+    """What waits in a queue."""
+    return [message.body for message in queue.peek(0, queue.next_seq)]

@@ -1,0 +1,264 @@
+"""A queue that is longer than its memory keeps every message once and in order, also through a restart."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.queues.consumers import message
+from tests.store.opened import Opened
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
+from jumpmq.queues.ready import OVERHEAD
+
+BUDGET = 8 * OVERHEAD
+
+
+def make_queue(opened: Opened, budget: int = BUDGET) -> ClassicQueue:
+    """A durable queue in a store, holding what the store has of it."""
+    queue = ClassicQueue("/", "q", id=7, durable=True, journal=opened.store, budget=budget)
+    noted = {kind: value for kind, key, value in opened.store.definitions() if key == "7"}
+    delivered_seq = noted.get("delivered", 0) if opened.store.clean else None
+    queue.restore(opened.store.batches().get(7, []), noted.get("sequence", 1), delivered_seq)
+    return queue
+
+
+def stop(opened: Opened, queue: ClassicQueue) -> ClassicQueue:
+    """A clean stop and a start."""
+    queue.checkpoint()
+    return make_queue(opened.restart())
+
+
+def seen(messages: list[Message]) -> list[tuple[int, bytes]]:
+    return [(one.seq, one.body) for one in messages]
+
+
+class PagedQueue(RuleBasedStateMachine):
+    """A queue with next to no memory against a plain list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory()
+        self.opened = Opened(Path(self.directory.name) / "broker")
+        self.queue = make_queue(self.opened)
+        self.ready: dict[int, tuple[bytes, bool]] = {}
+        self.held: dict[int, Message] = {}
+        self.delivered: set[int] = set()
+        self.crashed = False
+
+    def teardown(self) -> None:
+        self.whole()
+        self.opened.close()
+        self.directory.cleanup()
+
+    def take_from_model(self, seqs: list[int]) -> list[tuple[int, bytes]]:
+        return [(seq, self.ready.pop(seq)[0]) for seq in seqs]
+
+    def hold(self, messages: list[Message]) -> None:
+        for one in messages:
+            assert one.redelivered or one.seq not in self.delivered
+            assert one.queue is self.queue
+            self.held[one.seq] = one
+            self.delivered.add(one.seq)
+
+    @rule(sizes=st.lists(st.tuples(st.integers(0, 300), st.booleans()), min_size=1, max_size=12))
+    def push(self, sizes: list[tuple[int, bool]]) -> None:
+        first = self.queue.next_seq
+        messages = [message(b"%d" % (first + i) + bytes(size), persistent=kept) for i, (size, kept) in enumerate(sizes)]
+        self.queue.push(messages)
+        for seq, one in enumerate(messages, first):
+            self.ready[seq] = (one.body, one.persistent)
+
+    @rule(count=st.integers(1, 20))
+    def take(self, count: int) -> None:
+        expected = self.take_from_model(sorted(self.ready)[:count])
+        taken = self.queue.take(count)
+        assert seen(taken) == expected
+        self.hold(taken)
+
+    @rule(first=st.integers(1, 60), length=st.integers(0, 30), count=st.integers(1, 10))
+    def take_range(self, first: int, length: int, count: int) -> None:
+        within = [seq for seq in sorted(self.ready) if first <= seq <= first + length][:count]
+        expected = self.take_from_model(within)
+        taken = self.queue.take_range(first, first + length, count)
+        assert seen(taken) == expected
+        self.hold(taken)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), requeue=st.booleans())
+    def settle(self, data: st.DataObject, requeue: bool) -> None:
+        seqs = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True))
+        messages = [self.held.pop(seq) for seq in seqs]
+        if requeue:
+            self.ready |= {one.seq: (one.body, one.persistent) for one in messages}
+            self.queue.requeue(messages)
+        else:
+            self.queue.ack(messages)
+
+    @rule()
+    def purge(self) -> None:
+        assert self.queue.purge() == len(self.ready)
+        self.ready.clear()
+
+    @rule(first=st.integers(1, 60), length=st.integers(0, 30), limit=st.integers(1, 10))
+    def peek(self, first: int, length: int, limit: int) -> None:
+        expected = [(seq, self.ready[seq][0]) for seq in sorted(self.ready) if first <= seq <= first + length]
+        assert seen(self.queue.peek(first, first + length, limit)) == expected[:limit]
+
+    @rule()
+    def whole(self) -> None:
+        found = list(self.queue.browse(0, 1 << 60))
+        assert seen(found) == [(seq, self.ready[seq][0]) for seq in sorted(self.ready)]
+
+    @rule()
+    def commit(self) -> None:
+        self.opened.commit()
+
+    @rule()
+    def restart(self) -> None:
+        self.give_back()
+        self.queue = stop(self.opened, self.queue)
+        self.forget_transient()
+
+    @rule()
+    def crash(self) -> None:
+        self.give_back()
+        self.opened.store.note_settled()
+        self.opened.commit()
+        crashed = self.opened.crash()
+        self.opened.store.close()
+        self.opened = crashed
+        self.queue = make_queue(self.opened)
+        self.forget_transient()
+        self.delivered |= set(self.ready)
+
+    def give_back(self) -> None:
+        """What the closing channels of a stopping broker do; after a crash it comes to the same."""
+        self.ready |= {seq: (one.body, one.persistent) for seq, one in self.held.items()}
+        self.queue.requeue(list(self.held.values()))
+        self.held.clear()
+
+    def forget_transient(self) -> None:
+        self.ready = {seq: kept for seq, kept in self.ready.items() if kept[1]}
+
+    @invariant()
+    def counts(self) -> None:
+        assert self.queue.ready_count == len(self.ready)
+        assert self.queue.unacknowledged_count == len(self.held)
+        assert self.queue.memory >= 0
+        if not self.ready:
+            assert self.queue.memory == 0
+
+
+TestPagedQueue = PagedQueue.TestCase
+TestPagedQueue.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+def kept(count: int, size: int) -> list[Message]:
+    return [message(bytes(size), persistent=True) for _ in range(count)]
+
+
+def test_memory_is_bounded_while_the_queue_grows_and_while_it_drains(opened: Opened) -> None:
+    queue = make_queue(opened, budget=100_000)
+    highest = 0
+    for _ in range(100):
+        queue.push(kept(5, 10_000))
+        opened.commit()
+        highest = max(highest, queue.memory)
+    assert highest < 200_000
+    taken: list[Message] = []
+    while messages := queue.take(3):
+        taken += messages
+        highest = max(highest, queue.memory)
+    assert [one.seq for one in taken] == list(range(1, 501))
+    assert highest < 200_000
+    assert queue.memory == 0
+
+
+def test_a_restart_reads_no_message_until_it_is_wanted(opened: Opened) -> None:
+    queue = make_queue(opened)
+    for _ in range(20):
+        queue.push(kept(50, 1000))
+        opened.commit()
+    queue = stop(opened, queue)
+    assert (queue.ready_count, queue.memory) == (1000, 0)
+    assert [one.seq for one in queue.take(3)] == [1, 2, 3]
+    assert queue.memory < 51 * (1000 + OVERHEAD)
+
+
+def test_a_thousand_small_commits_are_taken_in_one_go(opened: Opened) -> None:
+    queue = make_queue(opened)
+    for _ in range(1200):
+        queue.push(kept(1, 1))
+        opened.store.flush()
+    queue = stop(opened, queue)
+    assert [one.seq for one in queue.take(5000)] == list(range(1, 1201))
+
+
+def test_messages_that_are_not_stored_may_lie_between_those_that_are(opened: Opened) -> None:
+    queue = make_queue(opened, budget=0)
+    for _ in range(3):
+        queue.push([message(b"x", persistent=seq % 3 != 0) for seq in range(10)])
+        opened.commit()
+    assert [one.seq for one in queue.take(100)] == list(range(1, 31))
+
+
+def test_purging_spares_the_unacknowledged_messages_of_a_batch_also_in_the_store(opened: Opened) -> None:
+    queue = make_queue(opened, budget=0)
+    queue.push(kept(10, 100))
+    opened.commit()
+    queue.push(kept(1, 100))
+    queue.take(3)
+    assert queue.purge() == 8
+    opened.store.note_settled()
+    opened.commit()
+    again = make_queue(opened.crash())
+    assert [(one.seq, one.redelivered) for one in again.take(100)] == [(1, True), (2, True), (3, True)]
+
+
+def test_what_was_delivered_before_a_clean_stop_says_so_after_it(opened: Opened) -> None:
+    queue = make_queue(opened)
+    queue.push(kept(6, 1))
+    queue.ack(queue.take(2))
+    queue.requeue(queue.take(2))
+    for _ in range(2):
+        queue = stop(opened, queue)
+        assert [(one.seq, one.redelivered) for one in queue.peek(0, 99)] == [
+            (3, True),
+            (4, True),
+            (5, False),
+            (6, False),
+        ]
+
+
+def numbers_after(opened: Opened, queue: ClassicQueue, *, persistent: bool) -> tuple[int, int]:
+    """The number of the next message after a clean stop, and after a crash."""
+    queue.push([message(b"x", persistent=persistent)])
+    opened.commit()
+    return make_queue(opened.crash()).next_seq, stop(opened, queue).next_seq
+
+
+def test_numbers_are_not_given_twice_also_after_a_restart(opened: Opened) -> None:
+    queue = make_queue(opened)
+    queue.push(kept(5, 1))
+    queue.ack(queue.take(5))
+    after_crash, after_stop = numbers_after(opened, queue, persistent=True)
+    assert after_stop == 7
+    assert 7 <= after_crash <= 7 + SEQUENCE_BLOCK
+
+
+def test_nor_are_the_numbers_of_messages_that_are_not_stored(opened: Opened) -> None:
+    after_crash, after_stop = numbers_after(opened, make_queue(opened), persistent=False)
+    assert after_stop == 2
+    assert after_crash >= 2
+
+
+def test_restored_messages_expire_as_they_were_to(opened: Opened) -> None:
+    queue = make_queue(opened)
+    expiration: Any = b"\x11\x00\x02\x041000"
+    queue.push([Message("", b"q", expiration, b"long gone", True, 1_700_000_000.0), message(b"stays", persistent=True)])
+    queue = stop(opened, queue)
+    assert [one.body for one in queue.take(2)] == [b"stays"]
