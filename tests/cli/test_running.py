@@ -56,6 +56,7 @@ def test_two_at_once_know_nothing_of_each_other() -> None:
 
 def test_it_is_gone_after_the_block_even_when_the_block_fails() -> None:
     with pytest.raises(ZeroDivisionError), jumpmq.running() as broker:
+        assert message_count(broker, "orders") == 0
         raise ZeroDivisionError
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("jumpmq")]
     with pytest.raises(pika.exceptions.AMQPConnectionError):

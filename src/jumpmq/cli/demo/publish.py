@@ -72,6 +72,7 @@ class ConfirmedPublisher:
     def _opened(self, channel: Channel) -> None:
         self._channel = channel
         channel.add_on_return_callback(lambda *returned: self._fail(f"returned: {returned[1].reply_text}"))
+        channel.add_on_close_callback(self._channel_closed)
         channel.confirm_delivery(self._settled, callback=self._confirming)
 
     def _confirming(self, _: Method) -> None:
@@ -109,7 +110,11 @@ class ConfirmedPublisher:
         elif self._connection.is_closed:
             self._connection.ioloop.stop()
 
+    def _channel_closed(self, _: Channel, reason: Exception) -> None:
+        if not self._seconds:
+            self._fail(str(reason))
+
     def _closed(self, _: pika.SelectConnection, reason: Exception) -> None:
         if not self._seconds:
-            self._failure = self._failure or f"the connection was closed: {reason}"
+            self._failure = self._failure or str(reason)
         self._connection.ioloop.stop()

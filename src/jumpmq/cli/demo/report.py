@@ -78,7 +78,7 @@ class Report:
 
     def _show_lateness(self, console: Console) -> None:
         found = self.lateness
-        console.print(f"Does an arrival {LATE} minutes late or more make the aircraft's next departure that day late?")
+        console.print(f"An aircraft arrives {LATE} minutes late or more. Does it leave late again that day?")
         for departures, late in (
             ("after a late arrival", found.late_after_late),
             ("after a punctual one", found.late_after_punctual),
