@@ -10,17 +10,26 @@ import base64
 import json
 from collections.abc import Callable
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from jumpmq.amqp.errors import MethodSyntaxError
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.properties import Properties
-from jumpmq.spark.schema import PROPERTIES
 
 LAST_SECOND = 253402300799
 """The end of the year 9999, the last timestamp that Spark can show."""
@@ -33,7 +42,7 @@ def converter(schema: StructType, queue: str) -> Callable[[pa.RecordBatch], pa.R
         schema: the columns that Spark wants.
         queue: the name for the column ``queue``.
     """
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    arrow_schema = pa.schema([(field.name, arrow_type(field.dataType)) for field in schema])
 
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: batch.column(name) for name in batch.schema.names}
@@ -48,17 +57,33 @@ def converter(schema: StructType, queue: str) -> Callable[[pa.RecordBatch], pa.R
     return convert
 
 
+_ARROW_TYPES = {
+    StringType(): pa.string(),
+    LongType(): pa.int64(),
+    IntegerType(): pa.int32(),
+    BinaryType(): pa.binary(),
+    BooleanType(): pa.bool_(),
+    TimestampType(): pa.timestamp("us", "UTC"),
+}
+
+
+def arrow_type(type_: DataType) -> pa.DataType:
+    """The Arrow type in which Spark wants a column; PySpark's own function for this is not part of its API."""
+    if isinstance(type_, StructType):
+        return pa.struct([(field.name, arrow_type(field.dataType)) for field in type_])
+    if isinstance(type_, MapType):
+        return pa.map_(arrow_type(type_.keyType), arrow_type(type_.valueType))
+    return _ARROW_TYPES[type_]
+
+
 def decoded(octets: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
     """The columns ``headers`` and ``properties`` from AMQP properties, those of them that the schema has."""
     encoded = octets.dictionary_encode()
     parsed = [_parse(value) for value in encoded.dictionary.to_pylist()]
-    columns: dict[str, list[Any]] = {
-        "headers": [_headers(properties) for properties in parsed],
-        "properties": [_struct(properties) for properties in parsed],
-    }
+    build = {"headers": _headers, "properties": _properties}
     return {
-        name: pc.take(pa.array(values, schema.field(name).type), encoded.indices)
-        for name, values in columns.items()
+        name: pc.take(build[name](parsed, schema.field(name).type), encoded.indices)
+        for name in build
         if name in schema.names
     }
 
@@ -70,20 +95,38 @@ def _parse(octets: bytes) -> Properties | None:
         return None
 
 
-def _struct(properties: Properties | None) -> dict[str, Any] | None:
-    if properties is None:
-        return None
-    values = {name: getattr(properties, name) for name in PROPERTIES.names}
-    values = {name: _clean(value) if isinstance(value, str) else value for name, value in values.items()}
-    seconds = properties.timestamp
-    values["timestamp"] = None if seconds is None or seconds > LAST_SECOND else seconds * 1_000_000
-    return values
+def _properties(parsed: list[Properties | None], type_: pa.StructType) -> pa.StructArray:
+    """A struct for each: built column by column, because most properties are absent from most messages."""
+    known = [properties or Properties() for properties in parsed]
+    columns = []
+    for field in type_:
+        values = [getattr(properties, field.name) for properties in known]
+        if values.count(None) == len(values):
+            columns.append(pa.nulls(len(values), field.type))
+        elif field.name == "timestamp":
+            columns.append(pa.array([_microseconds(value) for value in values], pa.int64()).cast(field.type))
+        elif pa.types.is_integer(field.type):
+            columns.append(pa.array(values, field.type))
+        else:
+            columns.append(pa.array([value and _clean(value) for value in values], field.type))
+    return pa.StructArray.from_arrays(columns, fields=list(type_), mask=_absent(parsed))
 
 
-def _headers(properties: Properties | None) -> list[tuple[str, str | None]] | None:
-    if properties is None:
-        return None
-    return [(name, _text(value)) for name, value in to_python(properties.headers or []).items()]
+def _headers(parsed: list[Properties | None], type_: pa.MapType) -> pa.MapArray:
+    """A map for each; of a name that is there twice, the later value."""
+    tables = [to_python(properties.headers) if properties and properties.headers else {} for properties in parsed]
+    offsets = pa.array(accumulate(map(len, tables), initial=0), pa.int32())
+    keys = pa.array([name for table in tables for name in table], type_.key_type)
+    items = pa.array([_text(value) for table in tables for value in table.values()], type_.item_type)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=type_, mask=_absent(parsed))
+
+
+def _absent(parsed: list[Properties | None]) -> pa.BooleanArray:
+    return pa.array([properties is None for properties in parsed], pa.bool_())
+
+
+def _microseconds(seconds: int | None) -> int | None:
+    return None if seconds is None or seconds > LAST_SECOND else seconds * 1_000_000
 
 
 def _text(value: Any) -> str | None:
