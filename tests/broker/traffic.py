@@ -1,0 +1,134 @@
+"""Publishers and a consumer that note down all they know, until the broker dies under them."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from tests.wire import Basic, Closed, Content, Hangup, WireChannel, login
+
+BURST = 20
+PAUSE = 0.015
+"""Seconds between bursts: the load must not be more than the test can look through."""
+WINDOW = 200
+"""Publications that may await their confirm."""
+PREFETCH = 300
+KEYS = [f"key-{number}" for number in range(60)]
+
+Letter = tuple[int, int]
+"""Publisher and number: every message is one of a kind, and those of a publisher count up."""
+
+
+def letter_of(message: Content) -> Letter:
+    publisher, number, _ = message.body.split()
+    return int(publisher), int(number)
+
+
+def key_of(message: Content) -> str:
+    return message.body.split()[2].decode()
+
+
+class Client(threading.Thread):
+    """A client in a thread, that ends when the broker does."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.port = 0
+
+    def run(self) -> None:
+        with suppress(Hangup, Closed, OSError), login(self.port) as connection:
+            self.work(connection.channel())
+
+    def work(self, channel: WireChannel) -> None:
+        raise NotImplementedError
+
+
+class Publisher(Client):
+    """Publishes persistent messages with confirms, in bursts, while they are confirmed.
+
+    Attributes:
+        sent: how many it published, in this life and former ones.
+        confirmed: the numbers of those that it holds a confirm for.
+    """
+
+    def __init__(self, number: int, exchange: str, sent: int = 0) -> None:
+        super().__init__()
+        self.number = number
+        self.exchange = exchange
+        self.before = self.sent = sent
+        self.confirmed: set[int] = set()
+        self._waiting: set[int] = set()
+
+    def work(self, channel: WireChannel) -> None:
+        chance = random.Random(self.number)
+        channel.confirm_select()
+        while True:
+            channel.connection.send(b"".join(self._burst(channel, chance)))
+            time.sleep(PAUSE)
+            while len(self._waiting) > WINDOW - BURST:
+                self._confirm(channel.next())
+
+    def _burst(self, channel: WireChannel, chance: random.Random) -> Iterator[bytes]:
+        for _ in range(BURST):
+            self.sent += 1
+            self._waiting.add(self.sent)
+            key = chance.choice(KEYS)
+            body = f"{self.number} {self.sent} {key}".encode()
+            yield channel.publication(self.exchange, key, body, Basic.Properties(delivery_mode=2))
+
+    def _confirm(self, ack: Basic.Ack) -> None:
+        assert isinstance(ack, Basic.Ack)
+        last = self.before + ack.delivery_tag
+        done = {number for number in self._waiting if number <= last} if ack.multiple else {last}
+        self._waiting -= done
+        self.confirmed |= done
+
+
+class Consumer(Client):
+    """Acknowledges most of what it gets, out of order, and never some of it.
+
+    Attributes:
+        delivered: what it got.
+        acknowledged: when the broker is known to have had the acknowledgement, by message.
+    """
+
+    def __init__(self, queues: list[str]) -> None:
+        super().__init__()
+        self.queues = queues
+        self.delivered: set[Letter] = set()
+        self.acknowledged: dict[Letter, float] = {}
+        self.maybe_acknowledged: set[Letter] = set()
+
+    def work(self, channel: WireChannel) -> None:
+        chance = random.Random(len(self.queues))
+        channel.call(Basic.Qos(prefetch_count=PREFETCH))
+        for queue in self.queues:
+            channel.consume(queue)
+        while True:
+            batch = [channel.next() for _ in range(20)]
+            self.delivered |= {letter_of(message) for message in batch}
+            chance.shuffle(batch)
+            acknowledged = batch[: len(batch) - (chance.random() < 0.3)]
+            self.maybe_acknowledged |= {letter_of(message) for message in acknowledged}
+            for message in acknowledged:
+                channel.send(Basic.Ack(delivery_tag=message.method.delivery_tag))
+            channel.call(Basic.Qos(prefetch_count=PREFETCH))
+            now = time.monotonic()
+            self.acknowledged |= {letter_of(message): now for message in acknowledged}
+
+
+def contents(port: int, queues: list[str], *, acknowledge: bool = False) -> dict[str, list[Content]]:
+    """What the queues hold, in order; it returns to its place unless acknowledged."""
+    found: dict[str, list[Content]] = {}
+    with login(port) as connection:
+        for queue in queues:
+            channel = connection.channel()
+            count = channel.ready(queue)
+            channel.consume(queue)
+            found[queue] = channel.take(count)
+            assert channel.is_silent(0.02)
+            if acknowledge and count:
+                channel.send(Basic.Ack(delivery_tag=0, multiple=True))
+        connection.close()
+    return found
