@@ -22,8 +22,8 @@ from pamqp.header import ContentHeader
 
 __all__ = [
     "BODY", "HEADER", "HEARTBEAT", "METHOD", "PROTOCOL_HEADER", "Basic", "Channel", "ChannelClosed", "Closed",
-    "Confirm", "Connection", "ConnectionClosed", "Content", "Exchange", "Hangup", "Queue", "Tx", "WireChannel", "WireConnection",
-    "closing", "content_header", "dial", "frame", "login",
+    "Confirm", "Connection", "ConnectionClosed", "Content", "Exchange", "Hangup", "Queue", "Tx", "WireChannel",
+    "WireConnection", "closing", "content_header", "dial", "frame", "login",
 ]  # fmt: skip
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8

@@ -73,10 +73,6 @@ def test_queue_names_may_be_any_text(channel, name: str) -> None:
     assert channel.basic_get(name, auto_ack=True)[2] == b"found"
 
 
-def test_line_breaks_in_names_are_dropped(channel) -> None:
-    assert channel.queue_declare("line\r\nbreak", exclusive=True).method.queue == "linebreak"
-
-
 def test_a_channel_error_leaves_the_connection_open(connection, channel) -> None:
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
         channel.queue_declare("ghost", passive=True)
