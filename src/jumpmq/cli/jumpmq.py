@@ -97,10 +97,10 @@ def demo(
         _fail(str(error))
     except PySparkException as error:
         _fail(f"Spark failed: {str(error).splitlines()[0]}")
-    if broken:
-        _fail("; ".join(broken))
     if keep:
         typer.echo(f"\n{how_to_look(keep.resolve())}")
+    if broken:
+        _fail("; ".join(broken))
 
 
 def main() -> None:

@@ -110,3 +110,7 @@ def test_lateness_compares_a_departure_with_the_same_aircrafts_arrival_that_day(
         Flight("q2", 7, 11, None, dep_delay=99),  # perhaps another aircraft: not counted
     ]
     assert lateness(table(flights)) == Lateness(3, late=1 / 3, late_after_late=1 / 2, late_after_punctual=0.0)
+
+
+def test_without_a_second_flight_that_day_there_is_no_lateness_to_tell(table: Table) -> None:
+    assert lateness(table([Flight("q1", 1, 1, "N1", dep_delay=40)])) == Lateness(0, None, None, None)

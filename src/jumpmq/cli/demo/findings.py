@@ -35,15 +35,15 @@ class Lateness:
 
     Attributes:
         departures: how many there were.
-        late: of all of them, between 0 and 1.
+        late: of all of them, between 0 and 1, or `None` if there were none.
         late_after_late: of those whose aircraft had arrived late.
         late_after_punctual: of those whose aircraft had not.
     """
 
     departures: int
-    late: float
-    late_after_late: float
-    late_after_punctual: float
+    late: float | None
+    late_after_late: float | None
+    late_after_punctual: float | None
 
 
 def queue_shares(spark: SparkSession) -> dict[str, QueueShare]:
