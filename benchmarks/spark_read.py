@@ -3,8 +3,8 @@
     python -m benchmarks.spark_read [MESSAGES]
 
 One broker process, four queues behind a consistent hash exchange, bodies of 100 octets, Spark on two local cores. Every
-way of reading has the same sink (`noop`), which wants queue, routing key and body of every row. The stream and pika also
-consume the messages. Each way has read a few messages before its clock starts; publishing is not measured.
+way of reading has the same sink (`noop`), which wants queue, routing key and body of every row. The stream and pika
+also consume the messages. Each way has read a few messages before its clock starts; publishing is not measured.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def converter(schema: StructType, queue: str) -> Callable[[pa.RecordBatch], pa.R
     return convert
 
 
-_ARROW_TYPES = {
+_ARROW_TYPES: dict[DataType, pa.DataType] = {
     StringType(): pa.string(),
     LongType(): pa.int64(),
     IntegerType(): pa.int32(),
