@@ -21,7 +21,7 @@ from jumpmq.amqp.messages import Message, by_holder
 from jumpmq.broker import declarations, direct_reply, publishing
 from jumpmq.broker.confirms import Confirms
 from jumpmq.broker.consumers import ChannelConsumer, consumer_priority
-from jumpmq.broker.transactions import Transaction
+from jumpmq.broker.transactions import Outcome, Transaction
 from jumpmq.queues.classic import ClassicQueue
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class Channel:
             self._remove(consumer)
         if self.reply_queue is not None:
             self.reply_queue.close()
+        self._unclaim()
         self._requeue(list(self.unacknowledged.values()))
         self.unacknowledged.clear()
 
@@ -120,10 +121,9 @@ class Channel:
     def ack(self, tags: list[int], multiple: bool) -> None:
         """``basic.ack``, one or many."""
         if self.transaction is not None:
-            self._check_tags(tags, multiple)
-            self.transaction.acks.append((list(tags), multiple))
-            return
-        self._settle(self._claim(tags, multiple), ClassicQueue.ack)
+            self._claim_for_commit(self.transaction, tags, multiple, self._settle_acked)
+        else:
+            self._settle_acked(self._claim(tags, multiple))
 
     def _claim(self, tags: list[int], multiple: bool) -> list[Message]:
         """Take the deliveries with these tags off the channel's list.
@@ -155,6 +155,37 @@ class Channel:
             if tag not in self.unacknowledged and not (multiple and tag == 0):
                 raise PreconditionFailed(f"unknown delivery tag {tag}")
 
+    def _claim_for_commit(self, transaction: Transaction, tags: list[int], multiple: bool, outcome: Outcome) -> None:
+        """As :meth:`_claim`, for the transaction.
+
+        Raises:
+            PreconditionFailed: a tag is unknown.
+        """
+        waiting, claimed = self.unacknowledged, dict[int, Message]()
+        transaction.settlements.append((claimed, outcome))
+        if multiple:
+            self._check_tags(tags, multiple)
+            last = tags[0] or self.next_delivery_tag
+            tags = list(itertools.takewhile(last.__ge__, waiting))
+        for tag in tags:
+            self._check_tags([tag], False)
+            claimed[tag] = waiting.pop(tag)
+
+    def _unclaim(self) -> None:
+        """Return what waits for a commit to the channel's list."""
+        if self.transaction is not None and (claimed := self.transaction.claimed):
+            self.unacknowledged = dict(sorted((self.unacknowledged | claimed).items()))
+
+    def _settle_acked(self, messages: list[Message]) -> None:
+        self._settle(messages, ClassicQueue.ack)
+
+    def _settle_rejected(self, messages: list[Message]) -> None:
+        self._settle(messages, ClassicQueue.reject)
+
+    def _settle_requeued(self, messages: list[Message]) -> None:
+        self._requeue(messages)
+        self.serve()
+
     def _settle(self, messages: list[Message], settle: Callable[[ClassicQueue, list[Message]], None]) -> None:
         """Ack, requeue or reject deliveries, and serve their consumers again."""
         for consumer, queue, share in by_holder(messages):
@@ -185,16 +216,11 @@ class Channel:
         self._give_back(method.delivery_tag, False, method.requeue)
 
     def _give_back(self, tag: int, multiple: bool, requeue: bool) -> None:
+        outcome = self._settle_requeued if requeue else self._settle_rejected
         if self.transaction is not None:
-            self._check_tags([tag], multiple)
-            self.transaction.nacks.append((tag, multiple, requeue))
-            return
-        messages = self._claim([tag], multiple)
-        if requeue:
-            self._requeue(messages)
-            self.serve()
+            self._claim_for_commit(self.transaction, [tag], multiple, outcome)
         else:
-            self._settle(messages, ClassicQueue.reject)
+            outcome(self._claim([tag], multiple))
 
     def _recover(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
         if not method.requeue:
@@ -320,27 +346,25 @@ class Channel:
         self.send(m.TxSelectOk())
 
     def _tx_commit(self, method: m.TxCommit) -> None:
-        transaction = self._end_transaction()
-        for run in transaction.publishes:
-            publishing.publish(self, run)
-        for tags, multiple in transaction.acks:
-            self.ack(tags, multiple)
-        for tag, multiple, requeue in transaction.nacks:
-            self._give_back(tag, multiple, requeue)
-        self.transaction = Transaction()
+        transaction = self._check_transactional()
+        while transaction.publishes:
+            publishing.publish(self, transaction.publishes.pop(0))
+        while transaction.settlements:
+            messages, outcome = transaction.settlements.pop(0)
+            outcome(list(messages.values()))
         self.connection.hold()
         self.send(m.TxCommitOk())
 
     def _tx_rollback(self, method: m.TxRollback) -> None:
-        self._end_transaction()
+        self._check_transactional()
+        self._unclaim()
         self.transaction = Transaction()
         self.send(m.TxRollbackOk())
 
-    def _end_transaction(self) -> Transaction:
-        transaction, self.transaction = self.transaction, None
-        if transaction is None:
+    def _check_transactional(self) -> Transaction:
+        if self.transaction is None:
             raise PreconditionFailed("channel is not transactional")
-        return transaction
+        return self.transaction
 
     def _ignore(self, method: m.Method) -> None:
         """Nothing is to be done."""

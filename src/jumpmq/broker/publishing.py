@@ -41,17 +41,16 @@ def check(channel: "Channel", run: Publish) -> None:
 def publish(channel: "Channel", run: Publish) -> list[Message]:
     """Route a run and hand it to the queues; returns the messages that a queue refused."""
     check(channel, run)
+    messages = run.messages
     if not run.exchange and channel.broker.reply_queues:
-        run.messages = _deliver_answers(channel, run.messages)
-        if not run.messages:
-            return []
+        messages = _deliver_answers(channel, messages)
     vhost = channel.connection.vhost
-    routed = vhost.route(run.exchange, run.messages, plain=not run.flags & HEADERS)
+    routed = vhost.route(run.exchange, messages, plain=not run.flags & HEADERS)
     refused: list[Message] = []
-    for queue, messages in routed.queues.items():
+    for queue, share in routed.queues.items():
         if run.flags & EXPIRATION:
             queue.note_expiry()
-        refused += queue.push(messages)
+        refused += queue.push(share)
     if run.mandatory and routed.unroutable:
         _return(channel, routed.unroutable)
     if routed.error is not None:

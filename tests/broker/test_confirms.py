@@ -1,0 +1,119 @@
+"""Publisher confirms: answered in order, and for persistent messages not before they are on disk."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.store.opened import Opened, killed_now, left
+from tests.wire import Basic, Content, WireChannel
+
+from jumpmq import RunningBroker
+from jumpmq.amqp import methods as m
+from jumpmq.broker.confirms import Confirms
+
+Name = Callable[[str], str]
+PERSISTENT = Basic.Properties(delivery_mode=2)
+
+
+def answered(confirms: Confirms, committed: int) -> list[tuple[str, int, bool]]:
+    return [
+        ("ack" if isinstance(answer, m.BasicAck) else "nack", answer.delivery_tag, answer.multiple)
+        for answer in confirms.answers(committed)
+    ]
+
+
+def test_publishes_are_answered_when_their_commit_is_on_disk() -> None:
+    confirms = Confirms()
+    confirms.add(3)
+    confirms.seal(1)
+    confirms.add(2)
+    confirms.seal(2)
+    assert answered(confirms, 0) == []
+    assert answered(confirms, 1) == [("ack", 3, True)]
+    assert confirms.waiting
+    assert answered(confirms, 2) == [("ack", 5, True)]
+    assert not confirms.waiting
+
+
+def test_one_publish_is_answered_alone_and_many_at_once() -> None:
+    confirms = Confirms()
+    confirms.add(1)
+    confirms.seal(1)
+    assert answered(confirms, 9) == [("ack", 1, False)]
+    for commit in (2, 3, 4):
+        confirms.add(10)
+        confirms.seal(commit)
+    assert answered(confirms, 3) == [("ack", 21, True)]
+    assert answered(confirms, 4) == [("ack", 31, True)]
+
+
+def test_what_needs_no_disk_still_waits_for_what_came_before() -> None:
+    confirms = Confirms()
+    confirms.add(1)
+    confirms.seal(5)
+    confirms.add(1)
+    confirms.seal(0)
+    assert answered(confirms, 4) == []
+    assert answered(confirms, 5) == [("ack", 2, True)]
+
+
+def test_refused_publishes_are_told_one_by_one_between_the_others() -> None:
+    confirms = Confirms()
+    confirms.add(2)
+    confirms.refuse()
+    confirms.refuse()
+    confirms.add(1)
+    confirms.seal(0)
+    assert answered(confirms, 0) == [("ack", 2, True), ("nack", 3, False), ("nack", 4, False), ("ack", 5, False)]
+
+
+def test_whoever_holds_a_confirm_finds_the_message_on_disk(
+    broker: RunningBroker, channel: WireChannel, tmp_path: Path
+) -> None:
+    queues = [channel.queue(f"kept-{number}", durable=True, exclusive=False) for number in range(3)]
+    channel.confirm_select()
+    assert broker.data_dir is not None
+    for round in range(1, 6):
+        for queue in queues:
+            for _ in range(20):
+                channel.publish("", queue, bytes(100), PERSISTENT)
+        channel.wait_for_confirms()
+        opened = Opened(killed_now(broker.data_dir, tmp_path / f"round {round}"))
+        assert [len(seqs) for seqs in left(opened).values()] == [20 * round] * 3
+        opened.close()
+
+
+@pytest.mark.parametrize("count", [1, 500])
+def test_transient_and_persistent_messages_are_confirmed_in_order(
+    channel: WireChannel, unique: Name, count: int
+) -> None:
+    queue = channel.queue(unique("mixed"), durable=True)
+    channel.confirm_select()
+    for number in range(count):
+        channel.publish("", queue if number % 5 else "nowhere", b"", PERSISTENT if number % 2 else None, mandatory=True)
+    confirmed, returned = 0, 0
+    while confirmed < count:
+        event = channel.next()
+        if isinstance(event, Content):
+            returned += 1
+            continue
+        assert event.delivery_tag > confirmed
+        assert event.multiple or event.delivery_tag == confirmed + 1
+        confirmed = event.delivery_tag
+    assert returned == (count + 4) // 5
+
+
+def test_answers_to_a_reply_queue_are_confirmed_too(channel: WireChannel) -> None:
+    """They go through no queue, but their publisher waits as any other."""
+    asking = channel.connection.channel()
+    asking.consume("amq.rabbitmq.reply-to", no_ack=True)
+    requests = channel.queue()
+    asking.publish("", requests, b"question", Basic.Properties(reply_to="amq.rabbitmq.reply-to"))
+    request = channel.get(requests)
+    assert request is not None
+    channel.confirm_select()
+    for body in (b"one", b"two"):
+        channel.publish("", request.properties.reply_to, body)
+    channel.publish("", requests, b"other")
+    channel.wait_for_confirms()
+    assert [asking.next().body, asking.next().body] == [b"one", b"two"]
