@@ -84,4 +84,4 @@ class Report:
             ("after a punctual one", found.late_after_punctual),
             (f"all {found.departures:,} departures", found.late),
         ):
-            console.print(f"  {departures:<24}{'none' if late is None else f'{late:4.0%}'} left late")
+            console.print(f"  {departures:<24}{'there was none' if late is None else f'{late:4.0%} left late'}")
