@@ -1,0 +1,82 @@
+"""A client that does not read, and one that writes faster than the disk, cost the broker no more than its budget."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.wire import Basic, WireConnection, login
+
+import jumpmq
+from jumpmq import RunningBroker
+
+BODY = bytes(range(256)) * 4096
+PERSISTENT = Basic.Properties(delivery_mode=2)
+COUNT = 240
+"""Messages of one megabyte each."""
+ALLOWED = 128 << 20
+"""How much the process may grow, in octets, whatever the count: budgets, buffers, copies of what is being written."""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RunningBroker]:
+    """A broker that keeps next to nothing in memory."""
+    with jumpmq.running(data_dir=tmp_path / "data", queue_memory=2 << 20, write_backlog=4 << 20) as running:
+        yield running
+
+
+class Memory(threading.Thread):
+    """Watches how much this process, and the broker in it, grows."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.growth = 0
+        self._before = resident()
+        self._done = threading.Event()
+
+    def __enter__(self) -> "Memory":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._done.wait(0.01):
+            self.growth = max(self.growth, resident() - self._before)
+
+
+def resident() -> int:
+    """Resident octets of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def publish(connection: WireConnection, queue: str) -> None:
+    """Publish much, as fast as the broker takes it, and wait for the confirms."""
+    channel = connection.channel()
+    channel.confirm_select()
+    for _ in range(COUNT):
+        channel.publish("", queue, BODY, PERSISTENT)
+    channel.wait_for_confirms()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="there is no /proc to read the memory from")
+def test_neither_a_fast_publisher_nor_a_consumer_that_does_not_read_fills_the_memory(broker: RunningBroker) -> None:
+    with login(broker.port) as idle, login(broker.port) as busy, login(broker.port) as bystander:
+        consumer = idle.channel()
+        consumer.queue("orders", durable=True, exclusive=False)
+        consumer.send(Basic.Consume(queue="orders", no_ack=True))
+        with Memory() as memory:
+            publish(busy, "orders")
+            assert bystander.channel().ready("orders") > COUNT // 2
+        assert memory.growth < ALLOWED
+        tags = []
+        with Memory() as memory:
+            consumer.connection.expect(Basic.ConsumeOk, channel=consumer.number)
+            while len(tags) < COUNT:
+                message = consumer.next()
+                assert message.body == BODY
+                tags.append(message.method.delivery_tag)
+        assert memory.growth < ALLOWED
+        assert tags == list(range(1, COUNT + 1))
