@@ -392,7 +392,7 @@ class ServerProtocol:
     def _open_channel(self, number: int) -> None:
         if number in self._channels:
             raise ChannelError("second 'channel.open' seen")
-        if number > self.channel_max:
+        if len(self._channels) >= self.channel_max:
             raise NotAllowed(
                 f"number of channels opened ({len(self._channels)}) has reached the negotiated "
                 f"channel_max ({self.channel_max})"

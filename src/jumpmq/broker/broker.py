@@ -6,6 +6,7 @@ answers to changes of definitions) is sent when the store reports its commit.
 """
 
 import asyncio
+import contextlib
 import logging
 import platform
 import secrets
@@ -158,9 +159,9 @@ class Broker:
         for connection in list(self.connections):
             connection.close(ConnectionForced("broker forced connection closure with reason 'shutdown'"))
         self.finish(None)
-        deadline = self._loop.time() + STOP_TIMEOUT
-        while self.connections and self._loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await asyncio.gather(*(connection.closed.wait() for connection in self.connections))
         for connection in list(self.connections):
             connection.abort()
         if self._tick is not None:

@@ -11,9 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import AccessRefused, AMQPError, InternalError, NotAllowed, PreconditionFailed
+from jumpmq.amqp.errors import AMQPError, InternalError, NotAllowed, PreconditionFailed
 from jumpmq.amqp.events import Ack, Publish
-from jumpmq.amqp.fields import Field, to_python, typed
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.protocol import (
     HEARTBEAT_FRAME,
@@ -27,8 +26,8 @@ from jumpmq.amqp.protocol import (
     State,
     TooLarge,
 )
-from jumpmq.broker import login
 from jumpmq.broker.channel import Channel
+from jumpmq.broker.handshake import Handshake
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.users import Operation
 
@@ -49,21 +48,6 @@ HANDSHAKE_TIMEOUT = 10.0
 CLOSE_TIMEOUT = 5.0
 """Seconds that a client has to answer ``connection.close``."""
 
-LOGIN_FAILURE_PAUSE = 0.5
-"""Seconds between a failed login and its answer, against guessing."""
-
-CAPABILITIES = (
-    "publisher_confirms",
-    "exchange_exchange_bindings",
-    "basic.nack",
-    "consumer_cancel_notify",
-    "connection.blocked",
-    "consumer_priorities",
-    "authentication_failure_close",
-    "per_consumer_qos",
-    "direct_reply_to",
-)
-
 
 class Connection(asyncio.Protocol):
     """One client.
@@ -72,7 +56,8 @@ class Connection(asyncio.Protocol):
         name: ``CLIENT:PORT -> SERVER:PORT``, unique among the open connections.
         user: who logged in, "" before.
         vhost: the virtual host, from ``connection.open`` on.
-        client_properties: what the client says of itself.
+        handshake: how the client introduced itself.
+        closed: set when the socket is closed.
         congested: whether the client reads too slowly for more deliveries.
         connected_at: seconds since the epoch.
         received_octets, sent_octets: since the start.
@@ -87,13 +72,11 @@ class Connection(asyncio.Protocol):
         self.name = ""
         self.user = ""
         self.peer_host, self.peer_port = "", 0
-        self.client_properties: dict[str, Any] = {}
-        self.mechanism = ""
+        self.handshake = Handshake(self)
         self.congested = False
+        self.closed = asyncio.Event()
         self.connected_at = time.time()
         self.received_octets = self.sent_octets = 0
-        self.wants_cancel_notice = False
-        self._wants_login_notice = False
         self._transport: asyncio.Transport
         self._paused_reading = False
         self._held_until = 0
@@ -101,7 +84,6 @@ class Connection(asyncio.Protocol):
         self._unwritten = 0
         self._last_received = self._last_sent = time.monotonic()
         self._deadline: asyncio.TimerHandle | None = None
-        self._login: asyncio.Task[None] | None = None
 
     # --- asyncio's side ---
 
@@ -122,7 +104,7 @@ class Connection(asyncio.Protocol):
                 self._handle(event)
         except Exception:
             log.exception("connection %s: unexpected error", self.name)
-            self._fail(Failed(InternalError("unexpected error; see the broker's log")))
+            self.fail(Failed(InternalError("unexpected error; see the broker's log")))
         self.broker.finish(self)
 
     def eof_received(self) -> bool:
@@ -131,10 +113,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        if self._login is not None:
-            self._login.cancel()
+        self.handshake.cancel()
         self.protocol.state = State.CLOSED
         self._leave()
+        self.closed.set()
         self.broker.connections.discard(self)
         self.broker.finish(None)
 
@@ -174,9 +156,9 @@ class Connection(asyncio.Protocol):
                 error = PreconditionFailed(f"message size {size} is larger than configured max size {MAX_MESSAGE_SIZE}")
                 self._close_channel(self.channels[number], error, m.BasicPublish)
             case Failed():
-                self._fail(event)
+                self.fail(event)
             case Begun():
-                self._greet()
+                self.handshake.greet()
             case BadHeader():
                 self._hang_up()
 
@@ -186,7 +168,7 @@ class Connection(asyncio.Protocol):
             act(*arguments)
         except AMQPError as error:
             if error.hard:
-                self._fail(Failed(error, channel.number, method.class_id, method.method_id))
+                self.fail(Failed(error, channel.number, method.class_id, method.method_id))
             else:
                 self._close_channel(channel, error, method)
 
@@ -197,7 +179,7 @@ class Connection(asyncio.Protocol):
         self.broker.mark(self)
         self.protocol.close_channel(channel.number, error, method)
 
-    def _fail(self, failed: Failed) -> None:
+    def fail(self, failed: Failed) -> None:
         """Close the connection for an error; the client has a moment to answer."""
         if self.protocol.state in (State.CLOSE_OK, State.CLOSED):
             return
@@ -219,7 +201,7 @@ class Connection(asyncio.Protocol):
     def _receive(self, method: m.Method) -> None:
         match method:
             case m.ConnectionStartOk():
-                self._start(method)
+                self.handshake.start(method)
             case m.ConnectionTuneOk():
                 pass
             case m.ConnectionOpen():
@@ -233,44 +215,11 @@ class Connection(asyncio.Protocol):
             case m.ConnectionUpdateSecret():
                 self.send(0, m.ConnectionUpdateSecretOk())
 
-    def _greet(self) -> None:
-        properties = [Field(name, *typed(value)) for name, value in self.broker.server_properties().items()]
-        capabilities = [Field(name, "t", True) for name in CAPABILITIES]
-        properties.insert(0, Field("capabilities", "F", capabilities))
-        self.send(0, m.ConnectionStart(0, 9, properties, login.MECHANISMS, b"en_US"))
-
-    def _start(self, method: m.ConnectionStartOk) -> None:
-        self.client_properties = to_python(method.client_properties)
-        capabilities = self.client_properties.get("capabilities")
-        if isinstance(capabilities, dict):
-            self.wants_cancel_notice = capabilities.get("consumer_cancel_notify") is True
-            self._wants_login_notice = capabilities.get("authentication_failure_close") is True
-        self.mechanism = method.mechanism
-        self._login = asyncio.get_running_loop().create_task(self._log_in(method))
-
-    async def _log_in(self, method: m.ConnectionStartOk) -> None:
-        try:
-            user, password = login.read_credentials(method.mechanism, method.response)
-            if not await self.broker.authenticator.authenticate(user, password, self.peer_host):
-                log.warning("connection %s: login of user %r refused", self.name, user)
-                raise login.refusal(method.mechanism)
-        except AccessRefused as error:
-            await asyncio.sleep(LOGIN_FAILURE_PAUSE)
-            if self._wants_login_notice:
-                self._fail(Failed(error))
-            else:
-                self._transport.close()
-        else:
-            self.user = user
-            self.protocol.propose(self.broker.config.heartbeat)
-            self.broker.mark(self)
-        self.broker.finish(self)
-
     def _open(self, name: str) -> None:
         try:
             self.vhost = self.broker.virtual_host(name, self.user)
         except NotAllowed as error:
-            self._fail(Failed(error, 0, m.ConnectionOpen.class_id, m.ConnectionOpen.method_id))
+            self.fail(Failed(error, 0, m.ConnectionOpen.class_id, m.ConnectionOpen.method_id))
             return
         self._set_deadline(None)
         self.send(0, m.ConnectionOpenOk())
@@ -281,7 +230,7 @@ class Connection(asyncio.Protocol):
         if self.protocol.state in (State.HEADER, State.START_OK, State.AUTHENTICATING):
             self._transport.close()
         else:
-            self._fail(Failed(error))
+            self.fail(Failed(error))
 
     def abort(self) -> None:
         """Drop the connection without a word."""

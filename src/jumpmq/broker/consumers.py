@@ -90,5 +90,5 @@ class ChannelConsumer:
     def cancelled(self) -> None:
         channel = self.channel
         channel.consumers.pop(self.tag, None)
-        if channel.connection.wants_cancel_notice:
+        if channel.connection.handshake.wants_cancel_notice:
             channel.send(m.BasicCancel(self.tag, True))

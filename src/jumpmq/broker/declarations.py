@@ -6,6 +6,7 @@ Each becomes one change that the topology validates and applies; its answer leav
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
+from jumpmq.broker import direct_reply
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.topology import changes, rules
 from jumpmq.topology.arguments import Arguments
@@ -59,6 +60,9 @@ def exchange_unbind(channel: "Channel", method: m.ExchangeUnbind) -> None:
 
 def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
     connection, name = channel.connection, method.queue
+    if name == direct_reply.NAME:
+        channel.send(m.QueueDeclareOk(name, 0, 1))  # the pseudo-queue of direct reply-to is always there
+        return
     if method.passive:
         queue = connection.vhost.queue(channel.resolve(name), connection.name)
     else:

@@ -1,0 +1,90 @@
+"""From the protocol header to ``connection.tune``: the broker introduces itself, the client says who it is."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AccessRefused
+from jumpmq.amqp.fields import Field, to_python, typed
+from jumpmq.amqp.protocol import Failed
+from jumpmq.broker import login
+
+if TYPE_CHECKING:
+    from jumpmq.broker.connection import Connection
+
+log = logging.getLogger(__name__)
+
+FAILURE_PAUSE = 0.5
+"""Seconds between a failed login and its answer, against guessing."""
+
+CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+
+
+class Handshake:
+    """The introduction of one connection.
+
+    Attributes:
+        client_properties: what the client says of itself.
+        mechanism: how it logged in.
+        wants_cancel_notice: whether it is to be told when a queue it consumes from is deleted.
+    """
+
+    def __init__(self, connection: "Connection") -> None:
+        self.client_properties: dict[str, Any] = {}
+        self.mechanism = ""
+        self.wants_cancel_notice = False
+        self._connection = connection
+        self._wants_login_notice = False
+        self._login: asyncio.Task[None] | None = None
+
+    def greet(self) -> None:
+        """Send ``connection.start``."""
+        properties = [Field(name, *typed(value)) for name, value in self._connection.broker.server_properties().items()]
+        capabilities = [Field(name, "t", True) for name in CAPABILITIES]
+        properties.insert(0, Field("capabilities", "F", capabilities))
+        self._connection.send(0, m.ConnectionStart(0, 9, properties, login.MECHANISMS, b"en_US"))
+
+    def start(self, method: m.ConnectionStartOk) -> None:
+        """Take the client's introduction, and log it in; ``connection.tune`` follows, or the end."""
+        self.client_properties = to_python(method.client_properties)
+        capabilities = self.client_properties.get("capabilities")
+        if isinstance(capabilities, dict):
+            self.wants_cancel_notice = capabilities.get("consumer_cancel_notify") is True
+            self._wants_login_notice = capabilities.get("authentication_failure_close") is True
+        self.mechanism = method.mechanism
+        self._login = asyncio.get_running_loop().create_task(self._log_in(method))
+
+    def cancel(self) -> None:
+        """The client is gone."""
+        if self._login is not None:
+            self._login.cancel()
+
+    async def _log_in(self, method: m.ConnectionStartOk) -> None:
+        connection = self._connection
+        try:
+            user, password = login.read_credentials(method.mechanism, method.response)
+            if not await connection.broker.authenticator.authenticate(user, password, connection.peer_host):
+                log.warning("connection %s: login of user %r refused", connection.name, user)
+                raise login.refusal(method.mechanism)
+        except AccessRefused as error:
+            await asyncio.sleep(FAILURE_PAUSE)
+            if self._wants_login_notice:
+                connection.fail(Failed(error))
+            else:
+                connection.abort()
+        else:
+            connection.user = user
+            connection.protocol.propose(connection.broker.config.heartbeat)
+            connection.broker.mark(connection)
+        connection.broker.finish(connection)
