@@ -28,9 +28,9 @@ from benchmarks.load.traffic import Messages
 EXCHANGE = "spark"
 QUEUES = [f"spark-{number}" for number in range(4)]
 COLUMNS = "queue string, routing_key binary, body binary"
-MESSAGES = 1_000_000
+MESSAGES = 2_000_000
 WARM_UP = 2_000
-PIKA_SHARE = 10
+PIKA_SHARE = 20
 """pika gets one message in so many, or it would take minutes."""
 
 
