@@ -1,0 +1,1 @@
+"""What is fuzzed, and with what. See the modules."""
