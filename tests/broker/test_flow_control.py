@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pamqp.frame import marshal
 from tests.wire import Basic, WireConnection, login
 
 import jumpmq
@@ -50,6 +51,21 @@ class Memory(threading.Thread):
 def resident() -> int:
     """Resident octets of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_who_asks_without_reading_is_not_read_either(broker: RunningBroker) -> None:
+    with login(broker.port) as idle, login(broker.port) as busy:
+        publish(busy, busy.channel().queue("orders", durable=True, exclusive=False))
+        asking = idle.channel()
+        with Memory() as memory:
+            idle.send(b"".join(marshal(Basic.Get(queue="orders", no_ack=True), asking.number) for _ in range(COUNT)))
+            busy.channel().queue()
+            assert asking.connection.next_event(asking.number).method.message_count == COUNT - 1
+            busy.channel().queue()
+            assert busy.channel().ready("orders") > COUNT // 2
+        assert memory.growth < ALLOWED
+        left = [asking.next().method.message_count for _ in range(COUNT - 1)]
+        assert left == list(range(COUNT - 2, -1, -1))
 
 
 def publish(connection: WireConnection, queue: str) -> None:

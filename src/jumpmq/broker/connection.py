@@ -8,6 +8,7 @@ change is on disk: a ``declare-ok`` is a promise that survives kill -9.
 import asyncio
 import logging
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from jumpmq.amqp import methods as m
@@ -41,6 +42,12 @@ WRITE_AT = 256 << 10
 
 CONGESTED_AT = 1 << 20
 """Octets that may wait for a slow client before its consumers are left out."""
+
+FLOODED_AT = 16 << 20
+"""Octets that may wait for a client that goes on asking without reading the answers, before it is no longer read."""
+
+UNNUMBERED = 1 << 62
+"""Stands for the commit that this turn's changes will be in, until the turn's end gives it a number."""
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds that a client has from connecting to ``connection.open`` (RabbitMQ's ``handshake_timeout``)."""
@@ -79,6 +86,7 @@ class Connection(asyncio.Protocol):
         self.received_octets = self.sent_octets = 0
         self._transport: asyncio.Transport
         self._paused_reading = False
+        self._rest: Iterator[Event] | None = None
         self._held_until = 0
         self._hanging_up = False
         self._unwritten = 0
@@ -90,7 +98,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=CONGESTED_AT, low=CONGESTED_AT // 4)
-        self.peer_host, self.peer_port = self._transport.get_extra_info("peername")[:2]
+        # A client may be gone before it was accepted, and then has no address any more.
+        self.peer_host, self.peer_port = (self._transport.get_extra_info("peername") or ("unknown", 0))[:2]
         server_host, server_port = self._transport.get_extra_info("sockname")[:2]
         self.name = f"{self.peer_host}:{self.peer_port} -> {server_host}:{server_port}"
         self._set_deadline(HANDSHAKE_TIMEOUT)
@@ -99,9 +108,17 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._last_received = time.monotonic()
         self.received_octets += len(data)
+        self._work(self.protocol.receive(data, time.time()))
+
+    def _work(self, events: Iterator[Event]) -> None:
+        """Act on what was read, but leave the rest for later where the client does not read what it is answered."""
         try:
-            for event in self.protocol.receive(data, time.time()):
+            for event in events:
                 self._handle(event)
+                if self.congested and self._unwritten + self._transport.get_write_buffer_size() > FLOODED_AT:
+                    self.pause_reading()
+                    self._rest = events
+                    break
         except Exception:
             log.exception("connection %s: unexpected error", self.name)
             self.fail(Failed(InternalError("unexpected error; see the broker's log")))
@@ -114,6 +131,7 @@ class Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self.handshake.cancel()
+        self._rest = None
         self.protocol.state = State.CLOSED
         self._leave()
         self.closed.set()
@@ -127,7 +145,12 @@ class Connection(asyncio.Protocol):
         self.congested = False
         for channel in list(self.channels.values()):
             channel.serve()
-        self.broker.finish(None)
+        rest, self._rest = self._rest, None
+        if rest is None:
+            self.broker.finish(None)
+        else:
+            self.resume_reading()
+            self._work(rest)
 
     # --- events ---
 
@@ -284,12 +307,15 @@ class Connection(asyncio.Protocol):
     def send_content(self, channel: int, method: m.Method, message: Message) -> None:
         """Send a method with a content when the current work is done."""
         self.protocol.send_content(channel, method, message)
-        self.broker.mark(self)
+        self._note_unwritten(len(message.body))
 
     def send_deliveries(self, octets: bytes) -> None:
         """Send deliveries when the current work is done, or already now if they have become many."""
         self.protocol.send_encoded(octets)
-        self._unwritten += len(octets)
+        self._note_unwritten(len(octets))
+
+    def _note_unwritten(self, octets: int) -> None:
+        self._unwritten += octets
         if self._unwritten > WRITE_AT:
             self.write()
             if self._unwritten > CONGESTED_AT:
@@ -299,7 +325,9 @@ class Connection(asyncio.Protocol):
 
     def hold(self) -> None:
         """What is answered to this read leaves when all that it changed is on disk."""
-        self.broker.hold(self)
+        if self.broker.store is not None:
+            self._held_until = UNNUMBERED
+            self.broker.hold(self)
 
     def hold_until(self, commit: int) -> None:
         """From what is not yet written on, write nothing before this commit is on disk."""
@@ -311,8 +339,13 @@ class Connection(asyncio.Protocol):
             return False
         self._held_until = 0
         if self._unwritten > CONGESTED_AT:
-            self.resume_writing()
+            asyncio.get_running_loop().call_soon(self._after_release)
         return True
+
+    def _after_release(self) -> None:
+        """What was held is written; if the client takes it at once, nothing else will say that there is room again."""
+        if self._transport.get_write_buffer_size() <= CONGESTED_AT // 4:
+            self.resume_writing()
 
     def write(self) -> None:
         """Write what there is to send, unless it is held."""
@@ -337,7 +370,7 @@ class Connection(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """Go on reading."""
-        if self._paused_reading:
+        if self._paused_reading and self._rest is None:
             self._paused_reading = False
             self._last_received = time.monotonic()
             if not self._transport.is_closing():
