@@ -230,7 +230,7 @@ def check(port: int, complaints: Complaints) -> None:
         channel.basic_publish("", queue, b"still here", mandatory=True)
         _, _, body = channel.basic_get(queue, auto_ack=True)
         assert body == b"still here", f"the bystander got {body!r}"
-    assert not complaints.texts, "the broker logged:\n" + "\n".join(complaints.texts)
+    assert not complaints.texts, "the broker logged an error"
 
 
 def fuzz(seconds: float, seed: int) -> int:
@@ -252,9 +252,8 @@ def fuzz(seconds: float, seed: int) -> int:
                 try:
                     check(broker.port, complaints)
                 except Exception as error:
-                    raise AssertionError(
-                        f"seed {seed}, conversations {count - EVERY} to {count - 1}: {error}"
-                    ) from error
+                    where = f"seed {seed}, conversations {count - EVERY} to {count - 1}"
+                    raise AssertionError("\n".join([f"{where}: {error}", *complaints.texts])) from error
     finally:
         logging.getLogger().removeHandler(complaints)
     return count
