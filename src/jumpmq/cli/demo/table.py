@@ -19,7 +19,7 @@ def spark_session(partitions: int) -> Iterator[SparkSession]:
     """A Spark of this machine that reads that many partitions at once, its workers in this Python environment."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{partitions}]").appName("JumpMQ demo")
-    # A demo is over before Java's second compiler pays back: without it, Spark starts and runs in two thirds of the time.
+    # A demo is over before Java's second compiler pays back: without it, Spark takes two thirds of the time.
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.ui.enabled": "false",
