@@ -251,7 +251,7 @@ class Channel:
         if method.queue == direct_reply.NAME:
             direct_reply.consume(self, tag, method)
             return
-        queue = self.queue(method.queue)
+        queue = self.source(method.queue)
         priority = consumer_priority(queue, method.arguments)
         consumer = ChannelConsumer(
             self,
@@ -287,7 +287,7 @@ class Channel:
             declarations.delete_queue(self.broker, queue)
 
     def _get(self, method: m.BasicGet) -> None:
-        queue = self.queue(method.queue)
+        queue = self.source(method.queue)
         queue.touch()
         messages = queue.take(1)
         if not messages:
@@ -312,6 +312,14 @@ class Channel:
             ResourceLocked: it is another connection's.
         """
         return self.connection.vhost.queue(self.resolve(name), self.connection.name)
+
+    def source(self, name: str) -> ClassicQueue:
+        """As :meth:`queue`, to consume from: the name of a sharded exchange is the shard with the fewest consumers.
+
+        Raises:
+            NotFound, ResourceLocked: as :meth:`queue`.
+        """
+        return self.queue(self.broker.topology.sharding.local_shard(self.connection.vhost, name))
 
     def resolve(self, name: str) -> str:
         """The queue name that is meant: "" is the queue declared last on this channel."""

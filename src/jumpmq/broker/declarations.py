@@ -59,7 +59,8 @@ def exchange_unbind(channel: "Channel", method: m.ExchangeUnbind) -> None:
 
 
 def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
-    connection, name = channel.connection, method.queue
+    connection = channel.connection
+    name = channel.broker.topology.sharding.first_shard(connection.vhost, method.queue)
     if name == direct_reply.NAME:
         channel.send(m.QueueDeclareOk(name, 0, 1))  # the pseudo-queue of direct reply-to is always there
         return
@@ -89,17 +90,20 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
 
 
 def queue_bind(channel: "Channel", method: m.QueueBind) -> None:
+    _refuse_sharded(channel, method.queue, "bind")
     _change_binding(channel, changes.Bind, _queue_binding(channel, method))
     if not method.no_wait:
         channel.send(m.QueueBindOk())
 
 
 def queue_unbind(channel: "Channel", method: m.QueueUnbind) -> None:
+    _refuse_sharded(channel, method.queue, "unbind")
     _change_binding(channel, changes.Unbind, _queue_binding(channel, method))
     channel.send(m.QueueUnbindOk())
 
 
 def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
+    _refuse_sharded(channel, method.queue, "purge")
     queue = channel.queue(method.queue)
     channel.connection.check_permission("read", queue.name)
     count = queue.purge()
@@ -108,6 +112,7 @@ def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
 
 
 def queue_delete(channel: "Channel", method: m.QueueDelete) -> None:
+    _refuse_sharded(channel, method.queue, "delete")
     connection, name = channel.connection, channel.resolve(method.queue)
     connection.check_permission("configure", name)
     change = changes.DeleteQueue(connection.vhost.name, name, method.if_unused, method.if_empty, connection.name)
@@ -119,6 +124,10 @@ def queue_delete(channel: "Channel", method: m.QueueDelete) -> None:
 def delete_queue(broker: "Broker", queue: ClassicQueue) -> None:
     """Delete a queue that nobody asked to: its last consumer left, its owner did, or it expired."""
     broker.topology.apply(changes.DeleteQueue(queue.vhost, queue.name))
+
+
+def _refuse_sharded(channel: "Channel", queue: str, operation: str) -> None:
+    channel.broker.topology.sharding.refuse(channel.connection.vhost, queue, operation)
 
 
 def _apply(channel: "Channel", change: changes.Change[changes.R]) -> changes.R:

@@ -1,13 +1,16 @@
-"""What a queue was declared with, as values: the ``x-`` arguments that a queue acts on (RabbitMQ, "Queues")."""
+"""What a queue acts on, as values: its ``x-`` arguments and the policies in force for it (RabbitMQ, "Queues")."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
+
+NO_POLICY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The optional arguments in force on a queue; None where one is absent.
+    """The optional arguments in force on a queue, declared or by policy; None where one is absent.
 
     Attributes:
         message_ttl: milliseconds that a message may stay ready.
@@ -29,10 +32,26 @@ class Limits:
     single_active_consumer: bool = False
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> "Limits":
-        """Read them from declare arguments, which are taken as checked."""
-        known = {name: arguments[key] for key, name in ARGUMENTS.items() if key in arguments}
+    def of(cls, arguments: Mapping[str, Any], policy: Mapping[str, Any] = NO_POLICY) -> "Limits":
+        """Read them from declare arguments and the policy definition in force, which are taken as checked.
+
+        Of two numbers the lower one counts; else what was declared.
+        """
+        known = {name: policy[key] for key, name in POLICY_KEYS.items() if key in policy}
+        for key, name in ARGUMENTS.items():
+            if key in arguments:
+                declared = arguments[key]
+                known[name] = min(declared, known[name]) if name in NUMBERS and name in known else declared
         return cls(**known)
+
+    @property
+    def has_length(self) -> bool:
+        """Whether the queue may become too long."""
+        return self.max_length is not None or self.max_length_bytes is not None
+
+    def serving_one(self) -> "Limits":
+        """The same for a queue that serves one consumer at a time."""
+        return replace(self, single_active_consumer=True)
 
 
 ARGUMENTS = {
@@ -45,3 +64,10 @@ ARGUMENTS = {
     "x-dead-letter-routing-key": "dead_letter_routing_key",
     "x-single-active-consumer": "single_active_consumer",
 }
+
+NUMBERS = frozenset({"message_ttl", "expires", "max_length", "max_length_bytes"})
+
+POLICY_KEYS = {
+    argument.removeprefix("x-"): name for argument, name in ARGUMENTS.items() if argument != "x-single-active-consumer"
+}
+"""The same by policy key. As in RabbitMQ, no policy for a queue says how many consumers it serves."""

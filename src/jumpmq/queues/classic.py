@@ -108,8 +108,9 @@ class ClassicQueue:
         self._reserved_seq = 0
         self._delivered_seq = 0
         self._turn = 0
+        self._active: Consumer | None = None
         self._expiring = False
-        self._limited = self.limits.max_length is not None or self.limits.max_length_bytes is not None
+        self._limited = self.limits.has_length
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r} in vhost {self.vhost!r}>"
@@ -302,10 +303,12 @@ class ClassicQueue:
         Raises:
             AccessRefused: it, or one that is here, wants the queue for itself.
         """
-        if any(other.exclusive for other in self.consumers) or (consumer.exclusive and self.consumers):
+        wanted_alone = consumer.exclusive and (self.consumers or self.limits.single_active_consumer)
+        if wanted_alone or any(other.exclusive for other in self.consumers):
             raise AccessRefused(f"queue '{self.name}' in vhost '{self.vhost}' in exclusive use")
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda one: -one.priority)
+        self._choose_active()
         self.had_consumers = True
         self.last_used = time.time()
 
@@ -315,7 +318,19 @@ class ClassicQueue:
             self.consumers.remove(consumer)
             self.last_used = time.time()
             if self.limits.single_active_consumer:
+                self._choose_active()
                 self.dispatch()
+
+    @property
+    def active_consumer(self) -> Consumer | None:
+        """The one that is served where one is at a time: the first to come, until it leaves; then by priority."""
+        return self._active
+
+    def _choose_active(self) -> None:
+        if not self.limits.single_active_consumer or not self.consumers:
+            self._active = None
+        elif self._active not in self.consumers:
+            self._active = self.consumers[0]
 
     def dispatch(self) -> None:
         """Deliver ready messages to consumers with room, in turn."""
@@ -336,7 +351,7 @@ class ClassicQueue:
     def _eligible(self) -> list[tuple[Consumer, int]]:
         """The consumers of the highest priority that have room, next in turn first."""
         found: list[tuple[Consumer, int]] = []
-        for consumer in self.consumers[:1] if self.limits.single_active_consumer else self.consumers:
+        for consumer in self.consumers if self._active is None else (self._active,):
             if found and consumer.priority < found[0][0].priority:
                 break
             capacity = consumer.capacity()
@@ -355,6 +370,15 @@ class ClassicQueue:
             self.ack(messages)
 
     # --- limits ---
+
+    def set_limits(self, limits: Limits) -> None:
+        """Act by other limits from now on: what is too much goes at once, messages that are here keep their expiry."""
+        self.limits = limits
+        self._limited = limits.has_length
+        self._choose_active()
+        self.touch()
+        self.trim(time.time())
+        self.dispatch()
 
     def trim(self, now: float) -> None:
         """Let go of what has expired at the front, and of what is beyond the length limits.

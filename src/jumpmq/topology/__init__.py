@@ -6,7 +6,9 @@ from jumpmq.topology.changes import (
     AddVirtualHost,
     Bind,
     Change,
+    ClearOperatorPolicy,
     ClearPermissions,
+    ClearPolicy,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -14,11 +16,15 @@ from jumpmq.topology.changes import (
     DeleteUser,
     DeleteVirtualHost,
     PutUser,
+    SetOperatorPolicy,
     SetPermissions,
+    SetPolicy,
     Unbind,
 )
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
+from jumpmq.topology.policies import InForce, InvalidPolicy, Policy
 from jumpmq.topology.routing import Routes
+from jumpmq.topology.sharding import Shard
 from jumpmq.topology.topology import Topology
 from jumpmq.topology.users import Permissions, User
 from jumpmq.topology.vhost import VirtualHost
@@ -29,7 +35,9 @@ __all__ = [
     "Bind",
     "Binding",
     "Change",
+    "ClearOperatorPolicy",
     "ClearPermissions",
+    "ClearPolicy",
     "ConsistentHashExchange",
     "DeclareExchange",
     "DeclareQueue",
@@ -38,10 +46,16 @@ __all__ = [
     "DeleteUser",
     "DeleteVirtualHost",
     "Exchange",
+    "InForce",
+    "InvalidPolicy",
     "Permissions",
+    "Policy",
     "PutUser",
     "Routes",
+    "SetOperatorPolicy",
     "SetPermissions",
+    "SetPolicy",
+    "Shard",
     "Topology",
     "Unbind",
     "User",

@@ -5,8 +5,9 @@ They hold plain data only, so that they can be logged and replayed. A change is 
 ``connection`` names the connection that asks; None is the broker itself or an operator, who may touch exclusive queues.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
@@ -155,3 +156,50 @@ class Unbind(Change[None]):
     vhost: str
     binding: Binding
     connection: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetPolicy(Change[None]):
+    """Add a policy, or replace the one of this name; it takes effect at once.
+
+    Attributes:
+        pattern: regular expression, searched in the names of queues and exchanges.
+        definition: a JSON object; :mod:`jumpmq.topology.policy_definitions` has its keys.
+        priority: of all policies that match an object the highest is in force.
+        apply_to: ``queues``, ``exchanges`` or ``all``.
+    """
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    priority: float = 0
+    apply_to: str = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperatorPolicy(Change[None]):
+    """As :class:`SetPolicy`, for operator policies: they take limits only, and are merged with policies."""
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    priority: float = 0
+    apply_to: str = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class ClearPolicy(Change[None]):
+    """Take a policy away."""
+
+    vhost: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClearOperatorPolicy(Change[None]):
+    """Take an operator policy away."""
+
+    vhost: str
+    name: str

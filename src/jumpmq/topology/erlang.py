@@ -55,6 +55,28 @@ def plain(kind: str, value: Any) -> str:
     return term(kind, value)
 
 
+def json_term(value: Any) -> str:
+    """A value that came as JSON, as RabbitMQ holds it: objects are maps, strings binaries."""
+    if isinstance(value, str):
+        return binary(value.encode(errors="surrogatepass"))
+    if isinstance(value, dict):
+        return f"#{{{','.join(f'{json_term(key)} => {json_term(value[key])}' for key in sorted(value))}}}"
+    if isinstance(value, list):
+        if value and all(isinstance(item, int) and (item in _ESCAPES or 32 <= item <= 126) for item in value):
+            return string("".join(map(chr, value)))  # Erlang cannot tell such a list from a string
+        return _list(map(json_term, value))
+    if isinstance(value, float):
+        return _float(value)
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _float(value: float) -> str:
+    mantissa, exponent, power = repr(value).partition("e")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}{exponent}{power.removeprefix('+')}"
+
+
 def _list(items: "Sequence[str] | Any") -> str:
     return f"[{','.join(items)}]"
 

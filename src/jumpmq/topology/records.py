@@ -1,10 +1,11 @@
 """How definitions are kept: each durable one as (kind, key, JSON value) in a journal, and back.
 
-Kinds: ``vhost``, ``user``, ``permissions``, ``exchange``, ``queue``, ``binding``, ``ring`` and ``counter``. The key
-only tells one from the other; all that is needed to restore one is in its value.
+Kinds: ``vhost``, ``user``, ``permissions``, ``policy``, ``operator_policy``, ``exchange``, ``queue``, ``binding``,
+``ring`` and ``counter``. The key only tells one from the other; all that is needed to restore one is in its value.
 """
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from jumpmq.queues.classic import ClassicQueue, Journal
@@ -12,6 +13,7 @@ from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import DeclareExchange, DeclareQueue
 from jumpmq.topology.exchanges import ConsistentHashExchange, Destination, Exchange
+from jumpmq.topology.policies import Policy
 from jumpmq.topology.users import User
 
 NEXT_QUEUE_ID = "next-queue-id"
@@ -54,6 +56,12 @@ class Records:
 
     def delete_permissions(self, user: str, vhost: str) -> None:
         self._delete("permissions", _key(user, vhost))
+
+    def put_policy(self, policy: Policy, operator: bool) -> None:
+        self._put(_policy_kind(operator), _key(policy.vhost, policy.name), asdict(policy))
+
+    def delete_policy(self, policy: Policy, operator: bool) -> None:
+        self._delete(_policy_kind(operator), _key(policy.vhost, policy.name))
 
     def put_exchange(self, exchange: Exchange) -> None:
         if exchange.durable:
@@ -146,6 +154,10 @@ def read_binding(value: dict[str, Any]) -> tuple[str, Binding]:
         Arguments.from_json(value["arguments"]),
     )
     return value["vhost"], binding
+
+
+def _policy_kind(operator: bool) -> str:
+    return "operator_policy" if operator else "policy"
 
 
 def _exchange_value(exchange: Exchange) -> dict[str, Any]:

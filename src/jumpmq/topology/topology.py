@@ -9,10 +9,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from jumpmq.amqp.errors import NotAllowed, NotFound
+from jumpmq.amqp.errors import NotAllowed, NotFound, PreconditionFailed
 from jumpmq.queues.classic import DEFAULT_BUDGET, ClassicQueue, DeadLetter, Journal, ignore_dead
 from jumpmq.topology import changes, records, rules
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
+from jumpmq.topology.policies import Policy
+from jumpmq.topology.sharding import Sharding
 from jumpmq.topology.users import Permissions, User
 from jumpmq.topology.vhost import VirtualHost
 
@@ -30,6 +32,7 @@ class Topology:
 
     Attributes:
         vhosts, users: by name.
+        sharding: knows the shards of exchanges.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Topology:
         self._journal = journal
         self._records = records.Records(journal)
         self._next_queue_id = 1
+        self.sharding = Sharding(node, self._declare_queue)
         self._appliers: dict[type[changes.Change[Any]], Callable[[Any], Any]] = {
             changes.AddVirtualHost: self._add_virtual_host,
             changes.DeleteVirtualHost: self._delete_virtual_host,
@@ -55,8 +59,12 @@ class Topology:
             changes.DeleteUser: self._delete_user,
             changes.SetPermissions: self._set_permissions,
             changes.ClearPermissions: self._clear_permissions,
-            changes.DeclareExchange: lambda change: rules.declare_exchange(self.vhost(change.vhost), change),
-            changes.DeleteExchange: lambda change: rules.delete_exchange(self.vhost(change.vhost), change),
+            changes.SetPolicy: lambda change: self._set_policy(change, operator=False),
+            changes.SetOperatorPolicy: lambda change: self._set_policy(change, operator=True),
+            changes.ClearPolicy: lambda change: self._clear_policy(change, operator=False),
+            changes.ClearOperatorPolicy: lambda change: self._clear_policy(change, operator=True),
+            changes.DeclareExchange: self._declare_exchange,
+            changes.DeleteExchange: self._delete_exchange,
             changes.DeclareQueue: self._declare_queue,
             changes.DeleteQueue: lambda change: rules.delete_queue(self.vhost(change.vhost), change),
             changes.Bind: lambda change: rules.bind(self.vhost(change.vhost), change),
@@ -115,7 +123,11 @@ class Topology:
         self.vhosts[name] = VirtualHost(name, self._records)
 
     def _delete_virtual_host(self, change: changes.DeleteVirtualHost) -> None:
-        self.vhost(change.name).clear()
+        vhost = self.vhost(change.name)
+        for operator in (False, True):
+            for policy in vhost.policies.all(operator):
+                self._records.delete_policy(policy, operator)
+        vhost.clear()
         for user in self.users.values():
             self._clear_permissions(changes.ClearPermissions(user.name, change.name))
         del self.vhosts[change.name]
@@ -142,7 +154,46 @@ class Topology:
         if self.user(change.user).permissions.pop(change.vhost, None) is not None:
             self._records.delete_permissions(change.user, change.vhost)
 
-    # --- queues ---
+    # --- policies ---
+
+    def _set_policy(self, change: changes.SetPolicy | changes.SetOperatorPolicy, operator: bool) -> None:
+        vhost = self.vhost(change.vhost)
+        policy = Policy(vhost.name, change.name, change.pattern, change.definition, change.priority, change.apply_to)
+        policy.check(operator)
+        if not operator:
+            self.sharding.check_policy(vhost, policy)
+        vhost.policies.put(policy, operator)
+        self._records.put_policy(policy, operator)
+        self._follow_policies(vhost)
+
+    def _clear_policy(self, change: changes.ClearPolicy | changes.ClearOperatorPolicy, operator: bool) -> None:
+        vhost = self.vhost(change.vhost)
+        self._records.delete_policy(vhost.policies.remove(change.name, operator), operator)
+        self._follow_policies(vhost)
+
+    def _follow_policies(self, vhost: VirtualHost) -> None:
+        for exchange, before in vhost.follow_policies():
+            self.sharding.follow(vhost, exchange, before)
+
+    # --- exchanges and queues ---
+
+    def _declare_exchange(self, change: changes.DeclareExchange) -> Exchange:
+        vhost = self.vhost(change.vhost)
+        if change.name in vhost.exchanges:
+            return rules.declare_exchange(vhost, change)
+        exchange = rules.declare_exchange(vhost, change)
+        try:
+            self.sharding.check(vhost, exchange)
+        except PreconditionFailed:
+            vhost.remove_exchange(exchange)
+            raise
+        self.sharding.follow(vhost, exchange, None)
+        return exchange
+
+    def _delete_exchange(self, change: changes.DeleteExchange) -> None:
+        vhost = self.vhost(change.vhost)
+        rules.delete_exchange(vhost, change)
+        self.sharding.release(vhost, change.name)
 
     def _declare_queue(self, change: changes.DeclareQueue) -> ClassicQueue:
         return rules.declare_queue(self.vhost(change.vhost), change, self._make_queue)
@@ -186,6 +237,10 @@ class Topology:
         for value in found["permissions"]:
             granted = Permissions(value["configure"], value["write"], value["read"])
             self.users[value["user"]].permissions[value["vhost"]] = granted
+        for value in found["policy"]:
+            self.vhosts[value["vhost"]].policies.put(Policy(**value), operator=False)
+        for value in found["operator_policy"]:
+            self.vhosts[value["vhost"]].policies.put(Policy(**value), operator=True)
         for value in found["exchange"]:
             self.vhosts[value["vhost"]].insert_exchange(records.read_exchange(value))
         for value in found["queue"]:
@@ -197,6 +252,10 @@ class Topology:
             self._restore_ring(self.vhosts[value["vhost"]].exchanges[value["exchange"]], value["state"])
         counters = dict(found["counter"])
         self._next_queue_id = max(self._next_queue_id, counters.get(records.NEXT_QUEUE_ID, 1))
+        for host in self.vhosts.values():
+            host.follow_policies()
+            for exchange in list(host.exchanges.values()):
+                self.sharding.follow(host, exchange, None)
 
     def _restore_queue(self, value: dict[str, Any]) -> None:
         number, node, declared = records.read_queue(value)

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
+from jumpmq.queues.arguments import Limits
 from jumpmq.queues.classic import ClassicQueue
-from jumpmq.topology.bindings import Binding
+from jumpmq.topology.bindings import Binding, Kind
 from jumpmq.topology.changes import DeclareExchange, DeclareQueue
 from jumpmq.topology.exchanges import Destination, Exchange, make_exchange
+from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes, route
+from jumpmq.topology.shards import ShardSettings, parse_shard_name
 
 PREDECLARED = {
     "": "direct",
@@ -38,6 +41,7 @@ class VirtualHost:
 
     Attributes:
         exchanges, queues: by name.
+        policies: its policies and operator policies.
     """
 
     def __init__(self, name: str, records: Records) -> None:
@@ -45,6 +49,8 @@ class VirtualHost:
         self.records = records
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, ClassicQueue] = {}
+        self.policies = Policies()
+        self._in_force: dict[Destination, InForce] = {}
         self._declared: dict[ClassicQueue, DeclareQueue] = {}
         self._owned: dict[str, dict[ClassicQueue, None]] = {}
         self._bound_to: dict[Destination, dict[Binding, None]] = {}
@@ -155,6 +161,56 @@ class VirtualHost:
     def _alternate(self, exchange: Exchange) -> Exchange | None:
         return self.exchanges.get(exchange.alternate) if exchange.alternate else None
 
+    # --- policies ---
+
+    def in_force(self, destination: Destination) -> InForce:
+        """The policy and operator policy in force for a queue or exchange."""
+        return self._in_force.get(destination, NOTHING_IN_FORCE)
+
+    def sharding(self, exchange: Exchange) -> ShardSettings | None:
+        """How an exchange is sharded; None where it is not, as the default exchange never is."""
+        return ShardSettings.of(self.in_force(exchange).definition) if exchange.name else None
+
+    def follow_policies(self) -> list[tuple[Exchange, ShardSettings | None]]:
+        """The policies have changed: let everything act by those that are in force now.
+
+        Returns:
+            The exchanges for which another policy is in force, with how they were sharded before.
+        """
+        changed = []
+        for exchange in self.exchanges.values():
+            before, sharded = self.in_force(exchange), self.sharding(exchange)
+            if self._follow_exchange(exchange) != before:
+                changed.append((exchange, sharded))
+        for queue in list(self.queues.values()):
+            self.follow_queue(queue)
+        return changed
+
+    def follow_queue(self, queue: ClassicQueue) -> None:
+        """Let a queue act by its arguments, its policies, and the policy of the exchange it is a shard of."""
+        in_force = self._look_up("queue", queue)
+        shard = parse_shard_name(queue.name, queue.node)
+        exchange = self.exchanges.get(shard[0]) if shard is not None else None
+        settings = self.sharding(exchange) if exchange is not None else None
+        limits = Limits.of(queue.arguments, in_force.definition)
+        if settings is not None and settings.single_active_consumer:
+            limits = limits.serving_one()
+        if limits != queue.limits:
+            queue.set_limits(limits)
+
+    def _follow_exchange(self, exchange: Exchange) -> InForce:
+        in_force = self._look_up("exchange", exchange)
+        exchange.alternate = exchange.declared_alternate or in_force.definition.get("alternate-exchange")
+        return in_force
+
+    def _look_up(self, kind: Kind, destination: Destination) -> InForce:
+        in_force = self.policies.in_force(kind, destination.name)
+        if in_force is NOTHING_IN_FORCE:
+            self._in_force.pop(destination, None)
+        else:
+            self._in_force[destination] = in_force
+        return in_force
+
     # --- exchanges ---
 
     def insert_exchange(self, declared: DeclareExchange) -> Exchange:
@@ -164,11 +220,13 @@ class VirtualHost:
             CommandInvalid, PreconditionFailed: as :func:`make_exchange`.
         """
         exchange = self.exchanges[declared.name] = make_exchange(declared)
+        self._follow_exchange(exchange)
         return exchange
 
     def remove_exchange(self, exchange: Exchange) -> None:
         """Take an exchange away, with the bindings from and to it."""
         del self.exchanges[exchange.name]
+        self._in_force.pop(exchange, None)
         for binding in list(exchange.bindings):
             self._take_binding(exchange, binding)
         self._remove_bindings_to(exchange)
@@ -182,11 +240,13 @@ class VirtualHost:
         self._declared[queue] = declared
         if queue.exclusive and declared.connection is not None:
             self._owned.setdefault(declared.connection, {})[queue] = None
+        self.follow_queue(queue)
         self.insert_binding(Binding("", "queue", queue.name, queue.name.encode()))
 
     def remove_queue(self, queue: ClassicQueue) -> int:
         """Take a queue away, with its messages and the bindings to it; returns how many messages were ready."""
         del self.queues[queue.name]
+        self._in_force.pop(queue, None)
         connection = self._declared.pop(queue).connection
         if connection in self._owned:
             self._owned[connection].pop(queue, None)

@@ -30,7 +30,8 @@ class Exchange(ABC):
 
     Attributes:
         bindings: every binding with its destination, the oldest first.
-        alternate: name of the exchange that gets what no binding matches, or None.
+        declared_alternate: name of the exchange that gets what no binding matches, or None; the argument.
+        alternate: the one in force, by argument or policy.
         fed_exchanges: how many of the bindings lead to an exchange.
     """
 
@@ -49,7 +50,7 @@ class Exchange(ABC):
         self.auto_delete = declared.auto_delete
         self.internal = declared.internal
         self.arguments = declared.arguments
-        self.alternate = string_argument(declared, "alternate-exchange")
+        self.alternate = self.declared_alternate = string_argument(declared, "alternate-exchange")
         self.bindings: dict[Binding, Destination] = {}
         self.fed_exchanges = 0
 

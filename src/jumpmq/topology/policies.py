@@ -1,0 +1,209 @@
+"""Policies: optional arguments for many queues and exchanges at once, chosen by name (RabbitMQ, "Policies").
+
+One policy is in force for an object: the matching one of the highest priority. Where several have that, RabbitMQ takes
+any (the order of a hash table); here it is the first by name. An operator policy, chosen in the same way, is merged
+with it: of two limits the lower one counts.
+"""
+
+import math
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from jumpmq.amqp.errors import NotFound, PreconditionFailed
+from jumpmq.topology import erlang, policy_definitions
+from jumpmq.topology.bindings import Kind
+
+APPLY_TO = {"queues": ("queue",), "exchanges": ("exchange",), "all": ("queue", "exchange")}
+"""The kinds of objects that each ``apply-to`` means."""
+
+_CLASSES = {
+    "[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:alnum:]": "a-zA-Z0-9", "[:upper:]": "A-Z", "[:lower:]": "a-z",
+    "[:space:]": r"\s", "[:word:]": r"\w", "[:xdigit:]": "0-9A-Fa-f",
+}  # fmt: skip
+"""POSIX classes, which the patterns of RabbitMQ know and Python's do not."""
+
+
+class InvalidPolicy(PreconditionFailed):
+    """A policy that is refused; the text has a line for each thing that is wrong, in RabbitMQ's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy or operator policy of a virtual host.
+
+    Attributes:
+        pattern: regular expression, searched in names.
+        definition: a JSON object.
+        priority: any number; the highest wins.
+        apply_to: a key of ``APPLY_TO``.
+    """
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    priority: float = 0
+    apply_to: str = "all"
+
+    def check(self, operator: bool) -> None:
+        """
+        Raises:
+            InvalidPolicy: a part is not what it may be.
+        """
+        try:
+            problems = self._problems(operator)
+        except RecursionError:
+            problems = ["definition is nested too deeply"]
+        if problems:
+            raise InvalidPolicy("\n".join(problems))
+
+    def _problems(self, operator: bool) -> list[str]:
+        if (problem := _text_problem([self.name, self.pattern, self.definition, self.apply_to])) is not None:
+            return [problem]
+        found = (
+            _priority_problem(self.priority),
+            _pattern_problem(self.pattern),
+            _apply_to_problem(self.apply_to),
+            policy_definitions.problem_of(self.definition, operator),
+        )
+        return [problem for problem in found if problem is not None]
+
+    def matches(self, kind: Kind, name: str) -> bool:
+        """Whether the policy is meant for a queue or exchange of this name."""
+        return kind in APPLY_TO[self.apply_to] and _compiled(self.pattern).search(name) is not None
+
+
+class InForce(NamedTuple):
+    """What is in force for one object."""
+
+    policy: Policy | None = None
+    operator_policy: Policy | None = None
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        """Both definitions merged."""
+        if self.operator_policy is None:
+            return self.policy.definition if self.policy is not None else {}
+        merged = dict(self.operator_policy.definition)
+        for key, value in self.policy.definition.items() if self.policy is not None else ():
+            merged[key] = min(value, merged[key]) if key in merged else value
+        return merged
+
+
+NOTHING_IN_FORCE = InForce()
+
+
+class Policies:
+    """The policies of a virtual host.
+
+    Attributes:
+        policies, operator_policies: by name.
+    """
+
+    def __init__(self) -> None:
+        self.policies: dict[str, Policy] = {}
+        self.operator_policies: dict[str, Policy] = {}
+        self._order: list[Policy] = []
+        self._operator_order: list[Policy] = []
+
+    def put(self, policy: Policy, operator: bool) -> None:
+        """Add a policy, or put it in the place of the one of its name."""
+        self._of_kind(operator)[policy.name] = policy
+        self._sort()
+
+    def remove(self, name: str, operator: bool) -> Policy:
+        """Take a policy away, and return it.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
+        policy = self._of_kind(operator).pop(name, None)
+        if policy is None:
+            raise NotFound(f"no {'operator policy' if operator else 'policy'} '{name}'")
+        self._sort()
+        return policy
+
+    def all(self, operator: bool) -> list[Policy]:
+        """The policies, or the operator policies, the first set first."""
+        return list(self._of_kind(operator).values())
+
+    def in_force(self, kind: Kind, name: str) -> InForce:
+        """What is in force for a queue or exchange of this name."""
+        policy, operator_policy = _first(self._order, kind, name), _first(self._operator_order, kind, name)
+        return NOTHING_IN_FORCE if policy is operator_policy is None else InForce(policy, operator_policy)
+
+    def with_policy(self, policy: Policy) -> "Policies":
+        """What would be if a policy were put."""
+        changed = Policies()
+        changed.policies, changed.operator_policies = {**self.policies, policy.name: policy}, self.operator_policies
+        changed._sort()
+        return changed
+
+    def _of_kind(self, operator: bool) -> dict[str, Policy]:
+        return self.operator_policies if operator else self.policies
+
+    def _sort(self) -> None:
+        self._order = sorted(self.policies.values(), key=_rank)
+        self._operator_order = sorted(self.operator_policies.values(), key=_rank)
+
+
+def _rank(policy: Policy) -> tuple[float, str]:
+    return -policy.priority, policy.name
+
+
+def _first(order: list[Policy], kind: Kind, name: str) -> Policy | None:
+    return next((policy for policy in order if policy.matches(kind, name)), None)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    for posix, python in _CLASSES.items():
+        pattern = pattern.replace(posix, python)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # "[[" may mean something else in a later Python
+        return re.compile(pattern)
+
+
+def _priority_problem(priority: object) -> str | None:
+    if isinstance(priority, int | float) and not isinstance(priority, bool) and math.isfinite(priority):
+        return None
+    return f"priority should be a number, actually was {erlang.json_term(priority)}"
+
+
+def _pattern_problem(pattern: object) -> str | None:
+    if not isinstance(pattern, str):
+        return f"pattern should be a binary but was {erlang.json_term(pattern)}"
+    try:
+        _compiled(pattern)
+    except re.error as error:
+        shown = f"{{{erlang.string(error.msg)},{error.pos or 0}}}"
+        return f"pattern should be regular expression but is invalid: {shown}"
+    except (OverflowError, RecursionError):
+        return "pattern should be regular expression but is too complex"
+    return None
+
+
+def _apply_to_problem(apply_to: object) -> str | None:
+    if isinstance(apply_to, str) and apply_to in APPLY_TO:
+        return None
+    shown = apply_to if isinstance(apply_to, str) else erlang.json_term(apply_to)
+    return f"apply-to '{shown}' unrecognised; should be 'queues', 'exchanges' or 'all'"
+
+
+def _text_problem(value: object) -> str | None:
+    """Whether a string in it cannot be written as UTF-8: JSON may hold half a surrogate pair."""
+    match value:
+        case str():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return f"{erlang.json_term(value)} is not text"
+        case list():
+            return next(filter(None, map(_text_problem, value)), None)
+        case dict():
+            return _text_problem([*value, *value.values()])
+    return None

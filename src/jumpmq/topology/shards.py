@@ -1,0 +1,55 @@
+"""What a policy says of an exchange's shards, and what the shards are called: ``sharding: EXCHANGE - NODE - I``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_SHARDS = 10_000
+"""Shards on a node that one exchange may have, and that one change may make."""
+
+MAX_NAME = 255
+"""Octets of a queue's name (AMQP 0-9-1, short strings)."""
+
+_PREFIX, _BETWEEN = "sharding: ", " - "
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    """How an exchange is sharded.
+
+    Attributes:
+        count: shards on each node.
+        routing_key: what they are bound with; None where the policy is silent.
+        single_active_consumer: whether each serves one consumer at a time.
+    """
+
+    count: int
+    routing_key: str | None = None
+    single_active_consumer: bool = False
+
+    @classmethod
+    def of(cls, definition: Mapping[str, Any]) -> "ShardSettings | None":
+        """Read them from a policy's definition, which is taken as checked; None where it does not shard."""
+        if "shards-per-node" not in definition:
+            return None
+        return cls(
+            definition["shards-per-node"],
+            definition.get("routing-key"),
+            definition.get("single-active-consumer", False),
+        )
+
+
+def shard_name(exchange: str, node: str, number: int) -> str:
+    """The name of a shard."""
+    return f"{_PREFIX}{exchange}{_BETWEEN}{node}{_BETWEEN}{number}"
+
+
+def parse_shard_name(queue: str, node: str) -> tuple[str, int] | None:
+    """The exchange and number of a shard that lives on ``node``; None for another queue's name."""
+    if not queue.startswith(_PREFIX):
+        return None
+    start, _, number = queue.removeprefix(_PREFIX).rpartition(_BETWEEN)
+    exchange = start.removesuffix(f"{_BETWEEN}{node}")
+    if exchange == start or not number.isascii() or not number.isdigit() or number != str(int(number)):
+        return None
+    return exchange, int(number)
