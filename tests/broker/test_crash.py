@@ -187,3 +187,7 @@ def test_a_stopped_broker_redelivers_exactly_what_was_not_acknowledged(broker: J
         (b"1", True), (b"3", True), (b"4", True), (b"6", True), (b"7", True), (b"8", True),
         (b"9", False), (b"10", False),
     ]  # fmt: skip
+    broker.kill()
+    broker.start()
+    (messages,) = contents(broker.port, ["orders"]).values()
+    assert [one.method.redelivered for one in messages] == [True] * 8

@@ -18,11 +18,13 @@ BUDGET = 8 * OVERHEAD
 
 
 def make_queue(opened: Opened, budget: int = BUDGET) -> ClassicQueue:
-    """A durable queue in a store, holding what the store has of it."""
+    """A durable queue in a store, holding what the store has of it, as a broker makes it that starts."""
     queue = ClassicQueue("/", "q", id=7, durable=True, journal=opened.store, budget=budget)
     noted = {kind: value for kind, key, value in opened.store.definitions() if key == "7"}
     delivered_seq = noted.get("delivered", 0) if opened.store.clean else None
     queue.restore(opened.store.batches().get(7, []), noted.get("sequence", 1), delivered_seq)
+    opened.store.put("run", "started_at", 0)
+    opened.store.flush()
     return queue
 
 

@@ -102,6 +102,14 @@ class Broker:
             raise
         self.port = self._server.sockets[0].getsockname()[1]
         self._tick = self._loop.call_later(TICK, self._on_tick)
+        self._note_start()
+
+    def _note_start(self) -> None:
+        """Put a first commit on disk: from now on messages are delivered, so that the last stop, if it was clean, no
+        longer says which of them were."""
+        if self.store is not None:
+            self.store.put("run", "started_at", self.started_at)
+            self.finish(None)
 
     def _restore(self) -> None:
         if self.config.data_dir is not None:
