@@ -6,7 +6,8 @@ import pytest
 
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.fields import Field, write_fields
-from jumpmq.broker.login import Authenticator, hash_password, is_loopback, read_credentials, verify_password
+from jumpmq.broker.login import Authenticator, is_loopback, read_credentials
+from jumpmq.broker.passwords import hash_password, verify_password
 from jumpmq.topology import Topology, changes
 
 

@@ -1,4 +1,4 @@
-"""Who is there: SASL mechanisms PLAIN and AMQPLAIN, and passwords as argon2id hashes."""
+"""Who is there: SASL mechanisms PLAIN and AMQPLAIN, passwords verified, guesses limited."""
 
 import asyncio
 import hashlib
@@ -7,24 +7,13 @@ import ipaddress
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
-
 from jumpmq.amqp.errors import AccessRefused, AMQPError
 from jumpmq.amqp.fields import read_table
+from jumpmq.broker.attempts import FailedLogins
+from jumpmq.broker.passwords import hash_password, verify_password
 from jumpmq.topology import Topology
 
 MECHANISMS = b"AMQPLAIN PLAIN"
-
-# RFC 9106's recommendations take 64 MB and more a login; these are the parameters of OWASP's password storage cheat
-# sheet with the least time at 19 MB.
-_hasher = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
-
-
-def hash_password(password: str) -> str:
-    """The argon2id hash of a password, with a salt of its own."""
-    return _hasher.hash(password)
-
 
 def read_credentials(mechanism: str, response: bytes) -> tuple[str, str]:
     """User and password from the response of ``connection.start-ok``.
@@ -65,15 +54,29 @@ class Authenticator:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jumpmq-login")
         self._key = os.urandom(32)
         self._known: dict[str, tuple[str, bytes]] = {}
+        self._failed = FailedLogins()
 
     async def authenticate(self, user: str, password: str, peer_host: str) -> bool:
         """Whether the user may log in with this password from this address.
 
-        ``guest`` may from loopback addresses only (RabbitMQ, ``loopback_users``).
+        ``guest`` may from loopback addresses only (RabbitMQ, ``loopback_users``). Who has failed too often lately may
+        not; :meth:`wait` tells for how long.
         """
+        if self.wait(user, peer_host):
+            return False
+        if await self._verify(user, password, peer_host):
+            return True
+        self._failed.note(user, peer_host)
+        return False
+
+    def wait(self, user: str, peer_host: str) -> float:
+        """Seconds for which the user's logins from this address are refused, whatever the password; 0 mostly."""
+        return self._failed.wait(user, peer_host)
+
+    async def _verify(self, user: str, password: str, peer_host: str) -> bool:
         found = self._topology.users.get(user)
         if found is None or (user == "guest" and not is_loopback(peer_host)):
-            await asyncio.get_running_loop().run_in_executor(self._thread, _hasher.hash, password)
+            await asyncio.get_running_loop().run_in_executor(self._thread, hash_password, password)
             return False
         digest = hmac.digest(self._key, password.encode(), hashlib.sha256)
         known_hash, known_digest = self._known.get(user, ("", b""))
@@ -88,14 +91,6 @@ class Authenticator:
     def close(self) -> None:
         """Stop the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-def verify_password(password_hash: str, password: str) -> bool:
-    """Whether the hash is the password's."""
-    try:
-        return _hasher.verify(password_hash, password)
-    except (VerificationError, InvalidHashError):
-        return False
 
 
 def is_loopback(host: str) -> bool:

@@ -9,8 +9,10 @@ from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, USER_ID, Properties
 from jumpmq.broker import direct_reply
+from jumpmq.topology import VirtualHost
 
 if TYPE_CHECKING:
+    from jumpmq.broker.broker import Broker
     from jumpmq.broker.channel import Channel
 
 EXAMINED = EXPIRATION | REPLY_TO | USER_ID
@@ -58,13 +60,37 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
     return refused
 
 
+def publish_one(broker: "Broker", user: str, vhost: VirtualHost, message: Message) -> bool:
+    """Publish a message without a channel, as an operator does; returns whether a queue has taken it.
+
+    Raises:
+        AMQPError: the user may not, or the message is malformed.
+    """
+    broker.check_permission(user, vhost.name, "write", message.exchange)
+    vhost.publishable(message.exchange)
+    _check_properties(message, Properties.parse(message.properties), user)
+    routed = vhost.route(message.exchange, [message])
+    if routed.error is not None:
+        raise routed.error
+    refused: list[Message] = []
+    for queue, share in routed.queues.items():
+        if message.expires_at:
+            queue.note_expiry()
+        refused += queue.push(share)
+    return len(refused) < len(routed.queues)
+
+
 def _examine(channel: "Channel", message: Message) -> None:
     properties = Properties.parse(message.properties)
-    if properties.expiration is not None:
-        message.expires_at = message.published_at + _expiration(properties.expiration) / 1000
+    _check_properties(message, properties, channel.connection.user)
     if properties.reply_to == direct_reply.NAME:
         direct_reply.address(channel, message, properties)
-    user = channel.connection.user
+
+
+def _check_properties(message: Message, properties: Properties, user: str) -> None:
+    """Set the message's own expiry, and refuse properties that it may not have."""
+    if properties.expiration is not None:
+        message.expires_at = message.published_at + _expiration(properties.expiration) / 1000
     if properties.user_id is not None and properties.user_id != user:
         raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
 

@@ -1,0 +1,90 @@
+"""Passwords as hashes: argon2id for those set here, and RabbitMQ's salted hashes for users that come from one.
+
+A hash is kept as one string that begins with its kind: ``$argon2id$...``, or RabbitMQ's name of the algorithm, a ``$``
+and RabbitMQ's base64 of four octets of salt and the digest (RabbitMQ, "Credentials and Passwords"). The empty hash is
+no password's: nobody can log in with it.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+
+from argon2 import PasswordHasher, extract_parameters
+from argon2.exceptions import InvalidHashError, VerificationError
+
+ARGON2 = "jumpmq_password_hashing_argon2id"
+"""How exported definitions name the algorithm of hashes made here."""
+
+DEFAULT_FOREIGN = "rabbit_password_hashing_sha256"
+DIGESTS = {DEFAULT_FOREIGN: "sha256", "rabbit_password_hashing_sha512": "sha512"}
+SALT = 4
+
+MAX_MEMORY = 1 << 18
+MAX_TIME = 16
+"""KiB of memory and rounds beyond which a hash from elsewhere is refused: verifying it would hold up all logins."""
+
+# RFC 9106's recommendations take 64 MB and more a login; these are the parameters of OWASP's password storage cheat
+# sheet with the least time at 19 MB.
+_hasher = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
+
+
+def hash_password(password: str) -> str:
+    """The argon2id hash of a password, with a salt of its own."""
+    return _hasher.hash(password)
+
+
+def verify_password(password_hash: str, password: str) -> bool:
+    """Whether the hash is the password's."""
+    algorithm, _, encoded = password_hash.partition("$")
+    if algorithm in DIGESTS:
+        octets = base64.b64decode(encoded)
+        digest = hashlib.new(DIGESTS[algorithm], octets[:SALT] + password.encode()).digest()
+        return hmac.compare_digest(digest, octets[SALT:])
+    try:
+        return _hasher.verify(password_hash, password)
+    except (VerificationError, InvalidHashError):
+        return False
+
+
+def foreign_hash(algorithm: str | None, text: str) -> str:
+    """The hash to keep for one from a definitions file.
+
+    Args:
+        algorithm: as the file names it; None is RabbitMQ's default.
+        text: as the file has it; "" is no password's.
+
+    Raises:
+        ValueError: it cannot be verified here, with the reason.
+    """
+    if not text:
+        return ""
+    if algorithm == ARGON2:
+        _check_argon2(text)
+        return text
+    algorithm = algorithm or DEFAULT_FOREIGN
+    if algorithm not in DIGESTS:
+        known = ", ".join([*DIGESTS, ARGON2])
+        raise ValueError(f"hashing algorithm '{algorithm}' is not known here, only {known}")
+    try:
+        octets = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"password hash '{text}' is not base64") from None
+    if len(octets) != SALT + hashlib.new(DIGESTS[algorithm]).digest_size:
+        raise ValueError(f"password hash '{text}' is not one of {algorithm}")
+    return f"{algorithm}${text}"
+
+
+def shown_hash(password_hash: str) -> tuple[str, str]:
+    """Algorithm and text as definitions files have them: the inverse of :func:`foreign_hash`."""
+    algorithm, _, text = password_hash.partition("$")
+    return (algorithm, text) if algorithm in DIGESTS else (ARGON2, password_hash)
+
+
+def _check_argon2(text: str) -> None:
+    try:
+        parameters = extract_parameters(text)
+    except InvalidHashError:
+        raise ValueError(f"password hash '{text}' is not one of {ARGON2}") from None
+    if parameters.memory_cost > MAX_MEMORY or parameters.time_cost > MAX_TIME:
+        raise ValueError(f"password hash '{text}' takes too long to verify")
