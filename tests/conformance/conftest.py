@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from benchmarks.brokers import BrokerProcess
+from tests.conformance.operator import Operator
 from tests.wire import WireChannel, login
 
 
@@ -25,3 +26,11 @@ def bystander(broker: BrokerProcess) -> Iterator[None]:
 def queue(channel: WireChannel, unique: Callable[[str], str]) -> str:
     """Name of an exclusive, empty queue of the test's own connection."""
     return channel.queue(unique("queue"))
+
+
+@pytest.fixture
+def operator(broker: BrokerProcess) -> Iterator[Operator]:
+    """Somebody who sets policies, all of which go at the end."""
+    operator = Operator(broker)
+    yield operator
+    operator.leave()

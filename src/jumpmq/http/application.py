@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jumpmq.http import bindings, exchanges, messages, overview, queues, readers
+from jumpmq.http import bindings, exchanges, messages, overview, policies, queues, readers
 from jumpmq.http.authentication import BasicAuthentication
 from jumpmq.http.errors import ANSWERS
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def application(broker: Broker, reservations: Reservations) -> ASGIApp:
     """The ASGI application of a broker."""
     routes: list[BaseRoute] = []
-    for resource in (overview, queues, exchanges, bindings, messages, readers):
+    for resource in (overview, queues, exchanges, bindings, policies, messages, readers):
         routes += resource.ROUTES
     app = Starlette(routes=routes, exception_handlers=ANSWERS)
     app.router.redirect_slashes = False

@@ -121,11 +121,25 @@ class Policies:
         Raises:
             NotFound: there is none of this name.
         """
-        policy = self._of_kind(operator).pop(name, None)
-        if policy is None:
-            raise NotFound(f"no {'operator policy' if operator else 'policy'} '{name}'")
+        policy = self.get(name, operator)
+        del self._of_kind(operator)[name]
         self._sort()
         return policy
+
+    def get(self, name: str, operator: bool) -> Policy:
+        """The policy, or operator policy, of this name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        try:
+            return self._of_kind(operator)[name]
+        except KeyError:
+            raise NotFound(f"no {'operator policy' if operator else 'policy'} '{name}'") from None
+
+    def has(self, name: str, operator: bool) -> bool:
+        """Whether there is a policy, or operator policy, of this name."""
+        return name in self._of_kind(operator)
 
     def all(self, operator: bool) -> list[Policy]:
         """The policies, or the operator policies, the first set first."""
