@@ -5,7 +5,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ
+from hypothesis import settings
 from tests.wire import WireChannel, WireConnection, closing, login
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine takes its time
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session", params=[RabbitMQ, JumpMQ], ids=["rabbitmq", "jumpmq"])

@@ -7,14 +7,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from jumpmq.hashing import _kernel, _reference
 
 VECTORS = Path(__file__).parent.parent / "data"
-
-settings.register_profile("unhurried", deadline=None)  # the plain kernel takes its time on a busy machine
-settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

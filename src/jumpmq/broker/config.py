@@ -26,7 +26,7 @@ class Config:
         write_backlog: octets waiting for the disk beyond which publishers are no longer read.
     """
 
-    host: str = "0.0.0.0"
+    host: str = "127.0.0.1"
     port: int = 5672
     http_port: int = 15672
     data_dir: Path | None = None
