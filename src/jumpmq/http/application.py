@@ -8,24 +8,55 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jumpmq.http import bindings, exchanges, messages, overview, policies, queues, readers
+from jumpmq.http import (
+    bindings,
+    channels,
+    connections,
+    consumers,
+    contents,
+    definitions,
+    exchanges,
+    health,
+    messages,
+    metrics,
+    nodes,
+    openapi,
+    overview,
+    parameters,
+    permissions,
+    policies,
+    publish,
+    queues,
+    readers,
+    users,
+    vhosts,
+)
 from jumpmq.http.authentication import BasicAuthentication
 from jumpmq.http.errors import ANSWERS
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
+    from jumpmq.http.rates import Rates
     from jumpmq.http.reservations import Reservations
 
 
-def application(broker: Broker, reservations: Reservations) -> ASGIApp:
+RESOURCES = (
+    *(overview, nodes, connections, channels, consumers, exchanges, publish, queues, contents, messages, bindings),
+    *(vhosts, users, permissions, policies, parameters, definitions, health, readers, metrics, openapi),
+)
+"""The modules of the resources; ``ROUTES`` of each says which paths are its."""
+
+
+def application(broker: Broker, reservations: Reservations, rates: Rates) -> ASGIApp:
     """The ASGI application of a broker."""
     routes: list[BaseRoute] = []
-    for resource in (overview, queues, exchanges, bindings, policies, messages, readers):
+    for resource in RESOURCES:
         routes += resource.ROUTES
     app = Starlette(routes=routes, exception_handlers=ANSWERS)
     app.router.redirect_slashes = False
     app.state.broker = broker
     app.state.reservations = reservations
+    app.state.rates = rates
     return BasicAuthentication(EncodedPaths(app), broker)
 
 

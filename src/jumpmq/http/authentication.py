@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.http.errors import unauthorized
+from jumpmq.http.errors import too_many_failures, unauthorized
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -29,10 +29,14 @@ class BasicAuthentication:
         if credentials is None:
             await unauthorized("Not_Authorized")(scope, receive, send)
             return
+        wait = self._broker.authenticator.wait(credentials[0], peer)
+        if wait:
+            await too_many_failures(wait)(scope, receive, send)
+            return
         try:
             scope["user"] = await self._broker.authenticate(*credentials, peer)
         except AccessRefused:
-            await unauthorized("Not_Authorized")(scope, receive, send)
+            await unauthorized("Login failed")(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

@@ -5,26 +5,36 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from jumpmq.amqp.errors import NotFound
 from jumpmq.amqp.fields import write_fields
+from jumpmq.http import changing
 from jumpmq.http import request as of
-from jumpmq.http.json import json_list
-from jumpmq.topology import Binding, VirtualHost
+from jumpmq.http.json import json_list, json_object
+from jumpmq.http.operation import Operation
+from jumpmq.http.shapes import ARGUMENTS, NAME, Shape
+from jumpmq.topology import Arguments, Bind, Binding, Unbind, VirtualHost
+
+SHAPE = Shape(
+    {"routing_key": NAME, "arguments": ARGUMENTS},
+    ignored=("source", "destination", "destination_type", "vhost", "properties_key"),
+)
+ORDER = ("vhost", "source", "destination", "routing_key", "properties_key")
 
 
 async def all_bindings(request: Request) -> Response:
     """``GET /api/bindings``: of all virtual hosts."""
-    hosts = of.broker_of(request).topology.vhosts.values()
-    return await json_list(request, [(host.name, binding) for host in hosts for binding in host.bindings()], _shown)
+    hosts = of.visible_hosts(request)
+    found = [(host.name, binding) for host in hosts for binding in host.bindings()]
+    return await json_list(request, found, shown, ORDER)
 
 
 async def bindings_of_host(request: Request) -> Response:
-    """``GET /api/bindings/{vhost}``."""
+    """``GET /api/bindings/{vhost}``: of one virtual host."""
     host = of.virtual_host(request)
     return await _answer(request, host, host.bindings())
 
@@ -48,16 +58,74 @@ async def bindings_to_queue(request: Request) -> Response:
 
 async def bindings_between(request: Request) -> Response:
     """``GET /api/bindings/{vhost}/e/{exchange}/q/{queue}``, or ``.../e/{destination}``: the bindings of one pair."""
+    host = of.virtual_host(request)
+    return await _answer(request, host, _between(request))
+
+
+async def one_binding(request: Request) -> Response:
+    """``GET /api/bindings/{vhost}/e/{exchange}/q/{queue}/{properties}``: one binding, by its ``properties_key``."""
+    return json_object(request, shown((of.virtual_host(request).name, _named(request))))
+
+
+async def bind(request: Request) -> Response:
+    """``POST /api/bindings/{vhost}/e/{exchange}/q/{queue}``: add a binding.
+
+    ``Location`` ends in its ``properties_key``.
+    """
+    host, body = of.virtual_host(request), await of.shaped(request, SHAPE)
+    to_queue = "queue" in request.path_params
+    binding = Binding(
+        of.exchange_name(request),
+        "queue" if to_queue else "exchange",
+        of.name(request, "queue") if to_queue else of.exchange_name(request, "destination"),
+        body.get("routing_key", "").encode(),
+        body.get("arguments", Arguments()),
+    )
+    _check_permissions(request, host, binding)
+    await changing.apply(request, Bind(host.name, binding))
+    place = f"{quote(binding.destination, safe='')}/{quote(_properties_key(binding), safe='~')}"
+    return Response(status_code=201, headers={"Location": place})
+
+
+async def unbind(request: Request) -> Response:
+    """``DELETE /api/bindings/{vhost}/e/{exchange}/q/{queue}/{properties}``: remove a binding."""
+    host, binding = of.virtual_host(request), _named(request)
+    _check_permissions(request, host, binding)
+    await changing.apply(request, Unbind(host.name, binding))
+    return changing.deleted()
+
+
+def _between(request: Request) -> list[Binding]:
+    """The bindings between the two that the path names."""
     host, source = of.virtual_host(request), of.exchange(request)
     destination = of.queue(request) if "queue" in request.path_params else of.exchange(request, "destination")
-    return await _answer(request, host, [one for one in host.bindings_to(destination) if one.source == source.name])
+    return [binding for binding in host.bindings_to(destination) if binding.source == source.name]
+
+
+def _named(request: Request) -> Binding:
+    """The binding whose ``properties_key`` ends the path: encoded once more, or, as ``rabbitmqadmin`` has it, just so.
+
+    Raises:
+        NotFound: there is none.
+    """
+    raw = request.path_params["properties"]
+    wanted = {raw, unquote(raw)}
+    for binding in _between(request):
+        if _properties_key(binding) in wanted:
+            return binding
+    raise NotFound("no such binding")
+
+
+def _check_permissions(request: Request, host: VirtualHost, binding: Binding) -> None:
+    changing.check_permission(request, host.name, "write", binding.destination)
+    changing.check_permission(request, host.name, "read", binding.source)
 
 
 async def _answer(request: Request, host: VirtualHost, bindings: Iterable[Binding]) -> Response:
-    return await json_list(request, [(host.name, binding) for binding in bindings], _shown)
+    return await json_list(request, [(host.name, binding) for binding in bindings], shown, ORDER)
 
 
-def _shown(item: tuple[str, Binding]) -> dict[str, Any]:
+def shown(item: tuple[str, Binding]) -> dict[str, Any]:
     """A binding as RabbitMQ's management API shows one."""
     vhost, binding = item
     return {
@@ -79,12 +147,22 @@ def _properties_key(binding: Binding) -> str:
     return f"{key}~{hashlib.sha256(write_fields(binding.arguments.fields)).hexdigest()[:16]}"
 
 
+QUEUE_PAIR = "/api/bindings/{vhost}/e/{exchange}/q/{queue}"
+EXCHANGE_PAIR = "/api/bindings/{vhost}/e/{exchange}/e/{destination}"
 ROUTES = [
-    Route("/api/bindings", all_bindings),
-    Route("/api/bindings/{vhost}", bindings_of_host),
-    Route("/api/bindings/{vhost}/e/{exchange}/q/{queue}", bindings_between),
-    Route("/api/bindings/{vhost}/e/{exchange}/e/{destination}", bindings_between),
-    Route("/api/exchanges/{vhost}/{exchange}/bindings/source", bindings_from),
-    Route("/api/exchanges/{vhost}/{exchange}/bindings/destination", bindings_to_exchange),
-    Route("/api/queues/{vhost}/{queue}/bindings", bindings_to_queue),
+    Operation("GET", "/api/bindings", all_bindings),
+    Operation("GET", "/api/bindings/{vhost}", bindings_of_host),
+    *(
+        operation
+        for pair in (QUEUE_PAIR, EXCHANGE_PAIR)
+        for operation in (
+            Operation("GET", pair, bindings_between),
+            Operation("POST", pair, bind, shape=SHAPE),
+            Operation("GET", pair + "/{properties}", one_binding),
+            Operation("DELETE", pair + "/{properties}", unbind),
+        )
+    ),
+    Operation("GET", "/api/exchanges/{vhost}/{exchange}/bindings/source", bindings_from),
+    Operation("GET", "/api/exchanges/{vhost}/{exchange}/bindings/destination", bindings_to_exchange),
+    Operation("GET", "/api/queues/{vhost}/{queue}/bindings", bindings_to_queue),
 ]

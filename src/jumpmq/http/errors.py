@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, PreconditionFailed, ResourceError, ResourceLocked
+from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, ResourceError
 from jumpmq.queues.reader import ReservationGone
 
 
@@ -14,13 +16,19 @@ class BadRequest(Exception):
     """The request itself is wrong: status 400."""
 
 
+class Unauthorized(Exception):
+    """The user may not do that: status 401, as RabbitMQ says it."""
+
+
 _STATUS: dict[type[AMQPError], int] = {
     NotFound: 404,
-    AccessRefused: 403,
-    ResourceLocked: 409,
-    PreconditionFailed: 412,
+    AccessRefused: 401,
     ResourceError: 503,
 }
+"""RabbitMQ's statuses for errors of the protocol; it answers 400 to all others."""
+
+
+_NAMES = {401: "not_authorised", 404: "not_found", 503: "resource_error"}
 
 
 def bad_request(request: Request, error: Exception) -> JSONResponse:
@@ -34,7 +42,12 @@ def gone(request: Request, error: Exception) -> JSONResponse:
 def protocol_error(request: Request, error: Exception) -> JSONResponse:
     """An error of the protocol, raised by the rule that both ports share."""
     assert isinstance(error, AMQPError)
-    return _json(_STATUS.get(type(error), 400), error.name.lower(), error.text)
+    status = _STATUS.get(type(error), 400)
+    return _json(status, _NAMES.get(status, "bad_request"), error.text)
+
+
+def forbidden(request: Request, error: Exception) -> JSONResponse:
+    return _json(401, "not_authorised", str(error))
 
 
 def http_error(request: Request, error: Exception) -> JSONResponse:
@@ -49,12 +62,19 @@ def unauthorized(reason: str) -> JSONResponse:
     return _json(401, "not_authorised", reason, {"WWW-Authenticate": 'Basic realm="JumpMQ Management"'})
 
 
+def too_many_failures(wait: float) -> JSONResponse:
+    """The answer to a user whose logins have failed too often; ``wait`` in seconds."""
+    reason = "too many failed logins of this user from this address"
+    return _json(429, "too_many_requests", reason, {"Retry-After": str(ceil(wait))})
+
+
 def _json(status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": error, "reason": reason}, status, headers)
 
 
 ANSWERS = {
     BadRequest: bad_request,
+    Unauthorized: forbidden,
     ReservationGone: gone,
     AMQPError: protocol_error,
     HTTPException: http_error,

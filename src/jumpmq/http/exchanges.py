@@ -6,27 +6,61 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from jumpmq.http import changing
 from jumpmq.http import request as of
 from jumpmq.http.json import json_list, json_object
-from jumpmq.topology import Exchange
+from jumpmq.http.operation import Operation
+from jumpmq.http.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
+from jumpmq.topology import Arguments, DeclareExchange, DeleteExchange, Exchange
+
+SHAPE = Shape(
+    {"type": TEXT, "durable": BOOLEAN, "auto_delete": BOOLEAN, "internal": BOOLEAN, "arguments": ARGUMENTS},
+    ignored=("name", "vhost"),
+)
 
 
 async def all_exchanges(request: Request) -> Response:
     """``GET /api/exchanges``: of all virtual hosts."""
-    hosts = of.broker_of(request).topology.vhosts.values()
+    hosts = of.visible_hosts(request)
     return await json_list(request, [exchange for host in hosts for exchange in host.exchanges.values()], shown)
 
 
 async def exchanges_of_host(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}``."""
+    """``GET /api/exchanges/{vhost}``: of one virtual host."""
     return await json_list(request, of.virtual_host(request).exchanges.values(), shown)
 
 
 async def one_exchange(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}/{exchange}``."""
+    """``GET /api/exchanges/{vhost}/{exchange}``: one exchange."""
     return json_object(request, shown(of.exchange(request)))
+
+
+async def declare_exchange(request: Request) -> Response:
+    """``PUT /api/exchanges/{vhost}/{exchange}``: declare an exchange; one that exists must be equivalent."""
+    host, name = of.virtual_host(request), of.exchange_name(request)
+    body = await of.shaped(request, SHAPE)
+    changing.check_permission(request, host.name, "configure", name)
+    existed = name in host.exchanges
+    change = DeclareExchange(
+        host.name,
+        name,
+        body.get("type", "direct"),
+        body.get("durable", False),
+        body.get("auto_delete", False),
+        body.get("internal", False),
+        body.get("arguments", Arguments()),
+    )
+    await changing.apply(request, change)
+    return changing.put_answer(existed)
+
+
+async def delete_exchange(request: Request) -> Response:
+    """``DELETE /api/exchanges/{vhost}/{exchange}?if-unused=true``: delete an exchange and its bindings."""
+    exchange = of.exchange(request)
+    changing.check_permission(request, exchange.vhost, "configure", exchange.name)
+    await changing.apply(request, DeleteExchange(exchange.vhost, exchange.name, of.flag(request, "if-unused")))
+    return changing.deleted()
 
 
 def shown(exchange: Exchange) -> dict[str, Any]:
@@ -43,7 +77,9 @@ def shown(exchange: Exchange) -> dict[str, Any]:
 
 
 ROUTES = [
-    Route("/api/exchanges", all_exchanges),
-    Route("/api/exchanges/{vhost}", exchanges_of_host),
-    Route("/api/exchanges/{vhost}/{exchange}", one_exchange),
+    Operation("GET", "/api/exchanges", all_exchanges),
+    Operation("GET", "/api/exchanges/{vhost}", exchanges_of_host),
+    Operation("GET", "/api/exchanges/{vhost}/{exchange}", one_exchange),
+    Operation("PUT", "/api/exchanges/{vhost}/{exchange}", declare_exchange, shape=SHAPE),
+    Operation("DELETE", "/api/exchanges/{vhost}/{exchange}", delete_exchange),
 ]

@@ -1,10 +1,14 @@
-"""Objects as the management API shows them: columns chosen, long lists encoded without holding up the event loop."""
+"""Objects as the management API shows them: sorted, cut into pages, columns chosen.
+
+Long lists are made in small steps, so that deliveries go on meanwhile.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
@@ -12,25 +16,80 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-CHUNK = 200
-"""Objects of a list that are encoded at once: a millisecond or two of work."""
+from jumpmq.http.paging import Key, Order, Page, value_at
+
+CHUNK = 100
+"""Objects of a list that are shown at once: a millisecond or two of work."""
+
+SORTED_AT_ONCE = 1000
 
 T = TypeVar("T")
 
 
-async def json_list(request: Request, items: Iterable[T], show: Callable[[T], dict[str, Any]]) -> Response:
-    """Answer with a list of objects, in the columns that the query asks for."""
-    columns = _columns(request)
-    iterator, parts = iter(list(items)), []
-    while chunk := list(islice(iterator, CHUNK)):
-        parts.append(",".join([_dump(_select(show(item), columns)) for item in chunk]))
+async def json_list(
+    request: Request,
+    items: Iterable[T],
+    show: Callable[[T], dict[str, Any]],
+    order: tuple[str, ...] = ("vhost", "name"),
+) -> Response:
+    """Answer with a list of objects: sorted, of the page, and in the columns that the query asks for.
+
+    Args:
+        order: the columns that it is sorted by where the query is silent.
+
+    Raises:
+        BadRequest: the query asks for what there can't be.
+    """
+    page, wanted, columns = Page.of(request), Order.of(request, order), _columns(request)
+    found = list(items)
+    texts: list[str] = []
+    keys: list[tuple[Key, int]] = []
+    async for number, shown in _shown(found, show):
+        if page is None:
+            texts.append(_dump(_select(shown, columns)))
+        elif not page.matches(shown):
+            continue
+        keys.append((wanted.key(shown), number))
+    places = await _places(keys, wanted.reverse)
+    if page is None:
+        return _answer(f"[{','.join([texts[place] for place in places])}]")
+    cut = page.cut(places)
+    shown_page = [_select(show(found[place]), columns) for place in cut]
+    return _answer(_dump({**page.counts(len(found), len(places), len(cut)), "items": shown_page}))
+
+
+async def _shown(items: list[T], show: Callable[[T], dict[str, Any]]) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+    for number, item in enumerate(items):
+        yield number, show(item)
+        if not (number + 1) % CHUNK:
+            await asyncio.sleep(0)
+
+
+async def _places(keys: list[tuple[Key, int]], reverse: bool) -> list[int]:
+    """The numbers behind the keys, by the keys; equal ones in the order given."""
+    runs = []
+    for start in range(0, len(keys), SORTED_AT_ONCE):
+        runs.append(sorted(keys[start : start + SORTED_AT_ONCE]))
         await asyncio.sleep(0)
-    return Response(f"[{','.join(parts)}]", media_type="application/json")
+    merged, places = heapq.merge(*runs), list[int]()
+    while part := [number for _, number in islice(merged, SORTED_AT_ONCE)]:
+        places += part
+        await asyncio.sleep(0)
+    return places[::-1] if reverse else places
 
 
 def json_object(request: Request, shown: dict[str, Any]) -> Response:
     """Answer with one object, in the columns that the query asks for."""
-    return Response(_dump(_select(shown, _columns(request))), media_type="application/json")
+    return _answer(_dump(_select(shown, _columns(request))))
+
+
+def json_answer(value: Any) -> Response:
+    """Answer with a value as it is."""
+    return _answer(_dump(value))
+
+
+def _answer(text: str) -> Response:
+    return Response(text, media_type="application/json")
 
 
 def _columns(request: Request) -> list[list[str]]:
@@ -45,14 +104,12 @@ def _select(shown: dict[str, Any], columns: list[list[str]]) -> dict[str, Any]:
         return shown
     selected: dict[str, Any] = {}
     for path in columns:
-        value: Any = shown
-        for step in path:
-            value = value.get(step, ...) if isinstance(value, dict) else ...
-        if value is not ...:
+        holder = value_at(shown, path[:-1])
+        if isinstance(holder, dict) and path[-1] in holder:
             place = selected
             for step in path[:-1]:
                 place = place.setdefault(step, {})
-            place[path[-1]] = value
+            place[path[-1]] = holder[path[-1]]
     return selected
 
 

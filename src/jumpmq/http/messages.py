@@ -8,17 +8,19 @@ from itertools import islice
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
-from starlette.routing import Route
 
 from jumpmq.amqp.messages import Message
 from jumpmq.http import request as of
 from jumpmq.http.arrow import BATCH_ROWS, COLUMNS, MEDIA_TYPE, ArrowEncoder, bounded, load_pyarrow
+from jumpmq.http.changing import check_permission
 from jumpmq.http.errors import BadRequest
+from jumpmq.http.operation import Operation
 
 
 async def ready_messages(request: Request) -> StreamingResponse:
     """``GET /api/queues/{vhost}/{queue}/messages?from=SEQ&to=SEQ&columns=seq,body``: the ready messages of a range."""
     queue = of.queue(request)
+    check_permission(request, queue.vhost, "read", queue.name)
     ready = queue.browse(of.number(request, "from", 0), of.number(request, "to", of.LAST_SEQ))
     return await arrow_stream(request, iter(lambda: list(islice(ready, BATCH_ROWS)), []))
 
@@ -59,4 +61,4 @@ def _batches(lists: Iterable[list[Message]]) -> Iterator[list[Message]]:
         yield from bounded(messages)
 
 
-ROUTES = [Route("/api/queues/{vhost}/{queue}/messages", ready_messages)]
+ROUTES = [Operation("GET", "/api/queues/{vhost}/{queue}/messages", ready_messages)]

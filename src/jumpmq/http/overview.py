@@ -6,30 +6,38 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from jumpmq._version import __version__
+from jumpmq.http import connections
 from jumpmq.http import request as of
+from jumpmq.http.health import listeners
 from jumpmq.http.json import json_object
+from jumpmq.http.operation import Operation
 from jumpmq.topology.exchanges import EXCHANGE_TYPES
+
+COMPATIBLE_WITH = "3.10.8"
+"""The version of RabbitMQ whose management API this is; tools ask for it."""
 
 
 async def overview(request: Request) -> Response:
-    """``GET /api/overview``."""
+    """``GET /api/overview``: totals of what the user may see, and message rates over the last seconds."""
     broker = of.broker_of(request)
-    hosts = list(broker.topology.vhosts.values())
+    hosts = of.visible_hosts(request)
     queues = [queue for host in hosts for queue in host.queues.values()]
     ready = sum([queue.ready_count for queue in queues])
     unacknowledged = sum([queue.unacknowledged_count for queue in queues])
+    opened = connections.visible(request)
     shown: dict[str, Any] = {
         "product_name": "JumpMQ",
         "product_version": __version__,
-        "management_version": __version__,
+        "rabbitmq_version": COMPATIBLE_WITH,
+        "management_version": COMPATIBLE_WITH,
         "cluster_name": broker.node,
         "node": broker.node,
+        "rates_mode": "basic",
         "object_totals": {
-            "connections": len(broker.connections),
-            "channels": sum([len(connection.channels) for connection in broker.connections]),
+            "connections": len(opened),
+            "channels": sum([len(connection.channels) for connection in opened]),
             "consumers": sum([len(queue.consumers) for queue in queues]),
             "exchanges": sum([len(host.exchanges) for host in hosts]),
             "queues": len(queues),
@@ -39,23 +47,11 @@ async def overview(request: Request) -> Response:
             "messages_ready": ready,
             "messages_unacknowledged": unacknowledged,
         },
-        "message_stats": {
-            "publish": sum([queue.published for queue in queues]),
-            "deliver_get": sum([queue.delivered for queue in queues]),
-            "ack": sum([queue.acknowledged for queue in queues]),
-        },
+        "message_stats": request.app.state.rates.of_queues(queues),
         "exchange_types": [{"name": name, "enabled": True} for name in EXCHANGE_TYPES],
-        "listeners": [
-            {"node": broker.node, "protocol": "amqp", "ip_address": broker.config.host, "port": broker.port},
-            {
-                "node": broker.node,
-                "protocol": "http",
-                "ip_address": broker.config.host,
-                "port": request.scope["server"][1],
-            },
-        ],
+        "listeners": listeners(request),
     }
     return json_object(request, shown)
 
 
-ROUTES = [Route("/api/overview", overview)]
+ROUTES = [Operation("GET", "/api/overview", overview)]

@@ -6,30 +6,73 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from jumpmq.http import changing
 from jumpmq.http import request as of
+from jumpmq.http.errors import BadRequest
 from jumpmq.http.json import json_list, json_object
+from jumpmq.http.operation import Operation
+from jumpmq.http.rates import Rates
+from jumpmq.http.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.topology import Arguments, DeclareQueue, DeleteQueue
+
+SHAPE = Shape(
+    {"durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS, "node": TEXT},
+    ignored=("name", "vhost", "queue_type"),
+)
 
 
 async def all_queues(request: Request) -> Response:
     """``GET /api/queues``: of all virtual hosts."""
-    hosts = of.broker_of(request).topology.vhosts.values()
-    return await json_list(request, [queue for host in hosts for queue in host.queues.values()], shown)
+    return await _answer(request, [queue for host in of.visible_hosts(request) for queue in host.queues.values()])
 
 
 async def queues_of_host(request: Request) -> Response:
-    """``GET /api/queues/{vhost}``."""
-    return await json_list(request, of.virtual_host(request).queues.values(), shown)
+    """``GET /api/queues/{vhost}``: of one virtual host."""
+    return await _answer(request, list(of.virtual_host(request).queues.values()))
 
 
 async def one_queue(request: Request) -> Response:
-    """``GET /api/queues/{vhost}/{queue}``."""
-    return json_object(request, shown(of.queue(request)))
+    """``GET /api/queues/{vhost}/{queue}``: one queue."""
+    return json_object(request, shown(of.queue(request), request.app.state.rates))
 
 
-def shown(queue: ClassicQueue) -> dict[str, Any]:
+async def declare_queue(request: Request) -> Response:
+    """``PUT /api/queues/{vhost}/{queue}``: declare a queue; one that exists must be equivalent."""
+    host, name = of.virtual_host(request), of.name(request, "queue")
+    body = await of.shaped(request, SHAPE)
+    node = of.broker_of(request).node
+    if body.get("node", node) != node:
+        raise BadRequest(f"Node {body['node']} could not be contacted")
+    changing.check_permission(request, host.name, "configure", name)
+    existed = name in host.queues
+    change = DeclareQueue(
+        host.name,
+        name,
+        body.get("durable", False),
+        auto_delete=body.get("auto_delete", False),
+        arguments=body.get("arguments", Arguments()),
+    )
+    await changing.apply(request, change)
+    return changing.put_answer(existed)
+
+
+async def delete_queue(request: Request) -> Response:
+    """``DELETE /api/queues/{vhost}/{queue}?if-empty=true&if-unused=true``: delete a queue with what is in it."""
+    queue = of.queue(request)
+    changing.check_permission(request, queue.vhost, "configure", queue.name)
+    if_unused, if_empty = of.flag(request, "if-unused"), of.flag(request, "if-empty")
+    await changing.apply(request, DeleteQueue(queue.vhost, queue.name, if_unused, if_empty))
+    return changing.deleted()
+
+
+async def _answer(request: Request, queues: list[ClassicQueue]) -> Response:
+    rates: Rates = request.app.state.rates
+    return await json_list(request, queues, lambda queue: shown(queue, rates))
+
+
+def shown(queue: ClassicQueue, rates: Rates) -> dict[str, Any]:
     """A queue as RabbitMQ's management API shows one, and the number of its youngest message (``last_seq``)."""
     return {
         "name": queue.name,
@@ -47,17 +90,15 @@ def shown(queue: ClassicQueue) -> dict[str, Any]:
         "messages_ready": queue.ready_count,
         "messages_unacknowledged": queue.unacknowledged_count,
         "memory": queue.memory,
-        "message_stats": {
-            "publish": queue.published,
-            "deliver_get": queue.delivered,
-            "ack": queue.acknowledged,
-        },
+        "message_stats": rates.of_queue(queue),
         "last_seq": queue.next_seq - 1,
     }
 
 
 ROUTES = [
-    Route("/api/queues", all_queues),
-    Route("/api/queues/{vhost}", queues_of_host),
-    Route("/api/queues/{vhost}/{queue}", one_queue),
+    Operation("GET", "/api/queues", all_queues),
+    Operation("GET", "/api/queues/{vhost}", queues_of_host),
+    Operation("GET", "/api/queues/{vhost}/{queue}", one_queue),
+    Operation("PUT", "/api/queues/{vhost}/{queue}", declare_queue, shape=SHAPE),
+    Operation("DELETE", "/api/queues/{vhost}/{queue}", delete_queue),
 ]

@@ -7,11 +7,11 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from jumpmq.http import request as of
 from jumpmq.http.errors import BadRequest
 from jumpmq.http.messages import arrow_stream
+from jumpmq.http.operation import Operation
 from jumpmq.http.reservations import Reservations, Wish
 from jumpmq.queues.reader import LEASE
 
@@ -129,10 +129,10 @@ def _lease(body: dict[str, Any]) -> float:
 
 
 ROUTES = [
-    Route("/api/readers/{vhost}/{group}", show),
-    Route("/api/readers/{vhost}/{group}", release, methods=["DELETE"]),
-    Route("/api/readers/{vhost}/{group}/reserve", reserve, methods=["POST"]),
-    Route("/api/readers/{vhost}/{group}/commit", commit, methods=["POST"]),
-    Route("/api/readers/{vhost}/{group}/renew", renew, methods=["POST"]),
-    Route("/api/readers/{vhost}/{group}/queues/{queue}/messages", read),
+    Operation("GET", "/api/readers/{vhost}/{group}", show),
+    Operation("DELETE", "/api/readers/{vhost}/{group}", release),
+    Operation("POST", "/api/readers/{vhost}/{group}/reserve", reserve),
+    Operation("POST", "/api/readers/{vhost}/{group}/commit", commit),
+    Operation("POST", "/api/readers/{vhost}/{group}/renew", renew),
+    Operation("GET", "/api/readers/{vhost}/{group}/queues/{queue}/messages", read),
 ]

@@ -1,4 +1,7 @@
-"""Reading a request: names in its path, numbers in its query, JSON in its body. What is wrong is a BadRequest."""
+"""Reading a request: its user, names in the path, numbers in the query, JSON in the body.
+
+What is wrong is a :class:`BadRequest`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.http.errors import BadRequest
+from jumpmq.http.access import check_virtual_host, sees_all
+from jumpmq.http.errors import BadRequest, Unauthorized
+from jumpmq.http.shapes import MAX_NAME, Shape
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
     from jumpmq.queues.classic import ClassicQueue
-    from jumpmq.topology import Exchange, VirtualHost
+    from jumpmq.topology import Exchange, User, VirtualHost
 
 LAST_SEQ = (1 << 63) - 1
 MAX_BODY = 16 << 20
@@ -29,25 +34,49 @@ def broker_of(request: Request) -> Broker:
     return broker
 
 
+def user(request: Request) -> User:
+    """Who asks.
+
+    Raises:
+        Unauthorized: the user has been deleted in the meantime.
+    """
+    found = broker_of(request).topology.users.get(request.scope["user"])
+    if found is None:
+        raise Unauthorized("Login failed")
+    return found
+
+
 def name(request: Request, parameter: str) -> str:
     """A name from the path, percent-decoded."""
     try:
-        return unquote(request.path_params[parameter], errors="strict")
+        found = unquote(request.path_params[parameter], errors="strict")
     except UnicodeDecodeError:
         raise BadRequest(f"the {parameter} in the path is not UTF-8") from None
+    if len(found.encode()) > MAX_NAME:
+        raise BadRequest(f"the {parameter} in the path has more than {MAX_NAME} octets")
+    return found
 
 
 def virtual_host(request: Request) -> VirtualHost:
     """The virtual host that the path names.
 
     Raises:
+        Unauthorized: the user sees nothing of it.
         NotFound: there is none of that name.
     """
     wanted = name(request, "vhost")
+    check_virtual_host(user(request), wanted)
     found = broker_of(request).topology.vhosts.get(wanted)
     if found is None:
         raise NotFound(f"no vhost '{wanted}'")
     return found
+
+
+def visible_hosts(request: Request) -> list[VirtualHost]:
+    """The virtual hosts of which the user sees queues, exchanges and bindings."""
+    asking = user(request)
+    hosts = broker_of(request).topology.vhosts.values()
+    return [host for host in hosts if sees_all(asking) or host.name in asking.permissions]
 
 
 def queue(request: Request) -> ClassicQueue:
@@ -65,8 +94,13 @@ def exchange(request: Request, parameter: str = "exchange") -> Exchange:
     Raises:
         NotFound: there is no such virtual host, or no such exchange in it.
     """
+    return virtual_host(request).exchange(exchange_name(request, parameter))
+
+
+def exchange_name(request: Request, parameter: str = "exchange") -> str:
+    """The name of the exchange that the path means."""
     wanted = name(request, parameter)
-    return virtual_host(request).exchange("" if wanted == DEFAULT_EXCHANGE else wanted)
+    return "" if wanted == DEFAULT_EXCHANGE else wanted
 
 
 def number(request: Request, parameter: str, default: int | None = None) -> int:
@@ -85,6 +119,27 @@ def number(request: Request, parameter: str, default: int | None = None) -> int:
     return int(text)
 
 
+def flag(request: Request, parameter: str) -> bool:
+    """A truth value from the query, false where it is missing.
+
+    Raises:
+        BadRequest: it is neither ``true`` nor ``false``.
+    """
+    text = request.query_params.get(parameter, "false")
+    if text not in ("true", "false"):
+        raise BadRequest(f"'{parameter}' must be true or false, not '{text}'")
+    return text == "true"
+
+
+async def shaped(request: Request, shape: Shape) -> dict[str, Any]:
+    """The values that the body holds, of the keys that are there.
+
+    Raises:
+        BadRequest: the body does not have that shape.
+    """
+    return shape.read(await json_object(request))
+
+
 async def json_object(request: Request) -> dict[str, Any]:
     """The JSON object that the body holds; nothing at all counts as an empty one."""
     body = bytearray()
@@ -93,9 +148,15 @@ async def json_object(request: Request) -> dict[str, Any]:
         if len(body) > MAX_BODY:
             raise BadRequest(f"the body is longer than {MAX_BODY} octets")
     try:
-        value = json.loads(body) if body else {}
+        value = json.loads(body, parse_constant=_refuse_constant) if body else {}
+        if b"\\u" in body:
+            json.dumps(value, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadRequest("the body must be a JSON object")
     return value
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON number")

@@ -1,0 +1,104 @@
+"""What takes a change back: for several changes that are to be made all or none."""
+
+from collections.abc import Callable
+from typing import Any
+
+from jumpmq.topology import changes
+from jumpmq.topology.exchanges import Exchange
+from jumpmq.topology.policies import Policy
+from jumpmq.topology.topology import Topology
+
+Changes = list[changes.Change[Any]]
+
+
+def inverse(topology: Topology, change: changes.Change[Any]) -> Changes:
+    """The changes that take back one that is about to be made, to be applied in reverse order after it was.
+
+    Only changes that add or replace have one. Shards that a policy or exchange brings with it are not among them.
+
+    Raises:
+        AMQPError: there is no such virtual host or user, so that the change itself would be refused.
+    """
+    return _INVERSES[type(change)](topology, change)
+
+
+def _virtual_host(topology: Topology, change: changes.AddVirtualHost) -> Changes:
+    return [] if change.name in topology.vhosts else [changes.DeleteVirtualHost(change.name)]
+
+
+def _user(topology: Topology, change: changes.PutUser) -> Changes:
+    user = topology.users.get(change.name)
+    if user is None:
+        return [changes.DeleteUser(change.name)]
+    return [changes.PutUser(user.name, user.password_hash, user.tags)]
+
+
+def _permissions(topology: Topology, change: changes.SetPermissions) -> Changes:
+    granted = topology.user(change.user).permissions.get(change.vhost)
+    if granted is None:
+        return [changes.ClearPermissions(change.user, change.vhost)]
+    return [changes.SetPermissions(change.user, change.vhost, granted.configure, granted.write, granted.read)]
+
+
+def _exchange(topology: Topology, change: changes.DeclareExchange) -> Changes:
+    if change.name in topology.vhost(change.vhost).exchanges:
+        return []
+    return [changes.DeleteExchange(change.vhost, change.name)]
+
+
+def _queue(topology: Topology, change: changes.DeclareQueue) -> Changes:
+    if change.name in topology.vhost(change.vhost).queues:
+        return []
+    return [changes.DeleteQueue(change.vhost, change.name)]
+
+
+def _binding(topology: Topology, change: changes.Bind) -> Changes:
+    source = topology.vhost(change.vhost).exchanges.get(change.binding.source)
+    if source is None or change.binding in source.bindings:
+        return []
+    back: Changes = [changes.Unbind(change.vhost, change.binding)]
+    if source.auto_delete:  # it goes with its last binding
+        back.insert(0, _declaration(source))
+    return back
+
+
+def _declaration(exchange: Exchange) -> changes.DeclareExchange:
+    return changes.DeclareExchange(
+        exchange.vhost,
+        exchange.name,
+        exchange.type,
+        exchange.durable,
+        exchange.auto_delete,
+        exchange.internal,
+        exchange.arguments,
+    )
+
+
+def _policy(topology: Topology, change: changes.SetPolicy) -> Changes:
+    policy = topology.vhost(change.vhost).policies.policies.get(change.name)
+    if policy is None:
+        return [changes.ClearPolicy(change.vhost, change.name)]
+    return [changes.SetPolicy(*_parts(policy))]
+
+
+def _operator_policy(topology: Topology, change: changes.SetOperatorPolicy) -> Changes:
+    policy = topology.vhost(change.vhost).policies.operator_policies.get(change.name)
+    if policy is None:
+        return [changes.ClearOperatorPolicy(change.vhost, change.name)]
+    return [changes.SetOperatorPolicy(*_parts(policy))]
+
+
+def _parts(policy: Policy) -> tuple[Any, ...]:
+    return policy.vhost, policy.name, policy.pattern, policy.definition, policy.priority, policy.apply_to
+
+
+_INVERSES: dict[type[changes.Change[Any]], Callable[[Topology, Any], Changes]] = {
+    changes.AddVirtualHost: _virtual_host,
+    changes.PutUser: _user,
+    changes.SetPermissions: _permissions,
+    changes.DeclareExchange: _exchange,
+    changes.DeclareQueue: _queue,
+    changes.Bind: _binding,
+    changes.SetPolicy: _policy,
+    changes.SetOperatorPolicy: _operator_policy,
+}
