@@ -1,5 +1,6 @@
 """How Erlang prints terms (``~p``): RabbitMQ's error texts show offending values that way, and clients compare them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,6 +74,8 @@ def json_term(value: Any) -> str:
 
 
 def _float(value: float) -> str:
+    if not math.isfinite(value):
+        return repr(value)  # Erlang has none
     mantissa, exponent, power = repr(value).partition("e")
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}{exponent}{power.removeprefix('+')}"
 

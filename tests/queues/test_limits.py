@@ -1,0 +1,88 @@
+"""Limits that change while a queue is in use, as policies do it; and who is served where one is at a time."""
+
+import time
+
+import pytest
+from tests.queues.consumers import Taker, message, push, ready
+
+from jumpmq.amqp.errors import AccessRefused
+from jumpmq.queues.arguments import Limits
+from jumpmq.queues.classic import ClassicQueue
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "limits"),
+    [
+        ({}, {}, Limits()),
+        ({"x-max-length": 4}, {"max-length": 6}, Limits(max_length=4)),
+        ({"x-max-length": 6}, {"max-length": 4}, Limits(max_length=4)),
+        ({"x-expires": 6}, {"message-ttl": 0}, Limits(expires=6, message_ttl=0)),
+        ({"x-overflow": "drop-head"}, {"overflow": "reject-publish"}, Limits()),
+        ({"x-dead-letter-exchange": "a"}, {"dead-letter-exchange": "b"}, Limits(dead_letter_exchange="a")),
+        ({}, {"single-active-consumer": True, "shards-per-node": 3}, Limits()),
+    ],
+)
+def test_arguments_and_policies(arguments: dict[str, object], policy: dict[str, object], limits: Limits) -> None:
+    assert Limits.of(arguments, policy) == limits
+
+
+@pytest.fixture
+def queue() -> ClassicQueue:
+    """An empty queue without limits."""
+    return ClassicQueue("/", "q", id=1)
+
+
+def test_what_is_too_much_goes_at_once(queue: ClassicQueue) -> None:
+    push(queue, b"1", b"2", b"3")
+    queue.set_limits(Limits(max_length=1))
+    assert ready(queue) == [b"3"]
+    push(queue, b"4")
+    assert ready(queue) == [b"4"]
+    queue.set_limits(Limits())
+    push(queue, b"5")
+    assert ready(queue) == [b"4", b"5"]
+
+
+def test_messages_keep_the_expiry_that_they_came_with(queue: ClassicQueue) -> None:
+    push(queue, b"stays")
+    queue.set_limits(Limits(message_ttl=1))
+    push(queue, b"goes")
+    queue.set_limits(Limits())
+    queue.trim(time.time() + 3600)
+    assert ready(queue) == [b"stays", b"goes"]
+    queue.take(1)
+    queue.trim(time.time() + 3600)
+    assert ready(queue) == []
+
+
+def test_the_first_to_come_is_served_until_it_leaves(queue: ClassicQueue) -> None:
+    queue.set_limits(Limits(single_active_consumer=True))
+    low, middle, high = [Taker(queue, priority=priority).start() for priority in (0, 5, 10)]
+    push(queue, b"1")
+    assert (queue.active_consumer, low.bodies) == (low, [b"1"])
+    low.give_back()
+    assert (queue.active_consumer, high.bodies) == (high, [b"1"])
+    high.give_back()
+    middle.give_back()
+    assert queue.active_consumer is None
+
+
+def test_a_busy_active_consumer_is_waited_for(queue: ClassicQueue) -> None:
+    queue.set_limits(Limits(single_active_consumer=True))
+    first, second = Taker(queue, prefetch=1).start(), Taker(queue).start()
+    push(queue, b"1", b"2")
+    assert (first.bodies, second.bodies) == ([b"1"], [])
+    queue.set_limits(Limits())
+    assert second.bodies == [b"2"]
+
+
+def test_no_consumer_may_be_exclusive_where_one_is_active(queue: ClassicQueue) -> None:
+    queue.set_limits(Limits(single_active_consumer=True))
+    with pytest.raises(AccessRefused, match=r"in exclusive use$"):
+        queue.add_consumer(Taker(queue, exclusive=True))
+
+
+def test_messages_of_a_size_are_let_go(queue: ClassicQueue) -> None:
+    queue.push([message(b"x" * size) for size in (10, 20, 30)])
+    queue.set_limits(Limits(max_length_bytes=50))
+    assert [len(body) for body in ready(queue)] == [20, 30]

@@ -1,0 +1,144 @@
+"""Policies: which one is in force, what is refused, and what is kept."""
+
+from typing import Any
+
+import pytest
+from tests.topology.built import Built
+
+from jumpmq.amqp.errors import NotAllowed, NotFound
+from jumpmq.topology import (
+    AddVirtualHost,
+    ClearOperatorPolicy,
+    ClearPolicy,
+    DeleteVirtualHost,
+    InvalidPolicy,
+    SetOperatorPolicy,
+    SetPolicy,
+)
+
+
+def set_policy(built: Built, name: str, definition: Any, pattern: str = "", **options: Any) -> None:
+    built.topology.apply(SetPolicy("/", name, pattern, definition, **options))
+
+
+def policy_of(built: Built, queue: str) -> str | None:
+    policy = built.vhost.in_force(built.vhost.queues[queue]).policy
+    return policy.name if policy is not None else None
+
+
+def test_of_equal_priorities_the_first_name_is_in_force(built: Built) -> None:
+    built.queue("q")
+    for name in "bca":
+        set_policy(built, name, {"max-length": 1})
+    assert policy_of(built, "q") == "a"
+    set_policy(built, "c", {"max-length": 1}, priority=0.5)
+    assert policy_of(built, "q") == "c"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("", ["a1", "b", "é x"]),
+        ("^b$", ["b"]),
+        ("[[:digit:]]$", ["a1"]),
+        ("[^[:alpha:]]", ["a1", "é x"]),
+        ("é", ["é x"]),
+        ("^$", []),
+    ],
+)
+def test_patterns(built: Built, pattern: str, names: list[str]) -> None:
+    for name in ("a1", "b", "é x"):
+        built.queue(name)
+    set_policy(built, "p", {"max-length": 1}, pattern)
+    assert [name for name in built.vhost.queues if policy_of(built, name)] == names
+
+
+def test_what_is_in_force_is_merged(built: Built) -> None:
+    queue, exchange = built.queue("q"), built.exchange("x")
+    set_policy(built, "p", {"max-length": 5, "expires": 7, "overflow": "drop-head"})
+    built.topology.apply(SetOperatorPolicy("/", "o", "", {"max-length": 9, "expires": 3, "message-ttl": 1}))
+    for one in (queue, exchange):
+        in_force = built.vhost.in_force(one)
+        assert in_force.policy is not None
+        assert in_force.operator_policy is not None
+        assert (in_force.policy.name, in_force.operator_policy.name) == ("p", "o")
+        assert in_force.definition == {"max-length": 5, "expires": 3, "message-ttl": 1, "overflow": "drop-head"}
+    assert (queue.limits.max_length, queue.limits.expires, queue.limits.message_ttl) == (5, 3, 1)
+    built.topology.apply(ClearPolicy("/", "p"))
+    assert built.vhost.in_force(queue).definition == {"max-length": 9, "expires": 3, "message-ttl": 1}
+    built.topology.apply(ClearOperatorPolicy("/", "o"))
+    assert built.vhost.in_force(queue).definition == {}
+    assert queue.limits.max_length is None
+
+
+def test_the_default_exchange_keeps_to_itself(built: Built) -> None:
+    """A pattern that matches everything matches its name too."""
+    set_policy(built, "p", {"alternate-exchange": "", "shards-per-node": 0})
+    assert built.vhost.sharding(built.vhost.exchanges[""]) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"definition": []}, "definition must be a dictionary: []"),
+        ({"definition": "x"}, 'definition must be a dictionary: <<"x">>'),
+        ({"definition": {"shards-per-node": 1.5}}, "shards-per-node should be a whole number, actually was 1.5"),
+        (
+            {"definition": {"shards-per-node": 1_000_000}},
+            "shards-per-node should be at most 10000, actually was 1000000",
+        ),
+        (
+            {"definition": {"shards-per-node": 1, "routing-key": "k" * 256}},
+            "routing-key should be at most 255 octets long, actually was 256",
+        ),
+        (
+            {"definition": {"shards-per-node": 1, "single-active-consumer": "x"}},
+            'single-active-consumer should be true or false, actually was <<"x">>',
+        ),
+        ({"definition": {"single-active-consumer": True}}, "shards-per-node must be specified"),
+        ({"definition": {"max-age": "x"}}, '<<"x">> is not a valid max age'),
+        ({"definition": {"max-age": ""}}, "<<>> is not a valid max age"),
+        ({"definition": {"message-ttl": 10**30}}, f"{10**30} is not a valid message TTL"),
+        ({"definition": {"alternate-exchange": "\ud800"}}, "<<237,160,128>> is not text"),
+        ({"priority": float("nan")}, "priority should be a number, actually was nan"),
+        ({"priority": True}, "priority should be a number, actually was true"),
+        ({"apply_to": 5}, "apply-to '5' unrecognised; should be 'queues', 'exchanges' or 'all'"),
+        ({"pattern": None}, "pattern should be a binary but was null"),
+        (
+            {"pattern": "a)", "priority": "high"},
+            'priority should be a number, actually was <<"high">>\n'
+            'pattern should be regular expression but is invalid: {"unbalanced parenthesis",1}',
+        ),
+    ],
+)
+def test_what_is_refused_changes_nothing(built: Built, wrong: dict[str, Any], text: str) -> None:
+    parts: dict[str, Any] = {"pattern": "", "definition": {"max-length": 1}, **wrong}
+    with pytest.raises(InvalidPolicy) as refused:
+        built.topology.apply(SetPolicy("/", "p", **parts))
+    assert refused.value.text == text
+    assert built.vhost.policies.all(operator=False) == []
+
+
+def test_a_definition_without_end_is_refused(built: Built) -> None:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(InvalidPolicy, match=r"^definition is nested too deeply$"):
+        set_policy(built, "p", {"x": nested})
+
+
+def test_what_is_not_there_cannot_be_cleared(built: Built) -> None:
+    with pytest.raises(NotFound, match=r"^no policy 'p'$"):
+        built.topology.apply(ClearPolicy("/", "p"))
+    with pytest.raises(NotFound, match=r"^no operator policy 'p'$"):
+        built.topology.apply(ClearOperatorPolicy("/", "p"))
+    with pytest.raises(NotAllowed, match=r"^vhost lost not found$"):
+        built.topology.apply(SetPolicy("lost", "p", "", {"max-length": 1}))
+
+
+def test_policies_end_with_their_virtual_host(built: Built) -> None:
+    built.topology.apply(AddVirtualHost("other"))
+    built.topology.apply(SetPolicy("other", "p", "", {"max-length": 1}))
+    built.topology.apply(DeleteVirtualHost("other"))
+    built.topology.apply(AddVirtualHost("other"))
+    assert built.topology.vhost("other").policies.all(operator=False) == []

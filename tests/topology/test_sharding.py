@@ -1,0 +1,220 @@
+"""Sharded exchanges, where the conformance tests do not reach: restarts, limits, and what is beyond RabbitMQ."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.queues.consumers import Taker
+from tests.topology.built import Built, message
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.store import Store
+from jumpmq.topology import (
+    AddVirtualHost,
+    ClearPolicy,
+    DeleteExchange,
+    DeleteQueue,
+    InvalidPolicy,
+    SetPolicy,
+    Topology,
+)
+
+
+def shard(built: Built, per_node: int, pattern: str = "^x$", **definition: Any) -> None:
+    built.topology.apply(SetPolicy("/", "shards", pattern, {"shards-per-node": per_node, **definition}))
+
+
+def names(built: Built) -> list[str]:
+    return list(built.vhost.queues)
+
+
+def bound(built: Built, exchange: str = "x") -> list[tuple[str, str]]:
+    return [(one.destination, one.key.decode()) for one in built.vhost.exchange(exchange).bindings]
+
+
+@contextmanager
+def opened(directory: Path, node: str = "jumpmq@test") -> Iterator[Built]:
+    """The topology kept in a directory; leaving it is a clean stop."""
+    store = Store.open(directory, on_commit=lambda number: None)
+    try:
+        topology = Topology(node, store)
+        topology.restore(store.definitions())
+        topology.apply(AddVirtualHost("/"))
+        yield Built(topology)
+        topology.flush_rings()
+    finally:
+        store.close()
+
+
+SHARDS = ["sharding: x - jumpmq@test - 0", "sharding: x - jumpmq@test - 1"]
+
+
+# --- restarts ---
+
+
+def test_after_a_restart_everything_is_as_before(tmp_path: Path) -> None:
+    with opened(tmp_path) as built:
+        built.exchange("x", "direct", durable=True)
+        shard(built, 2, **{"routing-key": "1234", "single-active-consumer": True})
+    with opened(tmp_path) as built:
+        assert bound(built) == [(name, "1234") for name in SHARDS]
+        assert [built.vhost.queues[name].limits.single_active_consumer for name in names(built)] == [True, True]
+        assert built.vhost.policies.get("shards", operator=False).definition["routing-key"] == "1234"
+        built.topology.apply(ClearPolicy("/", "shards"))
+    with opened(tmp_path) as built:
+        assert (names(built), bound(built)) == (SHARDS, [])
+
+
+def test_missing_shards_are_made_anew_at_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as built:
+        built.exchange("x", "fanout", durable=True)
+        shard(built, 2)
+        built.topology.apply(DeleteQueue("/", SHARDS[0]))
+    for _ in range(2):
+        with opened(tmp_path) as built:
+            assert sorted(bound(built)) == [(name, "") for name in SHARDS]
+            assert len({queue.id for queue in built.vhost.queues.values()}) == 2
+
+
+def test_a_predeclared_exchange_is_sharded_after_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as built:
+        shard(built, 1, "^amq.fanout$", **{"single-active-consumer": True})
+    with opened(tmp_path) as built:
+        (queue,) = built.vhost.queues.values()
+        assert queue.limits.single_active_consumer
+        assert bound(built, "amq.fanout") == [(queue.name, "")]
+
+
+def test_a_new_node_gets_shards_of_its_own(tmp_path: Path) -> None:
+    """'when a new node is added [...] the plugin will automatically create more shards on the new node': those of
+    another name stay, newly arriving messages are partitioned to all.
+    """
+    with opened(tmp_path) as built:
+        built.exchange("x", "x-modulus-hash", durable=True)
+        shard(built, 2)
+    with opened(tmp_path, "jumpmq@new") as built:
+        ours = [name.replace("test", "new") for name in SHARDS]
+        assert [name for name, _ in bound(built)] == SHARDS + ours
+        assert built.topology.sharding.local_shard(built.vhost, "x") == ours[0]
+        routes = built.route("x", *[message(str(number)) for number in range(100)])
+        assert {queue.name for queue in routes.queues} == {*SHARDS, *ours}
+
+
+# --- limits ---
+
+
+def test_a_million_shards_are_refused(built: Built) -> None:
+    for number in range(101):
+        built.exchange(f"x{number}")
+    with pytest.raises(InvalidPolicy, match=r"^policy would make 10100 shards, at most 10000 may be made at once$"):
+        shard(built, 100, "^x")
+    assert names(built) == []
+    shard(built, 99, "^x")
+    assert len(names(built)) == 9999
+    shard(built, 198, "^x")
+
+
+def test_names_that_would_be_too_long(built: Built) -> None:
+    long = "x" * 240
+    problem = f"exchange '{long}' in vhost '/' cannot be sharded: its shards' names would be longer than 255 octets"
+    shard(built, 1, "^x")
+    with pytest.raises(PreconditionFailed) as refused:
+        built.exchange(long)
+    assert refused.value.text == problem
+    assert long not in built.vhost.exchanges
+    built.topology.apply(ClearPolicy("/", "shards"))
+    built.exchange(long)
+    with pytest.raises(InvalidPolicy) as invalid:
+        shard(built, 1, "^x")
+    assert invalid.value.text == problem
+
+
+def test_a_key_that_the_exchange_cannot_take(built: Built) -> None:
+    """RabbitMQ makes the queues and, without a word, no bindings."""
+    problem = "exchange 'x' in vhost '/' cannot be sharded: The binding key must be an integer: <<\"heavy\">>"
+    built.exchange("x", "x-consistent-hash")
+    with pytest.raises(InvalidPolicy) as refused:
+        shard(built, 2, **{"routing-key": "heavy"})
+    assert refused.value.text == problem
+    shard(built, 2)
+    assert bound(built) == [(name, "1") for name in SHARDS]
+
+
+def test_a_thousand_shards_take_less_than_a_second(built: Built) -> None:
+    built.exchange("x", "x-modulus-hash", durable=True)
+    began = time.perf_counter()
+    shard(built, 1000)
+    assert time.perf_counter() - began < 1
+    assert len(bound(built)) == 1000
+
+
+def test_an_exchange_that_goes_with_its_last_binding_survives_a_new_key(built: Built) -> None:
+    """RabbitMQ unbinds first, and so deletes it."""
+    built.exchange("x", auto_delete=True)
+    shard(built, 2, **{"routing-key": "a"})
+    shard(built, 2, **{"routing-key": "b"})
+    assert bound(built) == [(name, "b") for name in SHARDS]
+
+
+# --- one active consumer a shard ---
+
+
+def test_shards_may_serve_one_consumer_at_a_time(built: Built) -> None:
+    built.exchange("x", "fanout")
+    shard(built, 1)
+    (queue,) = built.vhost.queues.values()
+    first, second = Taker(queue).start(), Taker(queue).start()
+    queue.push([message(str(number)) for number in range(10)])
+    assert second.held
+    shard(built, 1, **{"single-active-consumer": True})
+    before = len(second.held)
+    queue.push([message(str(number)) for number in range(10)])
+    assert len(second.held) == before
+    assert len(first.held) + before == 20
+
+
+@pytest.mark.parametrize("end", [ClearPolicy("/", "shards"), DeleteExchange("/", "x")])
+def test_without_the_policy_or_the_exchange_all_are_served(built: Built, end: Any) -> None:
+    built.exchange("x", "fanout")
+    shard(built, 1, **{"single-active-consumer": True})
+    (queue,) = built.vhost.queues.values()
+    assert queue.limits.single_active_consumer
+    built.topology.apply(end)
+    assert not queue.limits.single_active_consumer
+    if isinstance(end, DeleteExchange):
+        built.exchange("x", "fanout")
+        assert queue.limits.single_active_consumer
+
+
+# --- looking at shards ---
+
+
+def test_shards_at_a_glance(built: Built) -> None:
+    built.exchange("x", "fanout")
+    shard(built, 3)
+    queues = list(built.vhost.queues.values())
+    for queue, count in zip(queues, (1, 5, 0), strict=True):
+        queue.push([message() for _ in range(count)])
+    Taker(queues[0], prefetch=1).start()
+    shard(built, 1)
+    shards = built.topology.sharding.shards(built.vhost, "x")
+    assert [(one.queue, one.number, one.messages, one.consumers) for one in shards] == [
+        (queues[0], 0, 1, 1),
+        (queues[1], 1, 5, 0),
+        (queues[2], 2, 0, 0),
+    ]
+    assert [(round(one.share, 3), one.skew, one.is_stranded) for one in shards] == [
+        (0.167, 0.5, False),
+        (0.833, 2.5, True),
+        (0.0, 0.0, False),
+    ]
+
+
+def test_an_empty_exchange_has_no_skew(built: Built) -> None:
+    built.exchange("x")
+    assert built.topology.sharding.shards(built.vhost, "x") == []
+    shard(built, 2)
+    assert [(one.share, one.skew) for one in built.topology.sharding.shards(built.vhost, "x")] == [(0.0, 0.0)] * 2
