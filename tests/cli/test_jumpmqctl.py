@@ -137,7 +137,7 @@ def test_an_unknown_verb_option_or_formatter() -> None:
 
 def test_an_unknown_virtual_host(broker: jumpmq.RunningBroker) -> None:
     said = fails(os.EX_DATAERR, "list_queues", "-p", "a/b", "--url", broker.http_url)
-    assert said == "Error: Virtual host 'a/b' does not exist"
+    assert said == "Virtual host 'a/b' does not exist"
 
 
 def test_a_wrong_password(broker: jumpmq.RunningBroker) -> None:

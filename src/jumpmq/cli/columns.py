@@ -1,7 +1,8 @@
 """The columns that rabbitmqctl's listings accept, and where each stands in the management API's answer.
 
 A column that the API does not give for an object (a classic queue has no `members`, say) is listed empty,
-as by rabbitmqctl.
+as by rabbitmqctl. Where rabbitmqctl lists the id of an Erlang process (`pid`), the name of the connection or channel
+stands: `close_connection` takes it as rabbitmqctl's takes the id.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jumpmq.cli.errors import UsageError
+from jumpmq.cli.formatters import Atoms
+
 Listed = Mapping[str, Any]
 Column = Callable[[Listed], Any]
 
 
-class UnknownColumn(ValueError):
-    """A column that this listing does not have; the text is rabbitmqctl's."""
-
-
 @dataclass(frozen=True)
 class Listing:
-    """What one `list_*` command can show: its columns by name, and those it shows unless told."""
+    """What one `list_*` command can show: its columns by name, and those it shows unless told.
+
+    Attributes:
+        kind: of object, as in the path of the management API.
+        banner: what is said first; `{vhost}` in it is the virtual host, without which objects of all are listed.
+    """
 
     kind: str
     purpose: str
+    banner: str
     columns: Mapping[str, Column]
     default: tuple[str, ...]
 
@@ -31,13 +37,18 @@ class Listing:
         """The columns named on the command line, where commas may separate them as well as spaces.
 
         Raises:
-            UnknownColumn: one or more of them do not exist.
+            UsageError: one or more of them do not exist.
         """
         names = [name for word in words for name in word.split(",") if name]
         unknown = [name for name in names if name not in self.columns]
         if unknown:
-            raise UnknownColumn(f"Info key(s) {','.join(unknown)} are not supported")
+            raise UsageError(f"Info key(s) {','.join(unknown)} are not supported")
         return names or list(self.default)
+
+    @property
+    def is_of_vhost(self) -> bool:
+        """Whether it lists what is in one virtual host."""
+        return "{vhost}" in self.banner
 
     def rows(self, objects: list[dict[str, Any]], names: list[str]) -> list[list[Any]]:
         """One row an object, in the order of the names."""
@@ -48,6 +59,16 @@ def _field(name: str) -> Column:
     return lambda listed: listed.get(name, "")
 
 
+def _inside(holder: str, name: str) -> Column:
+    return lambda listed: listed.get(holder, {}).get(name, "")
+
+
+def _protocol(listed: Listed) -> str:
+    """`AMQP 0-9-1` as rabbitmqctl lists it: `{0,9,1}`."""
+    name, _, version = str(listed.get("protocol", "")).partition(" ")
+    return f"{{{version.replace('-', ',')}}}" if name == "AMQP" else name
+
+
 def _same(names: str) -> dict[str, Column]:
     return {name: _field(name) for name in names.split()}
 
@@ -55,6 +76,7 @@ def _same(names: str) -> dict[str, Column]:
 QUEUES = Listing(
     "queues",
     "Lists queues and their properties.",
+    "Listing queues for vhost {vhost} ...",
     _same(
         "arguments auto_delete consumer_capacity consumer_utilisation consumers disk_reads disk_writes durable "
         "exclusive exclusive_consumer_pid exclusive_consumer_tag head_message_timestamp leader members memory "
@@ -69,6 +91,7 @@ QUEUES = Listing(
 EXCHANGES = Listing(
     "exchanges",
     "Lists exchanges.",
+    "Listing exchanges for vhost {vhost} ...",
     _same("arguments auto_delete durable internal name policy type"),
     default=("name", "type"),
 )
@@ -76,6 +99,7 @@ EXCHANGES = Listing(
 BINDINGS = Listing(
     "bindings",
     "Lists all bindings of a virtual host.",
+    "Listing bindings for vhost {vhost}...",
     {
         "source_name": _field("source"),
         "source_kind": lambda listed: "exchange",
@@ -85,4 +109,47 @@ BINDINGS = Listing(
         "arguments": _field("arguments"),
     },
     default=("source_name", "source_kind", "destination_name", "destination_kind", "routing_key", "arguments"),
+)
+
+CONNECTIONS = Listing(
+    "connections",
+    "Lists clients' connections.",
+    "Listing connections ...",
+    _same(
+        "auth_mechanism channel_max channels client_properties connected_at frame_max host name peer_cert_issuer "
+        "peer_cert_subject peer_cert_validity peer_host peer_port port recv_cnt recv_oct send_cnt send_oct "
+        "send_pend ssl ssl_cipher ssl_hash ssl_key_exchange ssl_protocol state timeout user vhost"
+    )
+    | {"pid": _field("name"), "protocol": _protocol},
+    default=("user", "peer_host", "peer_port", "state"),
+)
+
+CHANNELS = Listing(
+    "channels",
+    "Lists clients' channels.",
+    "Listing channels ...",
+    _same(
+        "acks_uncommitted confirm consumer_count global_prefetch_count messages_unacknowledged messages_uncommitted "
+        "messages_unconfirmed name number prefetch_count transactional user vhost"
+    )
+    | {"pid": _field("name"), "connection": _inside("connection_details", "name")},
+    default=("pid", "user", "consumer_count", "messages_unacknowledged"),
+)
+
+CONSUMERS = Listing(
+    "consumers",
+    "Lists the consumers of a virtual host.",
+    "Listing consumers in vhost {vhost} ...",
+    _same("ack_required active activity_status arguments consumer_tag prefetch_count")
+    | {"queue_name": _inside("queue", "name"), "channel_pid": _inside("channel_details", "name")},
+    default=("queue_name", "channel_pid", "consumer_tag", "ack_required", "prefetch_count", "active", "arguments"),
+)
+
+VHOSTS = Listing(
+    "vhosts",
+    "Lists virtual hosts.",
+    "Listing vhosts ...",
+    _same("cluster_state default_queue_type description name tracing")
+    | {"tags": lambda listed: Atoms(listed.get("tags", []))},
+    default=("name",),
 )

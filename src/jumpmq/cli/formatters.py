@@ -19,6 +19,10 @@ class FormatterName(StrEnum):
     json = "json"
 
 
+class Atoms(list[str]):
+    """Words of the broker, such as a user's tags, which rabbitmqctl lists without quotes."""
+
+
 Rows = list[list[Any]]
 Formatter = Callable[[list[str], Rows, bool], str]
 
@@ -29,6 +33,8 @@ def erlang_term(value: Any) -> str:
         return json.dumps(value)
     if isinstance(value, Mapping):
         return f"[{','.join(f'{{{erlang_term(name)},{erlang_term(item)}}}' for name, item in value.items())}]"
+    if isinstance(value, Atoms):
+        return f"[{', '.join(value)}]"
     if isinstance(value, list):
         return f"[{','.join(erlang_term(item) for item in value)}]"
     return json.dumps(value, ensure_ascii=False)
@@ -82,6 +88,11 @@ def as_json(names: list[str], rows: Rows, headers: bool) -> str:
     """A JSON array with an object a line."""
     objects = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows]
     return "[\n" + "\n,".join(objects) + "\n]\n"
+
+
+def as_json_object(facts: Mapping[str, Any]) -> str:
+    """One JSON object on a line, for verbs that tell of one thing."""
+    return json.dumps(facts, ensure_ascii=False)
 
 
 FORMATTERS: dict[FormatterName, Formatter] = {

@@ -9,15 +9,23 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from jumpmq.cli.errors import CommandError, UsageError
+
 DEFAULT_URL = "http://guest:guest@127.0.0.1:15672"
+TIMEOUT = 60.0
+"""Seconds to wait for an answer."""
 
 
-class ManagementError(Exception):
-    """The broker could not be asked, or refused. Its text is one line; `status` is the exit status for a shell."""
+class Refusal(CommandError):
+    """The broker answered with an error.
 
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
-        self.status = status
+    Attributes:
+        code: the HTTP status.
+    """
+
+    def __init__(self, text: str, code: int, status: int = os.EX_UNAVAILABLE) -> None:
+        super().__init__(text, status)
+        self.code = code
 
 
 class ManagementAPI:
@@ -25,65 +33,109 @@ class ManagementAPI:
 
     Args:
         url: `http://USER:PASSWORD@HOST:PORT`; user and password are guest unless given, the port 15672.
+        timeout: seconds to wait for an answer.
 
     Raises:
-        ManagementError: the URL is not one of HTTP.
+        UsageError: the URL is not one of HTTP.
     """
 
-    def __init__(self, url: str = DEFAULT_URL) -> None:
+    def __init__(self, url: str = DEFAULT_URL, timeout: float = TIMEOUT) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ManagementError(f"{url!r} is not a management URL such as {DEFAULT_URL}", os.EX_USAGE)
+            raise UsageError(f"{url!r} is not a management URL such as {DEFAULT_URL}")
         try:
             port = parts.port or 15672
         except ValueError as error:
-            raise ManagementError(f"{url!r} is not a management URL: {error}", os.EX_USAGE) from None
+            raise UsageError(f"{url!r} is not a management URL: {error}") from None
         connection = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = connection(parts.hostname, port, timeout=60)
-        self._address = f"{parts.scheme}://{parts.hostname}:{port}"
+        self._connection = connection(parts.hostname, port, timeout=timeout)
+        self.address = f"{parts.scheme}://{parts.hostname}:{port}"
         self._prefix = parts.path.rstrip("/")
         self.user = unquote(parts.username or "guest")
         credentials = f"{self.user}:{unquote(parts.password or 'guest')}"
         self._authorization = "Basic " + base64.b64encode(credentials.encode()).decode()
 
-    def list(self, kind: str, vhost: str) -> list[dict[str, Any]]:
-        """Every object of a kind (`queues`, `exchanges`, `bindings`) in a virtual host, as the API describes it.
+    def get(self, *path: str, **query: str) -> Any:
+        """The JSON at a path, given by its segments below `/api`.
 
         Raises:
-            ManagementError: no answer, a refusal, or no such virtual host.
+            Refusal: the broker answered with an error.
+            CommandError: there was no answer.
+        """
+        return self._ask("GET", path, query=query)
+
+    def find(self, *path: str) -> Any | None:
+        """The JSON at a path; None where there is nothing.
+
+        Raises:
+            CommandError: as of :meth:`get`.
         """
         try:
-            listed: list[dict[str, Any]] = self.get(f"/api/{kind}/{quote(vhost, safe='')}")
-        except ManagementError as error:
-            if error.status == os.EX_DATAERR:
-                raise ManagementError(f"Virtual host '{vhost}' does not exist", os.EX_DATAERR) from None
+            return self.get(*path)
+        except Refusal as refusal:
+            if refusal.code == 404:
+                return None
             raise
-        return listed
 
-    def get(self, path: str) -> Any:
-        """The JSON at a path.
+    def put(self, *path: str, body: Any) -> Any:
+        """Puts an object at a path. Raises as :meth:`get` does."""
+        return self._ask("PUT", path, body)
 
-        Raises:
-            ManagementError: no answer, or an answer other than 200.
-        """
+    def post(self, *path: str, body: Any) -> Any:
+        """Posts to a path. Raises as :meth:`get` does."""
+        return self._ask("POST", path, body)
+
+    def delete(self, *path: str, headers: dict[str, str] | None = None, **query: str) -> None:
+        """Deletes what is at a path. Raises as :meth:`get` does."""
+        self._ask("DELETE", path, headers=headers, query=query)
+
+    def _ask(
+        self,
+        method: str,
+        segments: tuple[str, ...],
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        query: dict[str, str] | None = None,
+    ) -> Any:
+        path = "/".join(["/api", *(quote(segment, safe="") for segment in segments)])
+        if query:
+            path += "?" + "&".join(f"{name.replace('_', '-')}={quote(value)}" for name, value in query.items())
+        sent = {"Authorization": self._authorization, "Content-Type": "application/json", **(headers or {})}
+        text = None if body is None else json.dumps(body).encode()
         try:
-            self._connection.request("GET", self._prefix + path, headers={"Authorization": self._authorization})
+            self._connection.request(method, self._prefix + path, body=text, headers=sent)
             response = self._connection.getresponse()
-            body = response.read()
+            answer = response.read()
         except (OSError, HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            text = f"no broker answers at {self._address}: {reason}. Start one with `jumpmq serve`, or give its --url"
-            raise ManagementError(text, os.EX_UNAVAILABLE) from None
+            text_for_user = (
+                f"no broker answers at {self.address}: {reason}. Start one with `jumpmq serve`, or give its --url"
+            )
+            raise CommandError(text_for_user) from None
         finally:
             self._connection.close()
-        if response.status == 200:
-            return json.loads(body)
-        raise self._refusal(response.status, response.reason, path)
+        if response.status >= 300:
+            raise self._refusal(response.status, response.reason, path, answer)
+        try:
+            return json.loads(answer) if answer else None
+        except ValueError:
+            raise CommandError(f"{self.address}{path} answered something else than JSON", os.EX_PROTOCOL) from None
 
-    def _refusal(self, status: int, reason: str, path: str) -> ManagementError:
-        match status:
+    def _refusal(self, code: int, phrase: str, path: str, answer: bytes) -> Refusal:
+        reason = _reason(answer)
+        match code:
             case 401 | 403:
-                return ManagementError(f"{self._address} refuses user '{self.user}'", os.EX_NOPERM)
-            case 404:
-                return ManagementError(f"{self._address} has no {path}", os.EX_DATAERR)
-        return ManagementError(f"{self._address}{path} answered {status} {reason}", os.EX_SOFTWARE)
+                told = f": {reason}" if reason else ""
+                return Refusal(f"{self.address} refuses user '{self.user}'{told}", code, os.EX_NOPERM)
+            case 404 | 405:
+                return Refusal(f"{self.address} has no {path}", code, os.EX_DATAERR)
+        return Refusal(reason or f"{self.address}{path} answered {code} {phrase}", code)
+
+
+def _reason(answer: bytes) -> str:
+    """Why the broker refused, as it says it; empty where it is silent."""
+    try:
+        reason = json.loads(answer)["reason"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return reason if isinstance(reason, str) else json.dumps(reason)

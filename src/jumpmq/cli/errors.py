@@ -1,0 +1,50 @@
+"""What makes a verb of `jumpmqctl` fail: a text for the operator and an exit status for the shell.
+
+Exit statuses are rabbitmqctl's, of sysexits.h: 64 for a wrong command line, 65 for bad input or a virtual host that is
+not there, 67 for an unknown user, 69 where the broker refuses or does not answer, 70 for what is there already, 77
+where the broker refuses the user.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class CommandError(Exception):
+    """A verb has failed.
+
+    Attributes:
+        status: the exit status.
+        lead: what stands before the text on standard error.
+    """
+
+    lead = "Error:\n"
+
+    def __init__(self, text: str, status: int = os.EX_UNAVAILABLE) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class UsageError(CommandError):
+    """The command line is wrong."""
+
+    lead = "Error (argument validation): "
+
+    def __init__(self, text: str, status: int = os.EX_USAGE) -> None:
+        super().__init__(text, status)
+
+
+class NoVirtualHost(CommandError):
+    """The virtual host that the command line names does not exist."""
+
+    lead = ""
+
+    def __init__(self, vhost: str) -> None:
+        super().__init__(f"Virtual host '{vhost}' does not exist", os.EX_DATAERR)
+
+
+class NoUser(CommandError):
+    """The user whom the command line names does not exist."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'User "{name}" does not exist', os.EX_NOUSER)

@@ -1,0 +1,135 @@
+"""One call of `jumpmqctl`: the options that every verb takes, and what it writes.
+
+The options are rabbitmqctl's general ones, and `--url` in the place of its `--node`. A verb is a function whose first
+parameter is the session; the others are its own arguments and options.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
+
+import typer
+
+from jumpmq.cli.errors import NoVirtualHost
+from jumpmq.cli.formatters import FORMATTERS, FormatterName, Rows
+from jumpmq.cli.management import DEFAULT_URL, TIMEOUT, ManagementAPI, Refusal
+
+TABLES = (FormatterName.table, FormatterName.pretty_table)
+
+
+@dataclass(frozen=True)
+class Session:
+    """The general options of one call."""
+
+    url: str
+    vhost: str
+    formatter: FormatterName | None
+    quiet: bool
+    silent: bool
+    no_table_headers: bool
+    timeout: float
+
+    @cached_property
+    def api(self) -> ManagementAPI:
+        """The broker.
+
+        Raises:
+            UsageError: `--url` is none.
+        """
+        return ManagementAPI(self.url, self.timeout)
+
+    def inform(self, text: str) -> None:
+        """Says what is about to happen, unless it should be quiet."""
+        if not (self.quiet or self.silent) and self._form in TABLES:
+            typer.echo(text)
+
+    def say(self, text: str) -> None:
+        """Says what has happened."""
+        typer.echo(json.dumps({"message": text}) if self._form is FormatterName.json else text)
+
+    def table(self, names: list[str], rows: Rows) -> None:
+        """Lists rows under the names of their columns."""
+        headers = not (self.silent or self.no_table_headers)
+        typer.echo(FORMATTERS[self._form](names, rows, headers), nl=False)
+
+    def in_vhost(self, kind: str) -> list[dict[str, Any]]:
+        """Every object of a kind (`queues`, `policies`, ...) in the virtual host.
+
+        Raises:
+            NoVirtualHost: there is no such virtual host.
+        """
+        found = self.api.find(kind, self.vhost)
+        if found is None:
+            raise NoVirtualHost(self.vhost)
+        objects: list[dict[str, Any]] = found
+        return objects
+
+    def check_vhost(self) -> None:
+        """
+        Raises:
+            NoVirtualHost: there is no such virtual host.
+        """
+        try:
+            found = self.api.find("vhosts", self.vhost)
+        except Refusal as refusal:
+            if refusal.code == 401:
+                return  # only administrators may look; whoever may not is told by what follows
+            raise
+        if found is None:
+            raise NoVirtualHost(self.vhost)
+
+    @property
+    def _form(self) -> FormatterName:
+        return self.formatter or (FormatterName.pretty_table if sys.stdout.isatty() else FormatterName.table)
+
+
+def _general_options(
+    url: Annotated[str, typer.Option(envvar="JUMPMQ_URL", help="management URL of the broker")] = DEFAULT_URL,
+    vhost: Annotated[str, typer.Option("--vhost", "-p", help="virtual host")] = "/",
+    formatter: Annotated[
+        FormatterName | None, typer.Option(help="table unless told: drawn on a terminal, else separated by tabs")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no informational messages")] = False,
+    silent: Annotated[bool, typer.Option("--silent", "-s", help="the same, and no header row")] = False,
+    no_table_headers: Annotated[bool, typer.Option("--no-table-headers", help="no header row")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", "-t", min=0.001, help="seconds to wait")] = TIMEOUT,
+) -> Session:
+    return Session(url, vhost, formatter, quiet, silent, no_table_headers, timeout)
+
+
+def with_general_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb as typer takes it: with the general options, behind its own, in the place of its session."""
+    own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
+    general = list(inspect.signature(_general_options, eval_str=True).parameters.values())
+
+    @functools.wraps(verb)
+    def called(**given: Any) -> None:
+        session = _general_options(**{option.name: given.pop(option.name) for option in general})
+        verb(session, **given)
+
+    keywords = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in (*own, *general)]
+    called.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+    del called.__wrapped__
+    return called
+
+
+WITH_VALUE = ("--url", "--vhost", "-p", "--formatter", "--timeout", "-t")
+FLAGS = ("--quiet", "-q", "--silent", "-s", "--no-table-headers")
+
+
+def verb_first(arguments: Iterable[str]) -> list[str]:
+    """The command line with general options that stand before the verb put behind it, as rabbitmqctl reads it."""
+    rest, leading = list(arguments), list[str]()
+    while rest and (rest[0] in FLAGS or rest[0].partition("=")[0] in WITH_VALUE):
+        count = 2 if rest[0] in WITH_VALUE else 1
+        leading += rest[:count]
+        del rest[:count]
+    return [*rest[:1], *leading, *rest[1:]]

@@ -1,0 +1,1 @@
+"""`jumpmqctl`'s verbs, a file a subject; the tuple `VERBS` of each lists them."""

@@ -1,0 +1,57 @@
+"""`close_connection` and `close_all_connections`."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from jumpmq.cli.errors import CommandError
+from jumpmq.cli.management import Refusal
+from jumpmq.cli.session import Session
+
+Reason = Annotated[str, typer.Argument(metavar="EXPLANATION", help="what the client is told")]
+
+
+def close_connection(
+    session: Session,
+    connection: Annotated[str, typer.Argument(help="its name, which list_connections lists as name and as pid")],
+    explanation: Reason,
+) -> None:
+    """Closes a client's connection."""
+    session.inform(f"Closing connection {connection}, reason: {explanation}...")
+    if not _close(session, connection, explanation):
+        raise CommandError(f"there is no connection {connection}")
+
+
+def close_all_connections(
+    session: Session,
+    explanation: Reason,
+    everywhere: Annotated[bool, typer.Option("--global", help="of all virtual hosts")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="that many at most; 0 for all")] = 0,
+    delay: Annotated[int, typer.Option("--per-connection-delay", min=0, help="milliseconds between them")] = 0,
+) -> None:
+    """Closes all connections to a virtual host, or to the broker."""
+    where = f"to {session.api.address} (across all vhosts)" if everywhere else f"in vhost {session.vhost}"
+    session.inform(f"Closing all connections {where}, reason: {explanation}...")
+    names = [one["name"] for one in session.api.get("connections") if everywhere or one.get("vhost") == session.vhost]
+    closed = 0
+    for name in names[: limit or None]:
+        closed += _close(session, name, explanation)
+        time.sleep(delay / 1000)
+    session.inform(f"Closed {closed} connections")
+
+
+def _close(session: Session, name: str, reason: str) -> bool:
+    """Closes one connection; false where it is not there (any more)."""
+    try:
+        session.api.delete("connections", name, headers={"X-Reason": reason.encode().decode("latin-1")})
+    except Refusal as refusal:
+        if refusal.code == 404:
+            return False
+        raise
+    return True
+
+
+VERBS = (close_connection, close_all_connections)

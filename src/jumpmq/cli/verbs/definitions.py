@@ -1,0 +1,70 @@
+"""`export_definitions` and `import_definitions`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jumpmq.cli.errors import CommandError, UsageError
+from jumpmq.cli.session import Session
+
+
+class Format(StrEnum):
+    """What definitions are written in."""
+
+    json = "json"
+
+
+FileFormat = Annotated[Format, typer.Option("--format", help="format of the file")]
+
+
+def export_definitions(
+    session: Session,
+    file: Annotated[str, typer.Argument(help="to write to; - for standard output")],
+    file_format: FileFormat = Format.json,
+) -> None:
+    """Exports users, virtual hosts, permissions, policies, exchanges, queues and bindings; no messages."""
+    path = Path(file)
+    if file != "-":
+        session.inform(f'Exporting definitions in JSON to a file at "{file}" ...')
+        if not path.parent.is_dir():
+            raise UsageError(f"Bad argument: Directory {path.parent} does not exist", os.EX_DATAERR)
+    text = json.dumps(session.api.get("definitions"), ensure_ascii=False)
+    if file == "-":
+        typer.echo(text)
+        return
+    try:
+        path.touch(mode=0o600)  # it holds hashes of passwords
+        path.write_text(text)
+    except OSError as error:
+        raise CommandError(f"cannot write {file}: {error.strerror}", os.EX_CANTCREAT) from None
+
+
+def import_definitions(
+    session: Session,
+    file: Annotated[str, typer.Argument(help="to read; - for standard input")] = "-",
+    file_format: FileFormat = Format.json,
+) -> None:
+    """Imports what `export_definitions`, or RabbitMQ, has exported; what is there stays."""
+    path = Path(file)
+    source = "standard input" if file == "-" else f'a file at "{file}"'
+    if file != "-" and not path.is_file():
+        raise UsageError(f"Bad argument: File {file} does not exist", os.EX_DATAERR)
+    session.inform(f"Importing definitions in JSON from {source} ...")
+    try:
+        definitions = json.loads(sys.stdin.buffer.read() if file == "-" else path.read_bytes())
+    except OSError as error:
+        raise CommandError(f"cannot read {file}: {error.strerror}", os.EX_NOINPUT) from None
+    except ValueError as error:
+        raise CommandError(f"Failed to deserialise input (format: JSON) (error: {error})", os.EX_DATAERR) from None
+    session.api.post("definitions", body=definitions)
+    session.inform("Definitions are imported.")
+
+
+VERBS = (export_definitions, import_definitions)

@@ -1,0 +1,149 @@
+"""The broker itself: `ping`, `status`, `stop`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from jumpmq.cli.errors import CommandError
+from jumpmq.cli.formatters import FormatterName, as_json_object
+from jumpmq.cli.management import Refusal
+from jumpmq.cli.session import Session
+
+
+class Unit(StrEnum):
+    """What octets are counted in."""
+
+    bytes = "bytes"
+    mb = "mb"
+    gb = "gb"
+
+
+OCTETS = {Unit.bytes: 1, Unit.mb: 10**6, Unit.gb: 10**9}
+
+
+def ping(session: Session) -> None:
+    """Asks the broker whether it is there, and takes this user."""
+    session.inform(f"Will ping {session.api.address}. Timeout: {session.timeout * 1000:.0f} ms.")
+    session.api.get("whoami")
+    session.say("Ping succeeded")
+
+
+def status(
+    session: Session,
+    unit: Annotated[Unit, typer.Option("--unit", help="of memory and disk space")] = Unit.gb,
+) -> None:
+    """Shows how the broker is: uptime, alarms, memory, descriptors, disk space, totals, listeners."""
+    overview = session.api.get("overview")
+    node = session.api.get("nodes", overview["node"])
+    totals = overview.get("object_totals", {}) | {"vhosts": len(session.api.get("vhosts"))}
+    if session.formatter is FormatterName.json:
+        typer.echo(as_json_object(_facts(overview, node, totals)))
+        return
+    session.inform(f"Status of node {overview['node']} ...")
+    typer.echo("\n".join(_report(overview, node, totals, unit)))
+
+
+def stop(
+    session: Session,
+    idempotent: Annotated[bool, typer.Option("--idempotent", help="no failure if no broker answers")] = False,
+) -> None:
+    """Stops the broker in order, as SIGTERM does."""
+    session.inform(f"Stopping and halting {session.api.address} ...")
+    try:
+        session.api.post("stop", body={})
+    except Refusal:
+        raise
+    except CommandError:
+        if not idempotent:
+            raise
+        session.inform(f"no broker answers at {session.api.address}: nothing to stop")
+
+
+def _alarms(node: dict[str, Any]) -> list[str]:
+    names = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
+    return [name for key, name in names.items() if node.get(key)]
+
+
+def _facts(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any]) -> dict[str, Any]:
+    """The status under the names that `rabbitmqctl status --formatter json` uses."""
+    return {
+        "pid": int(node.get("os_pid", 0)),
+        "rabbitmq_version": overview.get("rabbitmq_version"),
+        "product_name": overview.get("product_name"),
+        "product_version": overview.get("product_version"),
+        "node": overview["node"],
+        "uptime": node.get("uptime", 0) // 1000,
+        "alarms": _alarms(node),
+        "memory": {"total": {"rss": node.get("mem_used")}, "strategy": "rss"},
+        "file_descriptors": {
+            "total_used": node.get("fd_used"),
+            "total_limit": node.get("fd_total"),
+            "sockets_used": node.get("sockets_used"),
+            "sockets_limit": node.get("sockets_total"),
+        },
+        "disk_free": node.get("disk_free"),
+        "disk_free_limit": node.get("disk_free_limit"),
+        "vm_memory_high_watermark_limit": node.get("mem_limit"),
+        "processes": {"used": node.get("proc_used"), "limit": node.get("proc_total")},
+        "run_queue": node.get("run_queue"),
+        "data_directory": node.get("db_dir"),
+        "log_files": node.get("log_files", []),
+        "config_files": node.get("config_files", []),
+        "totals": {
+            "connection_count": totals.get("connections", 0),
+            "queue_count": totals.get("queues", 0),
+            "virtual_host_count": totals["vhosts"],
+        },
+        "listeners": [
+            {"interface": one["ip_address"], "port": one["port"], "protocol": one["protocol"]}
+            for one in overview.get("listeners", [])
+        ],
+    }
+
+
+def _report(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any], unit: Unit) -> Iterator[str]:
+    """The status as lines, in rabbitmqctl's sections."""
+
+    def size(key: str) -> str:
+        octets = node.get(key)
+        return f"{round(octets / OCTETS[unit], 4)} {unit}" if isinstance(octets, int) else "unknown"
+
+    version = f"{overview.get('product_name', '')} {overview.get('product_version', '')}".strip()
+    sections = {
+        "Runtime": [
+            f"OS PID: {node.get('os_pid')}",
+            f"Uptime (seconds): {node.get('uptime', 0) // 1000}",
+            f"Product: {version}",
+            f"RabbitMQ version: {overview.get('rabbitmq_version')}",
+            f"Node name: {overview['node']}",
+        ],
+        "Data directory": [f"Node data directory: {node.get('db_dir')}"],
+        "Alarms": _alarms(node) or ["(none)"],
+        "Memory": [f"Total memory used: {size('mem_used')}", f"Memory high watermark: {size('mem_limit')}"],
+        "File Descriptors": [
+            f"Total: {node.get('fd_used')}, limit: {node.get('fd_total')}",
+            f"Sockets: {node.get('sockets_used')}, limit: {node.get('sockets_total')}",
+        ],
+        "Free Disk Space": [
+            f"Low free disk space watermark: {size('disk_free_limit')}",
+            f"Free disk space: {size('disk_free')}",
+        ],
+        "Totals": [
+            f"Connection count: {totals.get('connections', 0)}",
+            f"Queue count: {totals.get('queues', 0)}",
+            f"Virtual host count: {totals['vhosts']}",
+        ],
+        "Listeners": [
+            f"Interface: {one['ip_address']}, port: {one['port']}, protocol: {one['protocol']}"
+            for one in overview.get("listeners", [])
+        ],
+    }
+    for title, lines in sections.items():
+        yield from (title, "", *lines, "")
+
+
+VERBS = (ping, status, stop)

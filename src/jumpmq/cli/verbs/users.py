@@ -1,0 +1,92 @@
+"""Users: `list_users`, `add_user`, `delete_user`, `change_password`, `set_user_tags`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from jumpmq.cli.errors import CommandError, NoUser
+from jumpmq.cli.formatters import Atoms
+from jumpmq.cli.session import Session
+
+Name = Annotated[str, typer.Argument(metavar="USERNAME", help="name of the user")]
+Password = Annotated[str | None, typer.Argument(help="read from standard input unless given; '' for no login")]
+Tags = Annotated[list[str] | None, typer.Argument(metavar="TAG", help="such as administrator, monitoring, management")]
+
+
+def list_users(session: Session) -> None:
+    """Lists users and their tags."""
+    session.inform("Listing users ...")
+    session.table(["user", "tags"], [[user["name"], _tags(user)] for user in session.api.get("users")])
+
+
+def add_user(session: Session, username: Name, password: Password = None) -> None:
+    """Adds a user, without permissions in any virtual host."""
+    session.inform(f'Adding user "{username}" ...')
+    secret = _read_password(session) if password is None else password
+    if session.api.find("users", username) is not None:
+        raise CommandError(f'User "{username}" already exists', os.EX_SOFTWARE)
+    _put(session, username, _credentials(secret), [])
+    session.inform(
+        "Done. Don't forget to grant the user permissions to some virtual hosts! "
+        "See 'jumpmqctl set_permissions --help' to learn more."
+    )
+
+
+def delete_user(session: Session, username: Name) -> None:
+    """Deletes a user with all permissions."""
+    session.inform(f'Deleting user "{username}" ...')
+    _find(session, username)
+    session.api.delete("users", username)
+
+
+def change_password(session: Session, username: Name, password: Password = None) -> None:
+    """Changes a user's password."""
+    session.inform(f'Changing password for user "{username}" ...')
+    secret = _read_password(session) if password is None else password
+    _put(session, username, _credentials(secret), _tags(_find(session, username)))
+
+
+def set_user_tags(session: Session, username: Name, tags: Tags = None) -> None:
+    """Gives a user these tags, and takes all others."""
+    session.inform(f'Setting tags for user "{username}" to [{", ".join(tags or [])}] ...')
+    user = _find(session, username)
+    _put(session, username, {name: user[name] for name in ("password_hash", "hashing_algorithm")}, tags or [])
+
+
+def _find(session: Session, name: str) -> dict[str, Any]:
+    user: dict[str, Any] | None = session.api.find("users", name)
+    if user is None:
+        raise NoUser(name)
+    return user
+
+
+def _put(session: Session, name: str, credentials: dict[str, str], tags: list[str]) -> None:
+    session.api.put("users", name, body={**credentials, "tags": ",".join(tags)})
+
+
+def _credentials(password: str) -> dict[str, str]:
+    return {"password": password} if password else {"password_hash": ""}
+
+
+def _tags(user: dict[str, Any]) -> Atoms:
+    """A user's tags; brokers before RabbitMQ 3.9 separate them by commas."""
+    tags = user["tags"]
+    return Atoms(tags.split(",") if isinstance(tags, str) else tags)
+
+
+def _read_password(session: Session) -> str:
+    if sys.stdin.isatty():
+        return getpass.getpass()
+    session.inform("Password: ")
+    line = sys.stdin.readline()
+    if not line:
+        raise CommandError("Password is not provided via argument or stdin", os.EX_DATAERR)
+    return line.rstrip("\r\n")
+
+
+VERBS = (list_users, add_user, delete_user, change_password, set_user_tags)
