@@ -1,33 +1,24 @@
-"""A channel of a live connection: publishing, consuming, acknowledging (AMQP 0-9-1).
+"""A channel of a live connection: its state, and which piece of the floor acts on which method.
 
-Methods that change or inspect definitions are in :mod:`jumpmq.broker.declarations`.
+Publishing is in :mod:`publishing`, consuming in :mod:`consuming`, acknowledging in :mod:`settling`, transactions in
+:mod:`transactions`; what changes or looks up definitions in :mod:`declarations`.
 """
 
-import itertools
-from collections.abc import Callable, Iterable
-from operator import attrgetter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import (
-    NotAllowed,
-    NotFound,
-    NotImplementedByServer,
-    PreconditionFailed,
-)
+from jumpmq.amqp.errors import NotFound, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.events import Publish
-from jumpmq.amqp.fields import to_python
-from jumpmq.amqp.messages import Message, by_holder
-from jumpmq.broker import declarations, direct_reply, publishing
+from jumpmq.amqp.messages import Message
+from jumpmq.broker import consuming, declarations, direct_reply, publishing, settling, transactions
 from jumpmq.broker.confirms import Confirms
-from jumpmq.broker.consumers import ChannelConsumer, consumer_priority
-from jumpmq.broker.transactions import Outcome, Transaction
+from jumpmq.broker.consumers import ChannelConsumer
+from jumpmq.broker.transactions import Transaction
 from jumpmq.queues.classic import ClassicQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker.connection import Connection
-
-_by_queue = attrgetter("queue")
 
 
 class Channel:
@@ -76,11 +67,11 @@ class Channel:
         """Let go of everything: consumers leave, what was not acknowledged returns to its queues."""
         self.closed = True
         for consumer in list(self.consumers.values()):
-            self._remove(consumer)
+            consuming.remove(self, consumer)
         if self.reply_queue is not None:
             self.reply_queue.close()
-        self._unclaim()
-        self._requeue(list(self.unacknowledged.values()))
+        transactions.unclaim(self)
+        settling.give_back(list(self.unacknowledged.values()))
         self.unacknowledged.clear()
 
     # --- publishing ---
@@ -116,193 +107,13 @@ class Channel:
             self.send(answer)
         return self.confirms.waiting
 
-    # --- acknowledging ---
-
-    def ack(self, tags: list[int], multiple: bool) -> None:
-        """``basic.ack``, one or many."""
-        if self.transaction is not None:
-            self._claim_for_commit(self.transaction, tags, multiple, self._settle_acked)
-        else:
-            self._settle_acked(self._claim(tags, multiple))
-
-    def _claim(self, tags: list[int], multiple: bool) -> list[Message]:
-        """Take the deliveries with these tags off the channel's list.
-
-        Raises:
-            PreconditionFailed: a tag is unknown.
-        """
-        waiting = self.unacknowledged
-        if not multiple:
-            messages: list[Message] = []
-            for tag in tags:
-                message = waiting.pop(tag, None)
-                if message is None:
-                    self._settle(messages, ClassicQueue.ack)
-                    raise PreconditionFailed(f"unknown delivery tag {tag}")
-                messages.append(message)
-            return messages
-        tag = tags[0]
-        self._check_tags(tags, multiple)
-        if tag in (0, self.next_delivery_tag - 1):
-            messages = list(waiting.values())
-            waiting.clear()
-            return messages
-        claimed = list(itertools.takewhile(tag.__ge__, waiting))
-        return [waiting.pop(one) for one in claimed]
-
-    def _check_tags(self, tags: Iterable[int], multiple: bool) -> None:
-        for tag in tags:
-            if tag not in self.unacknowledged and not (multiple and tag == 0):
-                raise PreconditionFailed(f"unknown delivery tag {tag}")
-
-    def _claim_for_commit(self, transaction: Transaction, tags: list[int], multiple: bool, outcome: Outcome) -> None:
-        """As :meth:`_claim`, for the transaction.
-
-        Raises:
-            PreconditionFailed: a tag is unknown.
-        """
-        waiting, claimed = self.unacknowledged, dict[int, Message]()
-        transaction.settlements.append((claimed, outcome))
-        if multiple:
-            self._check_tags(tags, multiple)
-            last = tags[0] or self.next_delivery_tag
-            tags = list(itertools.takewhile(last.__ge__, waiting))
-        for tag in tags:
-            self._check_tags([tag], False)
-            claimed[tag] = waiting.pop(tag)
-
-    def _unclaim(self) -> None:
-        """Return what waits for a commit to the channel's list."""
-        if self.transaction is not None and (claimed := self.transaction.claimed):
-            self.unacknowledged = dict(sorted((self.unacknowledged | claimed).items()))
-
-    def _settle_acked(self, messages: list[Message]) -> None:
-        self._settle(messages, ClassicQueue.ack)
-
-    def _settle_rejected(self, messages: list[Message]) -> None:
-        self._settle(messages, ClassicQueue.reject)
-
-    def _settle_requeued(self, messages: list[Message]) -> None:
-        self._requeue(messages)
-        self.serve()
-
-    def _settle(self, messages: list[Message], settle: Callable[[ClassicQueue, list[Message]], None]) -> None:
-        """Ack, requeue or reject deliveries, and serve their consumers again."""
-        for consumer, queue, share in by_holder(messages):
-            if consumer is not None:
-                consumer.unacknowledged -= len(share)
-            settle(queue, share)
-        if messages:
-            self.serve()
+    # --- what methods need ---
 
     def serve(self) -> None:
         """Offer the channel's consumers what waits for them; they may have room again."""
         for consumer in list(self.consumers.values()):
             if consumer.queue.ready_count and consumer.capacity() > 0:
                 consumer.queue.dispatch()
-
-    def _requeue(self, messages: list[Message]) -> None:
-        """Give deliveries back, in the order of their queues."""
-        for message in messages:
-            if message.consumer is not None:
-                message.consumer.unacknowledged -= 1
-        for queue, group in itertools.groupby(sorted(messages, key=lambda one: id(one.queue)), key=_by_queue):
-            queue.requeue(list(group))
-
-    def _nack(self, method: m.BasicNack) -> None:
-        self._give_back(method.delivery_tag, method.multiple, method.requeue)
-
-    def _reject(self, method: m.BasicReject) -> None:
-        self._give_back(method.delivery_tag, False, method.requeue)
-
-    def _give_back(self, tag: int, multiple: bool, requeue: bool) -> None:
-        outcome = self._settle_requeued if requeue else self._settle_rejected
-        if self.transaction is not None:
-            self._claim_for_commit(self.transaction, [tag], multiple, outcome)
-        else:
-            outcome(self._claim([tag], multiple))
-
-    def _recover(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
-        if not method.requeue:
-            raise NotImplementedByServer("requeue=false")
-        messages = list(self.unacknowledged.values())
-        self.unacknowledged.clear()
-        self._requeue(messages)
-        if isinstance(method, m.BasicRecover):
-            self.send(m.BasicRecoverOk())
-        self.serve()
-
-    # --- consuming ---
-
-    def _qos(self, method: m.BasicQos) -> None:
-        if method.prefetch_size:
-            raise NotImplementedByServer(f"prefetch_size!=0 ({method.prefetch_size})")
-        if method.global_:
-            self.prefetch = method.prefetch_count
-        else:
-            self.consumer_prefetch = method.prefetch_count
-        self.send(m.BasicQosOk())
-        self.serve()
-
-    def _consume(self, method: m.BasicConsume) -> None:
-        tag = method.consumer_tag or f"amq.ctag-{self.broker.random_name()}"
-        if tag in self.consumers:
-            raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
-        if method.queue == direct_reply.NAME:
-            direct_reply.consume(self, tag, method)
-            return
-        queue = self.source(method.queue)
-        priority = consumer_priority(queue, method.arguments)
-        consumer = ChannelConsumer(
-            self,
-            queue,
-            tag,
-            no_ack=method.no_ack,
-            exclusive=method.exclusive,
-            prefetch=self.consumer_prefetch,
-            priority=priority,
-            arguments=to_python(method.arguments),
-        )
-        queue.add_consumer(consumer)
-        self.consumers[tag] = consumer
-        if not method.no_wait:
-            self.send(m.BasicConsumeOk(tag))
-        queue.dispatch()
-
-    def _cancel(self, method: m.BasicCancel) -> None:
-        consumer = self.consumers.get(method.consumer_tag)
-        if consumer is not None:
-            self._remove(consumer)
-        elif self.reply_queue is not None and self.reply_queue.tag == method.consumer_tag:
-            self.reply_queue.close()
-            self.reply_queue = None
-        if not method.no_wait:
-            self.send(m.BasicCancelOk(method.consumer_tag))
-
-    def _remove(self, consumer: ChannelConsumer) -> None:
-        self.consumers.pop(consumer.tag, None)
-        queue = consumer.queue
-        queue.remove_consumer(consumer)
-        if queue.auto_delete and not queue.consumers and not queue.deleted:
-            declarations.delete_queue(self.broker, queue)
-
-    def _get(self, method: m.BasicGet) -> None:
-        queue = self.source(method.queue)
-        queue.touch()
-        messages = queue.take(1)
-        if not messages:
-            self.send(m.BasicGetEmpty())
-            return
-        (message,) = messages
-        tag = self.next_delivery_tag
-        self.next_delivery_tag += 1
-        ok = m.BasicGetOk(tag, message.redelivered, message.exchange, message.routing_key, queue.ready_count)
-        self.connection.send_content(self.number, ok, message)
-        if method.no_ack:
-            queue.ack(messages)
-        else:
-            message.consumer = None
-            self.unacknowledged[tag] = message
 
     def queue(self, name: str) -> ClassicQueue:
         """The queue of that name, "" being the one declared last on this channel.
@@ -312,14 +123,6 @@ class Channel:
             ResourceLocked: it is another connection's.
         """
         return self.connection.vhost.queue(self.resolve(name), self.connection.name)
-
-    def source(self, name: str) -> ClassicQueue:
-        """As :meth:`queue`, to consume from: the name of a sharded exchange is the shard with the fewest consumers.
-
-        Raises:
-            NotFound, ResourceLocked: as :meth:`queue`.
-        """
-        return self.queue(self.broker.topology.sharding.local_shard(self.connection.vhost, name))
 
     def resolve(self, name: str) -> str:
         """The queue name that is meant: "" is the queue declared last on this channel."""
@@ -344,36 +147,6 @@ class Channel:
         if not method.no_wait:
             self.send(m.ConfirmSelectOk())
 
-    # --- transactions ---
-
-    def _tx_select(self, method: m.TxSelect) -> None:
-        if self.confirms is not None:
-            raise PreconditionFailed("cannot switch from confirm to tx mode")
-        if self.transaction is None:
-            self.transaction = Transaction()
-        self.send(m.TxSelectOk())
-
-    def _tx_commit(self, method: m.TxCommit) -> None:
-        transaction = self._check_transactional()
-        while transaction.publishes:
-            publishing.publish(self, transaction.publishes.pop(0))
-        while transaction.settlements:
-            messages, outcome = transaction.settlements.pop(0)
-            outcome(list(messages.values()))
-        self.connection.hold()
-        self.send(m.TxCommitOk())
-
-    def _tx_rollback(self, method: m.TxRollback) -> None:
-        self._check_transactional()
-        self._unclaim()
-        self.transaction = Transaction()
-        self.send(m.TxRollbackOk())
-
-    def _check_transactional(self) -> Transaction:
-        if self.transaction is None:
-            raise PreconditionFailed("channel is not transactional")
-        return self.transaction
-
     def _ignore(self, method: m.Method) -> None:
         """Nothing is to be done."""
 
@@ -396,17 +169,17 @@ _HANDLERS: dict[type[m.Method], Handler] = {
     m.QueueUnbind: declarations.queue_unbind,
     m.QueuePurge: declarations.queue_purge,
     m.QueueDelete: declarations.queue_delete,
-    m.BasicQos: Channel._qos,
-    m.BasicConsume: Channel._consume,
-    m.BasicCancel: Channel._cancel,
-    m.BasicGet: Channel._get,
-    m.BasicNack: Channel._nack,
-    m.BasicReject: Channel._reject,
-    m.BasicRecover: Channel._recover,
-    m.BasicRecoverAsync: Channel._recover,
+    m.BasicQos: consuming.basic_qos,
+    m.BasicConsume: consuming.basic_consume,
+    m.BasicCancel: consuming.basic_cancel,
+    m.BasicGet: consuming.basic_get,
+    m.BasicNack: settling.basic_nack,
+    m.BasicReject: settling.basic_reject,
+    m.BasicRecover: settling.basic_recover,
+    m.BasicRecoverAsync: settling.basic_recover,
     m.ConfirmSelect: Channel._confirm_select,
-    m.TxSelect: Channel._tx_select,
-    m.TxCommit: Channel._tx_commit,
-    m.TxRollback: Channel._tx_rollback,
+    m.TxSelect: transactions.tx_select,
+    m.TxCommit: transactions.tx_commit,
+    m.TxRollback: transactions.tx_rollback,
 }
 """What a channel does about each method."""

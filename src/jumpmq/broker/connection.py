@@ -27,6 +27,7 @@ from jumpmq.amqp.protocol import (
     State,
     TooLarge,
 )
+from jumpmq.broker import settling
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.handshake import Handshake
 from jumpmq.topology import VirtualHost
@@ -161,7 +162,7 @@ class Connection(asyncio.Protocol):
                 self._guard(channel, m.BasicPublish, channel.publish, event)
             case Ack():
                 channel = self.channels[event.channel]
-                self._guard(channel, m.BasicAck, channel.ack, event.tags, event.multiple)
+                self._guard(channel, m.BasicAck, settling.basic_ack, channel, event.tags, event.multiple)
             case Received(0, method):
                 self._receive(method)
             case Received(number, m.ChannelOpen()):

@@ -15,6 +15,7 @@ from jumpmq.topology import Topology
 
 MECHANISMS = b"AMQPLAIN PLAIN"
 
+
 def read_credentials(mechanism: str, response: bytes) -> tuple[str, str]:
     """User and password from the response of ``connection.start-ok``.
 

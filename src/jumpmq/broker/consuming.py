@@ -1,0 +1,101 @@
+"""Taking messages from queues, by subscription or one by one (AMQP 0-9-1, class basic)."""
+
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
+from jumpmq.amqp.fields import to_python
+from jumpmq.broker import declarations, direct_reply
+from jumpmq.broker.consumers import ChannelConsumer, consumer_priority
+from jumpmq.queues.classic import ClassicQueue
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel import Channel
+
+
+def basic_qos(channel: "Channel", method: m.BasicQos) -> None:
+    """``global`` means all consumers of the channel together, else each consumer to come (RabbitMQ's meaning)."""
+    if method.prefetch_size:
+        raise NotImplementedByServer(f"prefetch_size!=0 ({method.prefetch_size})")
+    if method.global_:
+        channel.prefetch = method.prefetch_count
+    else:
+        channel.consumer_prefetch = method.prefetch_count
+    channel.send(m.BasicQosOk())
+    channel.serve()
+
+
+def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
+    tag = method.consumer_tag or f"amq.ctag-{channel.broker.random_name()}"
+    if tag in channel.consumers:
+        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    if method.queue == direct_reply.NAME:
+        direct_reply.consume(channel, tag, method)
+        return
+    queue = _source(channel, method.queue)
+    consumer = ChannelConsumer(
+        channel,
+        queue,
+        tag,
+        no_ack=method.no_ack,
+        exclusive=method.exclusive,
+        prefetch=channel.consumer_prefetch,
+        priority=consumer_priority(queue, method.arguments),
+        arguments=to_python(method.arguments),
+    )
+    queue.add_consumer(consumer)
+    channel.consumers[tag] = consumer
+    if not method.no_wait:
+        channel.send(m.BasicConsumeOk(tag))
+    queue.dispatch()
+
+
+def basic_cancel(channel: "Channel", method: m.BasicCancel) -> None:
+    consumer = channel.consumers.get(method.consumer_tag)
+    if consumer is not None:
+        remove(channel, consumer)
+    elif channel.reply_queue is not None and channel.reply_queue.tag == method.consumer_tag:
+        channel.reply_queue.close()
+        channel.reply_queue = None
+    if not method.no_wait:
+        channel.send(m.BasicCancelOk(method.consumer_tag))
+
+
+def basic_get(channel: "Channel", method: m.BasicGet) -> None:
+    queue = _source(channel, method.queue)
+    queue.touch()
+    messages = queue.take(1)
+    if not messages:
+        channel.send(m.BasicGetEmpty())
+        return
+    (message,) = messages
+    tag = channel.next_delivery_tag
+    channel.next_delivery_tag += 1
+    ok = m.BasicGetOk(tag, message.redelivered, message.exchange, message.routing_key, queue.ready_count)
+    channel.connection.send_content(channel.number, ok, message)
+    if method.no_ack:
+        queue.ack(messages)
+    else:
+        message.consumer = None
+        channel.unacknowledged[tag] = message
+
+
+def remove(channel: "Channel", consumer: ChannelConsumer) -> None:
+    """A consumer leaves; an auto-delete queue goes with its last one."""
+    channel.consumers.pop(consumer.tag, None)
+    queue = consumer.queue
+    queue.remove_consumer(consumer)
+    if queue.auto_delete and not queue.consumers and not queue.deleted:
+        declarations.delete_queue(channel.broker, queue)
+
+
+def _source(channel: "Channel", name: str) -> ClassicQueue:
+    """The queue to take from: the name of a sharded exchange stands for its shard with the fewest consumers.
+
+    Raises:
+        NotFound, ResourceLocked: as :meth:`Channel.queue`.
+        AccessRefused: the user may not read it.
+    """
+    queue = channel.queue(channel.broker.topology.sharding.local_shard(channel.connection.vhost, name))
+    channel.connection.check_permission("read", queue.name)
+    return queue

@@ -1,0 +1,133 @@
+"""What becomes of deliveries: acknowledged, rejected or given back (AMQP 0-9-1, class basic; RabbitMQ's basic.nack)."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
+from jumpmq.amqp.messages import Message, by_holder
+from jumpmq.queues.classic import ClassicQueue
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel import Channel
+
+Outcome = Callable[["Channel", list[Message]], None]
+"""What becomes of deliveries that were claimed."""
+
+
+def basic_ack(channel: "Channel", tags: list[int], multiple: bool) -> None:
+    """``basic.ack``, each tag for itself or, ``multiple``, the one tag for all up to it.
+
+    Raises:
+        PreconditionFailed: a tag is unknown.
+    """
+    _decide(channel, tags, multiple, acknowledge)
+
+
+def basic_nack(channel: "Channel", method: m.BasicNack) -> None:
+    _decide(channel, [method.delivery_tag], method.multiple, requeue if method.requeue else reject)
+
+
+def basic_reject(channel: "Channel", method: m.BasicReject) -> None:
+    _decide(channel, [method.delivery_tag], False, requeue if method.requeue else reject)
+
+
+def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsync) -> None:
+    if not method.requeue:
+        raise NotImplementedByServer("requeue=false")
+    messages = list(channel.unacknowledged.values())
+    channel.unacknowledged.clear()
+    give_back(messages)
+    if isinstance(method, m.BasicRecover):
+        channel.send(m.BasicRecoverOk())
+    channel.serve()
+
+
+def acknowledge(channel: "Channel", messages: list[Message]) -> None:
+    """They are done with."""
+    _settle(channel, messages, ClassicQueue.ack)
+
+
+def reject(channel: "Channel", messages: list[Message]) -> None:
+    """Nobody wants them: they are dropped, or dead-lettered."""
+    _settle(channel, messages, ClassicQueue.reject)
+
+
+def requeue(channel: "Channel", messages: list[Message]) -> None:
+    """They return to their places."""
+    give_back(messages)
+    channel.serve()
+
+
+def give_back(messages: list[Message]) -> None:
+    """Return deliveries to their queues, each queue's at once."""
+    for message in messages:
+        if message.consumer is not None:
+            message.consumer.unacknowledged -= 1
+    for queue, group in itertools.groupby(sorted(messages, key=lambda one: id(one.queue)), key=attrgetter("queue")):
+        queue.requeue(list(group))
+
+
+def _decide(channel: "Channel", tags: list[int], multiple: bool, outcome: Outcome) -> None:
+    if channel.transaction is not None:
+        _claim_for_commit(channel, channel.transaction.claim(outcome), tags, multiple)
+    else:
+        outcome(channel, _claim(channel, tags, multiple))
+
+
+def _settle(channel: "Channel", messages: list[Message], settle: Callable[[ClassicQueue, list[Message]], None]) -> None:
+    for consumer, queue, share in by_holder(messages):
+        if consumer is not None:
+            consumer.unacknowledged -= len(share)
+        settle(queue, share)
+    if messages:
+        channel.serve()
+
+
+def _claim(channel: "Channel", tags: list[int], multiple: bool) -> list[Message]:
+    """Take the deliveries with these tags off the channel's list.
+
+    Raises:
+        PreconditionFailed: a tag is unknown.
+    """
+    waiting = channel.unacknowledged
+    if not multiple:
+        messages: list[Message] = []
+        for tag in tags:
+            message = waiting.pop(tag, None)
+            if message is None:
+                acknowledge(channel, messages)
+                raise PreconditionFailed(f"unknown delivery tag {tag}")
+            messages.append(message)
+        return messages
+    _check_tags(channel, tags, multiple)
+    if tags[0] in (0, channel.next_delivery_tag - 1):
+        messages = list(waiting.values())
+        waiting.clear()
+        return messages
+    claimed = list(itertools.takewhile(tags[0].__ge__, waiting))
+    return [waiting.pop(one) for one in claimed]
+
+
+def _claim_for_commit(channel: "Channel", claimed: dict[int, Message], tags: list[int], multiple: bool) -> None:
+    """As :func:`_claim`, into what the transaction has ``claimed``; the tags are kept, as it may be rolled back.
+
+    Raises:
+        PreconditionFailed: a tag is unknown.
+    """
+    waiting = channel.unacknowledged
+    if multiple:
+        _check_tags(channel, tags, multiple)
+        last = tags[0] or channel.next_delivery_tag
+        tags = list(itertools.takewhile(last.__ge__, waiting))
+    for tag in tags:
+        _check_tags(channel, [tag], False)
+        claimed[tag] = waiting.pop(tag)
+
+
+def _check_tags(channel: "Channel", tags: Iterable[int], multiple: bool) -> None:
+    for tag in tags:
+        if tag not in channel.unacknowledged and not (multiple and tag == 0):
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
