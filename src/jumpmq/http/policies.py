@@ -7,11 +7,14 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from jumpmq.http import changing
 from jumpmq.http import request as of
-from jumpmq.http.errors import BadRequest, unauthorized
+from jumpmq.http.access import Access
+from jumpmq.http.errors import BadRequest
 from jumpmq.http.json import json_list, json_object
+from jumpmq.http.operation import Operation
+from jumpmq.http.shapes import INTEGER, OBJECT, TEXT, Shape, one_of
 from jumpmq.topology import (
     ClearOperatorPolicy,
     ClearPolicy,
@@ -19,12 +22,14 @@ from jumpmq.topology import (
     Policy,
     SetOperatorPolicy,
     SetPolicy,
-    VirtualHost,
 )
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-MANDATORY = ("pattern", "definition")
+SHAPE = Shape(
+    {"pattern": TEXT, "definition": OBJECT, "priority": INTEGER, "apply-to": one_of("queues", "exchanges", "all")},
+    ("pattern", "definition"),
+)
 
 
 def listings(operator: bool) -> tuple[Endpoint, Endpoint, Endpoint]:
@@ -32,7 +37,7 @@ def listings(operator: bool) -> tuple[Endpoint, Endpoint, Endpoint]:
 
     async def all_policies(request: Request) -> Response:
         """``GET /api/policies``: of all virtual hosts."""
-        hosts = of.broker_of(request).topology.vhosts.values()
+        hosts = of.visible_hosts(request)
         return await json_list(request, [one for host in hosts for one in host.policies.all(operator)], shown)
 
     async def policies_of_host(request: Request) -> Response:
@@ -51,50 +56,33 @@ def changes(operator: bool) -> tuple[Endpoint, Endpoint]:
     """The endpoints that set and clear a policy, or an operator policy."""
 
     async def set_policy(request: Request) -> Response:
-        """``PUT /api/policies/{vhost}/{name}``: 201 for a new one, 204 for one that was there."""
-        if (refusal := _refusal(request, operator)) is not None:
-            return refusal
+        """``PUT /api/policies/{vhost}/{name}``: set a policy, which takes effect at once."""
         host, name = of.virtual_host(request), of.name(request, "name")
-        body = await of.json_object(request)
-        missing = [f"{{key_missing,{key}}}" for key in MANDATORY if key not in body]
-        if missing:
-            raise BadRequest(f"[{','.join(missing)}]")
+        change = _policy(host.name, name, await of.json_object(request), operator)
         existed = host.policies.has(name, operator)
-        await _set(request, host, name, body, operator)
-        return Response(status_code=204 if existed else 201)
+        try:
+            await changing.apply(request, change)
+        except InvalidPolicy as error:
+            raise BadRequest(f"Validation failed\n\n{error.text}\n") from None
+        return changing.put_answer(existed)
 
     async def clear_policy(request: Request) -> Response:
-        """``DELETE /api/policies/{vhost}/{name}``."""
-        if (refusal := _refusal(request, operator)) is not None:
-            return refusal
+        """``DELETE /api/policies/{vhost}/{name}``: take a policy away."""
         host, name = of.virtual_host(request), of.name(request, "name")
-        broker = of.broker_of(request)
-        broker.topology.apply(ClearOperatorPolicy(host.name, name) if operator else ClearPolicy(host.name, name))
-        broker.finish(None)
-        await broker.committed()
-        return Response(status_code=204)
+        await changing.apply(request, (ClearOperatorPolicy if operator else ClearPolicy)(host.name, name))
+        return changing.deleted()
 
     return set_policy, clear_policy
 
 
-async def _set(request: Request, host: VirtualHost, name: str, body: dict[str, Any], operator: bool) -> None:
+def _policy(vhost: str, name: str, body: dict[str, Any], operator: bool) -> SetPolicy | SetOperatorPolicy:
+    """The change that a body asks for, of which the topology says what is wrong, in RabbitMQ's words."""
+    missing = [f"{{key_missing,{key}}}" for key in SHAPE.required if key not in body]
+    if missing:
+        raise BadRequest(f"[{','.join(missing)}]")
     change = SetOperatorPolicy if operator else SetPolicy
-    broker = of.broker_of(request)
-    try:
-        broker.topology.apply(
-            change(
-                host.name,
-                name,
-                body["pattern"],
-                body["definition"],
-                body.get("priority", 0),
-                body.get("apply-to", "all"),
-            )
-        )
-    except InvalidPolicy as error:
-        raise BadRequest(f"Validation failed\n\n{error.text}\n") from None
-    broker.finish(None)
-    await broker.committed()
+    priority, apply_to = body.get("priority", 0), body.get("apply-to", "all")
+    return change(vhost, name, body["pattern"], body["definition"], priority, apply_to)
 
 
 def shown(policy: Policy) -> dict[str, Any]:
@@ -109,24 +97,16 @@ def shown(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _refusal(request: Request, operator: bool) -> Response | None:
-    """The answer to a user who may not change policies; None for one who may."""
-    tags = of.broker_of(request).topology.user(request.scope["user"]).tags
-    if "administrator" in tags or ("policymaker" in tags and not operator):
-        return None
-    return unauthorized("Not administrator user" if operator else "User not authorised to access object")
-
-
-def _routes(path: str, operator: bool) -> list[Route]:
+def _routes(path: str, operator: bool) -> list[Operation]:
     all_policies, policies_of_host, one_policy = listings(operator)
     set_policy, clear_policy = changes(operator)
-    one = f"{path}/{{vhost}}/{{name}}"
+    one, access = f"{path}/{{vhost}}/{{name}}", Access.ADMINISTRATOR if operator else Access.POLICYMAKER
     return [
-        Route(path, all_policies),
-        Route(f"{path}/{{vhost}}", policies_of_host),
-        Route(one, one_policy),
-        Route(one, set_policy, methods=["PUT"]),
-        Route(one, clear_policy, methods=["DELETE"]),
+        Operation("GET", path, all_policies),
+        Operation("GET", f"{path}/{{vhost}}", policies_of_host),
+        Operation("GET", one, one_policy),
+        Operation("PUT", one, set_policy, access=access, shape=SHAPE),
+        Operation("DELETE", one, clear_policy, access=access),
     ]
 
 

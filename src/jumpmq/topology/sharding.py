@@ -5,6 +5,7 @@ The shards are queues of their own, bound to the exchange; the exchange's name s
 cleared policy and a deleted exchange leave them where they are, for they may hold messages.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import Bind, DeclareQueue, Unbind
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
 from jumpmq.topology.policies import InvalidPolicy, Policy
-from jumpmq.topology.shards import MAX_NAME, MAX_SHARDS, ShardSettings, parse_shard_name, shard_name
+from jumpmq.topology.shards import MAX_NAME, MAX_SHARDS, ShardSettings, parse_shard_name, shard_name, shard_names
 from jumpmq.topology.vhost import VirtualHost
 
 
@@ -120,7 +121,7 @@ class Sharding:
 
     def _bindings(self, exchange: Exchange, settings: ShardSettings) -> list[Binding]:
         key = _binding_key(exchange, settings)
-        names = (shard_name(exchange.name, self._node, number) for number in range(settings.count))
+        names = shard_names(exchange.name, self._node, settings.count)
         return [Binding(exchange.name, "queue", name, key) for name in names]
 
     def _problem(self, exchange: Exchange, settings: ShardSettings) -> str | None:
@@ -146,11 +147,14 @@ class Sharding:
         settings = self._pseudo_queue(vhost, name)
         if settings is None:
             return name
-        names = (shard_name(name, self._node, number) for number in range(settings.count))
-        queues = [vhost.queues[one] for one in names if one in vhost.queues]
-        if not queues:
-            return shard_name(name, self._node, 0)
-        return min(queues, key=lambda queue: len(queue.consumers)).name
+        best, fewest = shard_name(name, self._node, 0), math.inf
+        for shard in shard_names(name, self._node, settings.count):
+            queue = vhost.queues.get(shard)
+            if queue is not None and len(queue.consumers) < fewest:
+                best, fewest = shard, len(queue.consumers)
+                if not fewest:
+                    break
+        return best
 
     def first_shard(self, vhost: VirtualHost, name: str) -> str:
         """The queue to declare where ``name`` is asked for: of a pseudo-queue, shard 0 here."""

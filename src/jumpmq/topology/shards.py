@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 MAX_SHARDS = 10_000
@@ -42,6 +43,12 @@ class ShardSettings:
 def shard_name(exchange: str, node: str, number: int) -> str:
     """The name of a shard."""
     return f"{_PREFIX}{exchange}{_BETWEEN}{node}{_BETWEEN}{number}"
+
+
+@lru_cache(maxsize=256)
+def shard_names(exchange: str, node: str, count: int) -> tuple[str, ...]:
+    """The names of the first ``count`` shards."""
+    return tuple(shard_name(exchange, node, number) for number in range(count))
 
 
 def parse_shard_name(queue: str, node: str) -> tuple[str, int] | None:

@@ -237,10 +237,7 @@ class Topology:
         for value in found["permissions"]:
             granted = Permissions(value["configure"], value["write"], value["read"])
             self.users[value["user"]].permissions[value["vhost"]] = granted
-        for value in found["policy"]:
-            self.vhosts[value["vhost"]].policies.put(Policy(**value), operator=False)
-        for value in found["operator_policy"]:
-            self.vhosts[value["vhost"]].policies.put(Policy(**value), operator=True)
+        self._restore_policies(found)
         for value in found["exchange"]:
             self.vhosts[value["vhost"]].insert_exchange(records.read_exchange(value))
         for value in found["queue"]:
@@ -253,9 +250,16 @@ class Topology:
         counters = dict(found["counter"])
         self._next_queue_id = max(self._next_queue_id, counters.get(records.NEXT_QUEUE_ID, 1))
         for host in self.vhosts.values():
-            host.follow_policies()
             for exchange in list(host.exchanges.values()):
                 self.sharding.follow(host, exchange, None)
+
+    def _restore_policies(self, found: dict[str, list[Any]]) -> None:
+        for kind, operator in (("policy", False), ("operator_policy", True)):
+            for value in found[kind]:
+                self.vhosts[value["vhost"]].policies.put(Policy(**value), operator)
+        for host in self.vhosts.values():
+            for exchange in host.exchanges.values():  # the predeclared ones
+                host.follow_exchange(exchange)
 
     def _restore_queue(self, value: dict[str, Any]) -> None:
         number, node, declared = records.read_queue(value)

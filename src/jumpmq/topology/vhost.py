@@ -180,7 +180,7 @@ class VirtualHost:
         changed = []
         for exchange in self.exchanges.values():
             before, sharded = self.in_force(exchange), self.sharding(exchange)
-            if self._follow_exchange(exchange) != before:
+            if self.follow_exchange(exchange) != before:
                 changed.append((exchange, sharded))
         for queue in list(self.queues.values()):
             self.follow_queue(queue)
@@ -198,7 +198,8 @@ class VirtualHost:
         if limits != queue.limits:
             queue.set_limits(limits)
 
-    def _follow_exchange(self, exchange: Exchange) -> InForce:
+    def follow_exchange(self, exchange: Exchange) -> InForce:
+        """Let an exchange act by its arguments and its policies, which are returned."""
         in_force = self._look_up("exchange", exchange)
         exchange.alternate = exchange.declared_alternate or in_force.definition.get("alternate-exchange")
         return in_force
@@ -220,7 +221,7 @@ class VirtualHost:
             CommandInvalid, PreconditionFailed: as :func:`make_exchange`.
         """
         exchange = self.exchanges[declared.name] = make_exchange(declared)
-        self._follow_exchange(exchange)
+        self.follow_exchange(exchange)
         return exchange
 
     def remove_exchange(self, exchange: Exchange) -> None:
