@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jumpmq.amqp.errors import AccessRefused
-from jumpmq.http.errors import too_many_failures, unauthorized
+from jumpmq.amqp.errors import AccessRefused, NotFound
+from jumpmq.http.access import Access
+from jumpmq.http.errors import Unauthorized, refused, too_many_failures, unauthorized
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
 
 
 class BasicAuthentication:
-    """Lets requests of known users pass; ``scope["user"]`` says who."""
+    """Lets requests of known users with a tag for the port pass; ``scope["user"]`` says who."""
 
     def __init__(self, app: ASGIApp, broker: Broker) -> None:
         self._app = app
@@ -37,6 +38,11 @@ class BasicAuthentication:
             scope["user"] = await self._broker.authenticate(*credentials, peer)
         except AccessRefused:
             await unauthorized("Login failed")(scope, receive, send)
+            return
+        try:
+            Access.MANAGEMENT.require(self._broker.topology.user(scope["user"]))
+        except (Unauthorized, NotFound) as error:
+            await refused(str(error))(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

@@ -47,7 +47,7 @@ def protocol_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def forbidden(request: Request, error: Exception) -> JSONResponse:
-    return _json(401, "not_authorised", str(error))
+    return refused(str(error))
 
 
 def http_error(request: Request, error: Exception) -> JSONResponse:
@@ -60,6 +60,11 @@ def http_error(request: Request, error: Exception) -> JSONResponse:
 
 def unauthorized(reason: str) -> JSONResponse:
     return _json(401, "not_authorised", reason, {"WWW-Authenticate": 'Basic realm="JumpMQ Management"'})
+
+
+def refused(reason: str) -> JSONResponse:
+    """The answer to a user who is known, and may not do that."""
+    return _json(401, "not_authorised", reason)
 
 
 def too_many_failures(wait: float) -> JSONResponse:

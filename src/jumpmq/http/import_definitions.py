@@ -13,7 +13,7 @@ from typing import Any
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.http.errors import BadRequest
-from jumpmq.http.shapes import ARGUMENTS, BOOLEAN, INTEGER, NAME, OBJECT, OBJECTS, TEXT, TEXTS, Shape, one_of
+from jumpmq.http.shapes import ARGUMENTS, BOOLEAN, NAME, NUMBER, OBJECT, OBJECTS, TEXT, TEXTS, Shape, one_of
 from jumpmq.http.users import read_hash
 from jumpmq.topology import (
     AddVirtualHost,
@@ -60,7 +60,7 @@ def _policy(entry: Entry) -> Change[Any]:
     return SetPolicy(entry["vhost"], entry["name"], *_policy_parts(entry))
 
 
-def _policy_parts(entry: Entry) -> tuple[str, dict[str, Any], int, str]:
+def _policy_parts(entry: Entry) -> tuple[str, dict[str, Any], float, str]:
     return entry["pattern"], entry["definition"], entry.get("priority", 0), entry.get("apply-to", "all")
 
 
@@ -97,7 +97,7 @@ def _binding(entry: Entry) -> Change[Any]:
 
 
 _POLICY_VALUE = Shape(
-    {"pattern": TEXT, "definition": OBJECT, "priority": INTEGER, "apply-to": TEXT}, required=("pattern", "definition")
+    {"pattern": TEXT, "definition": OBJECT, "priority": NUMBER, "apply-to": TEXT}, required=("pattern", "definition")
 )
 _DECLARED = {"vhost": NAME, "name": NAME, "durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS}
 _BINDING = {

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from jumpmq.http import request as of
+from jumpmq.http.changing import check_permission
 from jumpmq.http.errors import BadRequest
 from jumpmq.http.messages import arrow_stream
 from jumpmq.http.operation import Operation
@@ -51,6 +52,8 @@ async def reserve(request: Request) -> JSONResponse:
         last_seqs=_numbers(body, "last_seq"),
         lease=_lease(body),
     )
+    for name in wish.offsets:
+        check_permission(request, host.name, "read", name)
     reserved = await _reservations(request).reserve(host, group, wish)
     answer = {name: {"offset": offset, "messages": count} for name, (offset, count) in reserved.items()}
     return JSONResponse({"queues": answer})
@@ -62,6 +65,7 @@ async def read(request: Request) -> StreamingResponse:
     Without ``after``, of all up to B that are not acknowledged. The header ``JumpMQ-Messages`` tells how many.
     """
     queue, group, reservations = of.queue(request), of.name(request, "group"), _reservations(request)
+    check_permission(request, queue.vhost, "read", queue.name)
     after = of.number(request, "after") if "after" in request.query_params else None
     lists = await reservations.held(queue, group, after, of.number(request, "upto"))
     host = of.virtual_host(request)

@@ -124,6 +124,10 @@ def _integer(value: Any) -> int:
     return number
 
 
+def _number(value: Any) -> float:
+    return value if isinstance(value, float) else _integer(value)
+
+
 def whole(maximum: int) -> Kind:
     """A whole number from 0 to ``maximum``."""
 
@@ -196,6 +200,7 @@ _TEXT_SCHEMA = {"type": "string"}
 BOOLEAN = Kind("true or false", {"type": "boolean"}, _boolean)
 TEXT = Kind("a string", _TEXT_SCHEMA, _text)
 NAME = Kind(f"a string of at most {MAX_NAME} octets", _TEXT_SCHEMA | {"maxLength": MAX_NAME}, _name)
+NUMBER = Kind("a number", {"type": "number"}, _number)
 INTEGER = Kind("a whole number", {"type": "integer"}, _integer)
 TEXTS = Kind(
     "a list of strings, or one string with commas",

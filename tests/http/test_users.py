@@ -1,0 +1,160 @@
+"""Users, their tags and permissions, as the management port enforces them."""
+
+import base64
+import hashlib
+
+import pika
+import pytest
+import requests
+
+
+@pytest.fixture
+def login(api):
+    """Adds a user with a tag and permissions in ``/``, and gives what asks as that user."""
+
+    def add(tag, permissions=(".*", ".*", ".*")):
+        name = tag or "plain"
+        assert api.request("PUT", "users", name, json={"password": "secret", "tags": tag}).status_code == 201
+        if permissions:
+            body = dict(zip(("configure", "write", "read"), permissions, strict=True))
+            assert api.request("PUT", "permissions", "/", name, json=body).status_code == 201
+        session = requests.Session()
+        session.auth = (name, "secret")
+        return lambda method, path, **options: session.request(method, f"{api.address}{path}", timeout=30, **options)
+
+    return add
+
+
+def test_a_user_is_added_changed_and_deleted(api):
+    assert api.request("PUT", "users", "a/b", json={"password": "x", "tags": "monitoring,other"}).status_code == 201
+    assert api.get("users", "a/b")["tags"] == ["monitoring", "other"]
+    assert api.get("users", "a/b")["password_hash"].startswith("$argon2id$")
+    assert api.request("PUT", "users", "a/b", json={"password": "y", "tags": ["management"]}).status_code == 204
+    whoami = requests.get(f"{api.address}/api/whoami", auth=("a/b", "y"), timeout=30)
+    assert whoami.json() == {"name": "a/b", "tags": ["management"]}
+    assert requests.get(f"{api.address}/api/whoami", auth=("a/b", "x"), timeout=30).status_code == 401
+    assert [user["name"] for user in api.get("users", "without-permissions")] == ["a/b"]
+    assert api.request("DELETE", "users", "a/b").status_code == 204
+    assert api.request("DELETE", "users", "a/b").status_code == 404
+    assert requests.get(f"{api.address}/api/whoami", auth=("a/b", "y"), timeout=30).status_code == 401
+
+
+def test_a_user_without_a_password_cannot_log_in(api):
+    api.request("PUT", "users", "locked", json={"tags": "administrator"})
+    assert requests.get(f"{api.address}/api/whoami", auth=("locked", ""), timeout=30).status_code == 401
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+def test_hashes_of_rabbitmq_are_verified(api, broker, algorithm):
+    salt = b"\x90\x8d\xc6\x0a"
+    text = base64.b64encode(salt + hashlib.new(algorithm, salt + b"test12").digest()).decode()
+    body = {"password_hash": text, "hashing_algorithm": f"rabbit_password_hashing_{algorithm}", "tags": "management"}
+    assert api.request("PUT", "users", "old", json=body).status_code == 201
+    api.request("PUT", "permissions", "/", "old", json={"configure": "", "write": "", "read": ""})
+    assert api.get("users", "old")["password_hash"] == text
+    assert requests.get(f"{api.address}/api/whoami", auth=("old", "test12"), timeout=30).status_code == 200
+    assert requests.get(f"{api.address}/api/whoami", auth=("old", "test13"), timeout=30).status_code == 401
+    parameters = pika.ConnectionParameters("127.0.0.1", broker.port, credentials=pika.PlainCredentials("old", "test12"))
+    pika.BlockingConnection(parameters).close()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"password": "x"}, "key 'tags' is missing"),
+        ({"password": 1, "tags": ""}, "'password' must be a string, not 1"),
+        ({"password": "x", "tags": [1]}, "'tags' must be a list of strings, or one string with commas, not [1]"),
+        ({"password_hash": "zz", "tags": ""}, "password hash 'zz' is not base64"),
+        ({"password_hash": "enp6", "tags": ""}, "is not one of rabbit_password_hashing_sha256"),
+        (
+            {"password_hash": "enp6", "hashing_algorithm": "rabbit_password_hashing_md5", "tags": ""},
+            "is not known here",
+        ),
+        ({"password": "x", "tags": "", "colour": "red"}, "unknown key 'colour'"),
+    ],
+)
+def test_a_wrong_user_is_refused(api, body, reason):
+    response = api.request("PUT", "users", "u", json=body)
+    assert response.status_code == 400
+    assert reason in response.json()["reason"]
+    assert api.request("GET", "users", "u").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("tag", "path", "status", "reason"),
+    [
+        ("", "/api/whoami", 401, "Not management user"),
+        ("", "/metrics", 401, "Not management user"),
+        ("management", "/api/nodes", 401, "Not monitor user"),
+        ("management", "/metrics", 401, "Not monitor user"),
+        ("management", "/api/users", 401, "Not administrator user"),
+        ("management", "/api/parameters", 401, "User not authorised to access object"),
+        ("monitoring", "/api/definitions", 401, "Not administrator user"),
+        ("monitoring", "/api/permissions", 401, "Not administrator user"),
+        ("policymaker", "/api/parameters", 200, None),
+        ("monitoring", "/api/nodes", 200, None),
+        ("monitoring", "/metrics", 200, None),
+        ("management", "/api/queues/%2F", 200, None),
+        ("administrator", "/api/users", 200, None),
+    ],
+)
+def test_tags_say_what_a_user_may_see(login, tag, path, status, reason):
+    response = login(tag)("GET", path)
+    assert response.status_code == status
+    if reason is not None:
+        assert response.json() == {"error": "not_authorised", "reason": reason}
+
+
+def test_virtual_hosts_without_permissions_are_hidden(api, login):
+    api.request("PUT", "vhosts", "other")
+    api.request("PUT", "queues", "other", "q", json={})
+    ask = login("management")
+    assert ask("GET", "/api/queues").json() == []
+    assert [vhost["name"] for vhost in ask("GET", "/api/vhosts").json()] == ["/"]
+    assert ask("GET", "/api/queues/other").json() == {
+        "error": "not_authorised",
+        "reason": "User not authorised to access virtual host",
+    }
+    assert len(api.get("queues")) == 1
+
+
+def test_permissions_hold_over_http_for_administrators_too(api, login):
+    ask = login("administrator", ("^mine", "^mine", "^mine"))
+    assert ask("PUT", "/api/queues/%2F/mine", json={}).status_code == 201
+    refused = ask("PUT", "/api/queues/%2F/yours", json={})
+    assert (refused.status_code, refused.json()["reason"]) == (
+        401,
+        "configure access to resource 'yours' in vhost '/' refused for user 'administrator'",
+    )
+    assert ask("DELETE", "/api/queues/%2F/mine/contents").status_code == 204
+    api.request("PUT", "queues", "/", "yours", json={})
+    get = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    for method, path, body in (
+        ("DELETE", "/api/queues/%2F/yours", None),
+        ("DELETE", "/api/queues/%2F/yours/contents", None),
+        ("POST", "/api/queues/%2F/yours/get", get),
+        ("GET", "/api/queues/%2F/yours/messages", None),
+        ("POST", "/api/readers/%2F/g/reserve", {"queues": {"yours": None}}),
+        ("POST", "/api/bindings/%2F/e/amq.direct/q/yours", {"routing_key": "k"}),
+    ):
+        response = ask(method, path, json=body)
+        assert response.status_code == 401, (path, response.text)
+    assert [queue["name"] for queue in api.get("queues")] == ["mine", "yours"]
+
+
+def test_connections_of_others_are_hidden(api, login, channel):
+    assert login("management")("GET", "/api/connections").json() == []
+    (shown,) = login("monitoring")("GET", "/api/connections").json()
+    assert shown["user"] == "guest"
+
+
+def test_too_many_failed_logins_are_not_looked_at(api):
+    address = f"{api.address}/api/whoami"
+    api.request("PUT", "users", "alice", json={"password": "right", "tags": "management"})
+    for _ in range(20):
+        assert requests.get(address, auth=("alice", "wrong"), timeout=30).status_code == 401
+    refused = requests.get(address, auth=("alice", "right"), timeout=30)
+    assert refused.status_code == 429
+    assert refused.json()["reason"] == "too many failed logins of this user from this address"
+    assert 0 < int(refused.headers["Retry-After"]) <= 60
+    assert api.get("whoami")["name"] == "guest"
