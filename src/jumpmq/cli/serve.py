@@ -21,7 +21,7 @@ def default_data_dir() -> Path:
 
 
 def serve(config: Config) -> None:
-    """Serves until SIGTERM or SIGINT, then stops cleanly.
+    """Serves until SIGTERM, SIGINT or `jumpmqctl stop`, then stops cleanly.
 
     Raises:
         BrokerError: the broker cannot start.
@@ -36,6 +36,6 @@ async def _serve_until_signal(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(config) as endpoints:
+    async with serving(config, stop.set) as endpoints:
         print(endpoints.ready_line(), flush=True)
         await stop.wait()

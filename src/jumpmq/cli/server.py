@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +45,11 @@ class RunningBroker:
 
 
 @asynccontextmanager
-async def serving(config: Config) -> AsyncIterator[RunningBroker]:
+async def serving(config: Config, stop: Callable[[], None] | None = None) -> AsyncIterator[RunningBroker]:
     """Serves AMQP and HTTP in the running event loop until the block is left.
+
+    Args:
+        stop: makes the caller leave the block; called when an administrator asks over HTTP, who is refused without it.
 
     Raises:
         BrokerError: the broker cannot start; its text is one line that says why.
@@ -54,7 +57,7 @@ async def serving(config: Config) -> AsyncIterator[RunningBroker]:
     broker = Broker(config)
     await broker.start()
     try:
-        http = HTTPServer(broker, config.host, config.http_port)
+        http = HTTPServer(broker, config.host, config.http_port, stop)
         await http.start()
         try:
             yield RunningBroker(broker.node, config.host, broker.port, http.port, config.data_dir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -28,6 +29,9 @@ from jumpmq.http import (
     publish,
     queues,
     readers,
+    rings,
+    shards,
+    stop,
     users,
     vhosts,
 )
@@ -43,12 +47,19 @@ if TYPE_CHECKING:
 RESOURCES = (
     *(overview, nodes, connections, channels, consumers, exchanges, publish, queues, contents, messages, bindings),
     *(vhosts, users, permissions, policies, parameters, definitions, health, readers, metrics, openapi),
+    *(rings, shards, stop),
 )
 """The modules of the resources; ``ROUTES`` of each says which paths are its."""
 
 
-def application(broker: Broker, reservations: Reservations, rates: Rates) -> ASGIApp:
-    """The ASGI application of a broker."""
+def application(
+    broker: Broker, reservations: Reservations, rates: Rates, stop_broker: Callable[[], None] | None = None
+) -> ASGIApp:
+    """The ASGI application of a broker.
+
+    Args:
+        stop_broker: begins to stop the broker; None if that is not for its users to ask.
+    """
     routes: list[BaseRoute] = []
     for resource in RESOURCES:
         routes += resource.ROUTES
@@ -57,6 +68,7 @@ def application(broker: Broker, reservations: Reservations, rates: Rates) -> ASG
     app.state.broker = broker
     app.state.reservations = reservations
     app.state.rates = rates
+    app.state.stop_broker = stop_broker
     return BasicAuthentication(EncodedPaths(app), broker)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -20,16 +20,17 @@ class HTTPServer:
 
     Args:
         port: 0 picks a free one; ``self.port`` tells which after :meth:`start`.
+        stop_broker: begins to stop the broker; None if that is not for its users to ask.
     """
 
-    def __init__(self, broker: Broker, host: str, port: int) -> None:
+    def __init__(self, broker: Broker, host: str, port: int, stop_broker: Callable[[], None] | None = None) -> None:
         self.host = host
         self.port = port
         self._reservations = Reservations(broker)
         self._rates = Rates(broker)
         self._server = _Server(
             uvicorn.Config(
-                application(broker, self._reservations, self._rates),
+                application(broker, self._reservations, self._rates, stop_broker),
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -27,12 +27,22 @@ def consistent_hash_exchange_ring_state(session: Session, exchange: Exchange) ->
             f"Exchange '{exchange}' in virtual host '{session.vhost}' does not exist or is no consistent hash exchange",
             os.EX_DATAERR,
         )
-    buckets: list[dict[str, Any]] = found["buckets"]
+    owners = _owners(found["destinations"])
     if session.formatter is FormatterName.json:
-        typer.echo(as_json_object({str(one["index"]): one["destination"] for one in buckets}))
+        typer.echo(as_json_object({str(bucket): owner for bucket, owner in owners}))
         return
-    for one in buckets:
-        typer.echo(f"Ring index: {one['index']}, queue: '{one['destination']}'")
+    for bucket, owner in owners:
+        typer.echo(f"Ring index: {bucket}, queue: '{owner}'")
+
+
+def _owners(destinations: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    """The buckets that work, in order, and the destination that has each."""
+    return sorted(
+        (bucket, one["destination"])
+        for one in destinations
+        for first, count in one["runs"]
+        for bucket in range(first, first + count)
+    )
 
 
 def shards(session: Session, exchange: Exchange) -> None:

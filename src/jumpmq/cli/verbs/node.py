@@ -106,44 +106,45 @@ def _facts(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any
 
 
 def _report(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any], unit: Unit) -> Iterator[str]:
-    """The status as lines, in rabbitmqctl's sections."""
+    """The status as lines, in rabbitmqctl's sections; what the broker does not tell is left out."""
 
-    def size(key: str) -> str:
-        octets = node.get(key)
-        return f"{round(octets / OCTETS[unit], 4)} {unit}" if isinstance(octets, int) else "unknown"
+    def size(name: str) -> str | None:
+        return f"{round(node[name] / OCTETS[unit], 4)} {unit}" if isinstance(node.get(name), int) else None
 
-    version = f"{overview.get('product_name', '')} {overview.get('product_version', '')}".strip()
-    sections = {
-        "Runtime": [
-            f"OS PID: {node.get('os_pid')}",
-            f"Uptime (seconds): {node.get('uptime', 0) // 1000}",
-            f"Product: {version}",
-            f"RabbitMQ version: {overview.get('rabbitmq_version')}",
-            f"Node name: {overview['node']}",
-        ],
-        "Data directory": [f"Node data directory: {node.get('db_dir')}"],
-        "Alarms": _alarms(node) or ["(none)"],
-        "Memory": [f"Total memory used: {size('mem_used')}", f"Memory high watermark: {size('mem_limit')}"],
-        "File Descriptors": [
-            f"Total: {node.get('fd_used')}, limit: {node.get('fd_total')}",
-            f"Sockets: {node.get('sockets_used')}, limit: {node.get('sockets_total')}",
-        ],
-        "Free Disk Space": [
-            f"Low free disk space watermark: {size('disk_free_limit')}",
-            f"Free disk space: {size('disk_free')}",
-        ],
-        "Totals": [
-            f"Connection count: {totals.get('connections', 0)}",
-            f"Queue count: {totals.get('queues', 0)}",
-            f"Virtual host count: {totals['vhosts']}",
-        ],
-        "Listeners": [
-            f"Interface: {one['ip_address']}, port: {one['port']}, protocol: {one['protocol']}"
+    sections: dict[str, dict[str, Any]] = {
+        "Runtime": {
+            "OS PID": node.get("os_pid"),
+            "Uptime (seconds)": node.get("uptime", 0) // 1000,
+            "Product": f"{overview.get('product_name', '')} {overview.get('product_version', '')}",
+            "RabbitMQ version": overview.get("rabbitmq_version"),
+            "Node name": overview["node"],
+        },
+        "Data directory": {"Node data directory": node.get("db_dir")},
+        "Alarms": dict.fromkeys(_alarms(node), "in effect") or {"(none)": ""},
+        "Memory": {"Total memory used": size("mem_used"), "Memory high watermark": size("mem_limit")},
+        "File Descriptors": {
+            "Total": node.get("fd_used"),
+            "Limit": node.get("fd_total"),
+            "Sockets": node.get("sockets_used"),
+        },
+        "Free Disk Space": {
+            "Low free disk space watermark": size("disk_free_limit"),
+            "Free disk space": size("disk_free"),
+        },
+        "Totals": {
+            "Connection count": totals.get("connections", 0),
+            "Queue count": totals.get("queues", 0),
+            "Virtual host count": totals["vhosts"],
+        },
+        "Listeners": {
+            f"Interface: {one['ip_address']}, port: {one['port']}, protocol": one["protocol"]
             for one in overview.get("listeners", [])
-        ],
+        },
     }
-    for title, lines in sections.items():
-        yield from (title, "", *lines, "")
+    for title, facts in sections.items():
+        lines = [f"{name}: {fact}" if fact != "" else name for name, fact in facts.items() if fact is not None]
+        if lines:
+            yield from (title, "", *lines, "")
 
 
 VERBS = (ping, status, stop)
