@@ -1,0 +1,110 @@
+"""The same words to rabbitmqctl and to jumpmqctl: the same output, errors and exit status.
+
+Each test runs rabbitmqctl on RabbitMQ and jumpmqctl on JumpMQ.
+"""
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from benchmarks.brokers import BrokerProcess, RabbitMQ
+from tests.cli.commands import run
+
+Control = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def control(broker: BrokerProcess) -> Control:
+    """Exit status, standard output and standard error of a verb, with `--quiet`."""
+
+    def rabbitmqctl(*arguments: str) -> tuple[int, str, str]:
+        assert isinstance(broker, RabbitMQ)
+        try:
+            return 0, broker.ctl(*arguments), ""
+        except subprocess.CalledProcessError as error:
+            return error.returncode, error.stdout, error.stderr
+
+    def jumpmqctl(*arguments: str) -> tuple[int, str, str]:
+        result = run("jumpmqctl", "-q", *arguments, JUMPMQ_URL=f"http://guest:guest@127.0.0.1:{broker.http_port}")
+        return result.returncode, result.stdout, result.stderr
+
+    return rabbitmqctl if isinstance(broker, RabbitMQ) else jumpmqctl
+
+
+def test_policies(control: Control) -> None:
+    sharding = '{"shards-per-node": 2, "routing-key": "1234"}'
+    assert control("set_policy", "images-shard", "^shard.images$", sharding) == (0, "", "")
+    assert control("list_policies") == (
+        0,
+        "vhost\tname\tpattern\tapply-to\tdefinition\tpriority\n"
+        '/\timages-shard\t^shard.images$\tall\t{"routing-key":"1234","shards-per-node":2}\t0\n',
+        "",
+    )
+    wrong = control("set_policy", "images-shard", "^shard.images$", '{"shards-per-node": "two"}')
+    assert wrong == (
+        69,
+        "",
+        'Error:\nValidation failed\n\nshards-per-node should be a number, actually was <<"two">>\n\n',
+    )
+    assert control("clear_policy", "images-shard") == (0, "", "")
+    assert control("clear_policy", "images-shard") == (69, "", "Error:\nParameter does not exist\n")
+
+
+def test_priority_and_kind_of_a_policy(control: Control) -> None:
+    ttl = ("set_policy", "--priority", "3", "--apply-to", "queues", "short", "^tmp", '{"message-ttl": 1000}')
+    assert control(*ttl) == (0, "", "")
+    assert control("list_policies", "--no-table-headers") == (
+        0,
+        '/\tshort\t^tmp\tqueues\t{"message-ttl":1000}\t3\n',
+        "",
+    )
+    assert control("clear_policy", "short") == (0, "", "")
+
+
+def test_users(control: Control, unique: Callable[[str], str]) -> None:
+    user = unique("anna")
+    nobody = f'Error:\nUser "{user}" does not exist\n'
+    assert control("add_user", user, "secret")[0] == 0
+    assert control("add_user", user, "secret") == (70, "", f'Error:\nUser "{user}" already exists\n')
+    assert control("set_user_tags", user, "monitoring", "management") == (0, "", "")
+    assert f"{user}\t[monitoring, management]\n" in control("list_users")[1]
+    assert control("change_password", user, "more secret") == (0, "", "")
+    assert control("delete_user", user) == (0, "", "")
+    assert control("delete_user", user) == (67, "", nobody)
+    assert control("change_password", user, "x") == (67, "", nobody)
+    assert control("set_user_tags", user, "management") == (67, "", nobody)
+
+
+def test_permissions(control: Control, unique: Callable[[str], str]) -> None:
+    user = unique("bert")
+    assert control("add_user", user, "secret")[0] == 0
+    assert control("set_permissions", user, "^b", ".*", "") == (0, "", "")
+    assert control("list_user_permissions", user) == (0, "vhost\tconfigure\twrite\tread\n/\t^b\t.*\t\n", "")
+    assert f"{user}\t^b\t.*\t\n" in control("list_permissions")[1]
+    assert control("clear_permissions", user) == (0, "", "")
+    missing = "Error:\nVirtual host nowhere does not exist\n"
+    assert control("set_permissions", "-p", "nowhere", user, "", "", "") == (69, "", missing)
+    assert control("delete_user", user) == (0, "", "")
+    assert control("set_permissions", user, "", "", "") == (67, "", f"Error:\nUser {user} does not exist\n")
+
+
+def test_virtual_hosts(control: Control, unique: Callable[[str], str]) -> None:
+    vhost = unique("blue/green")
+    missing = (65, "", f"Virtual host '{vhost}' does not exist\n")
+    assert control("add_vhost", vhost) == (0, "", "")
+    assert control("add_vhost", vhost) == (0, "", "")
+    assert f"{vhost}\tfalse\n" in control("list_vhosts", "name", "tracing")[1]
+    assert control("delete_vhost", vhost) == (0, "", "")
+    assert control("delete_vhost", vhost) == missing
+    assert control("list_policies", "-p", vhost) == missing
+    assert control("list_permissions", "-p", vhost) == missing
+    assert control("set_policy", "-p", vhost, "name", "pattern", '{"message-ttl": 1}') == missing
+
+
+def test_queues_that_are_not_there(control: Control) -> None:
+    assert control("purge_queue", "nothing") == (69, "", "Error:\nnot_found\n")
+    assert control("delete_queue", "nothing") == (64, "", "Error:\nQueue not found\n")
+
+
+def test_too_few_arguments(control: Control) -> None:
+    assert [control(*words)[0] for words in (("add_user",), ("set_policy", "name", "x"), ("purge_queue",))] == [64] * 3
