@@ -3,7 +3,8 @@
 import os
 import subprocess
 
-from tests.cli.commands import command
+import pytest
+from tests.cli.commands import command, run
 
 import jumpmq
 
