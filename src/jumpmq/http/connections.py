@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
+from jumpmq.amqp.protocol import State
 from jumpmq.broker.connection import Connection
 from jumpmq.http import changing
 from jumpmq.http import request as of
@@ -48,8 +49,8 @@ async def close_connection(request: Request) -> Response:
 
 
 def visible(request: Request) -> list[Connection]:
-    """The connections that the user may see, of those that have a virtual host open."""
-    opened = [one for one in of.broker_of(request).connections if hasattr(one, "vhost")]
+    """The connections that the user may see, of those that are neither on their way in nor out."""
+    opened = [one for one in of.broker_of(request).connections if one.protocol.state is State.RUNNING]
     return owned(of.user(request), opened, lambda connection: connection.user)
 
 

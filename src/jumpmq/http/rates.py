@@ -63,13 +63,13 @@ class Rates:
 
     def of_queues(self, queues: Iterable[ClassicQueue]) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of queues together."""
-        before = self._looks[0] if self._looks else Look(time.monotonic())
+        before = self._looks[0] if self._looks else None
         now, past = [0, 0, 0], [0, 0, 0]
         for queue in queues:
             for place, (count, was) in enumerate(zip(_counts(queue), _then(before, queue), strict=True)):
                 now[place] += count
                 past[place] += was
-        seconds = max(time.monotonic() - before.at, INTERVAL)
+        seconds = max(time.monotonic() - before.at, INTERVAL) if before is not None else INTERVAL
         shown: dict[str, Any] = {}
         for name, count, was in zip(NAMES, now, past, strict=True):
             shown[name] = count
@@ -91,8 +91,8 @@ def _counts(queue: ClassicQueue) -> Counts:
     return queue.published, queue.delivered, queue.acknowledged
 
 
-def _then(look: Look, queue: ClassicQueue) -> Counts:
+def _then(look: Look | None, queue: ClassicQueue) -> Counts:
     """A queue's counts at that time; one that was not there yet had none, and before any look nothing happened."""
-    if not look.counts:
+    if look is None:
         return _counts(queue)
     return look.counts.get(queue.id, (0, 0, 0))

@@ -1,0 +1,116 @@
+"""Sorting, pages, and what lists show of the living."""
+
+import contextlib
+import time
+
+import pika
+import pytest
+
+
+@pytest.fixture
+def queues(api):
+    for name, length in (("b", 3), ("a", 20), ("C", 1)):
+        api.request("PUT", "queues", "/", name, json={"arguments": {"x-max-length": length}})
+
+
+def names(found):
+    return [queue["name"] for queue in found]
+
+
+def test_lists_are_sorted_by_name_or_as_asked(api, queues):
+    assert names(api.get("queues")) == ["C", "a", "b"]
+    assert names(api.get("queues", sort="arguments.x-max-length")) == ["C", "b", "a"]
+    assert names(api.get("queues", sort="name", sort_reverse="true")) == ["b", "a", "C"]
+    assert names(api.get("queues", sort="nothing")) == ["C", "a", "b"]
+
+
+def test_pages(api, queues):
+    page = api.get("queues", page=2, page_size=2, columns="name")
+    assert page == {
+        "filtered_count": 3,
+        "item_count": 1,
+        "items": [{"name": "b"}],
+        "page": 2,
+        "page_count": 2,
+        "page_size": 2,
+        "total_count": 3,
+    }
+    assert names(api.get("queues", page=1, name="c")["items"]) == ["C"]
+    assert names(api.get("queues", page=1, name="^[ab]$", use_regex="true")["items"]) == ["a", "b"]
+    assert api.get("queues", page=1, name="none")["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("page=9&page_size=2", "Page out of range, page: 9 page size: 2, len: 3"),
+        ("page=x", "Pagination parameters are invalid"),
+        ("page=0", "Invalid pagination parameters: page number 0, page size 100"),
+        ("page=1&page_size=501", "Invalid pagination parameters: page number 1, page size 501"),
+        ("page=1&name=(&use_regex=true", "Pagination parameters are invalid"),
+        ("sort_reverse=maybe", "'sort_reverse' must be true or false, not 'maybe'"),
+    ],
+)
+def test_a_wrong_page_is_refused(api, queues, query, reason):
+    response = api.session.get(f"{api.address}/api/queues?{query}", timeout=30)
+    assert (response.status_code, response.json()["reason"]) == (400, reason)
+
+
+def test_connections_channels_and_consumers_are_shown_and_closed(api, broker):
+    connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=7)
+    channel.queue_declare("q")
+    channel.basic_consume("q", print, consumer_tag="tag")
+    (shown,) = api.get("connections")
+    assert (shown["user"], shown["vhost"], shown["channels"], shown["port"]) == ("guest", "/", 1, broker.port)
+    assert shown["client_properties"]["product"] == "Pika Python Client Library"
+    (its_channel,) = api.get("channels")
+    assert its_channel["name"] == f"{shown['name']} (1)"
+    assert api.get("channels", its_channel["name"])["consumer_details"][0]["consumer_tag"] == "tag"
+    (consumer,) = api.get("consumers", "/")
+    assert (consumer["queue"]["name"], consumer["prefetch_count"], consumer["ack_required"]) == ("q", 7, True)
+    assert api.request("DELETE", "connections", shown["name"], headers={"X-Reason": "time for bed"}).status_code == 204
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
+        connection.process_data_events(5)
+    assert (closed.value.reply_code, closed.value.reply_text) == (320, "CONNECTION_FORCED - time for bed")
+    assert api.request("DELETE", "connections", shown["name"]).status_code == 404
+
+
+def test_rates_are_of_the_last_seconds(api, channel):
+    channel.queue_declare("q")
+    time.sleep(1.2)
+    for _ in range(100):
+        channel.basic_publish("", "q", b"x")
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        with contextlib.suppress(AssertionError):
+            assert api.get("queues", "/", "q")["message_stats"]["publish_details"]["rate"] > 10
+            assert api.get("overview")["message_stats"]["publish_details"]["rate"] > 10
+            return
+        time.sleep(0.1)
+    raise AssertionError(api.get("queues", "/", "q")["message_stats"])
+
+
+@pytest.mark.parametrize(
+    ("check", "status"),
+    [
+        ("alarms", 200),
+        ("local-alarms", 200),
+        ("virtual-hosts", 200),
+        ("node-is-mirror-sync-critical", 200),
+        ("protocol-listener/amqp", 200),
+        ("protocol-listener/mqtt", 503),
+        ("port-listener/1", 503),
+        ("port-listener/x", 400),
+        ("certificate-expiration/1/months", 200),
+        ("certificate-expiration/1/eons", 400),
+    ],
+)
+def test_health_checks(api, check, status):
+    assert api.request("GET", "health", "checks", *check.split("/")).status_code == status
+
+
+def test_the_port_that_is_listened_on_is_well_and_messages_come_through(api, broker):
+    assert api.get("health", "checks", "port-listener", str(broker.port)) == {"status": "ok", "port": broker.port}
+    assert api.get("aliveness-test", "/") == {"status": "ok"}

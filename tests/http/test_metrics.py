@@ -1,0 +1,52 @@
+"""Prometheus metrics, and the balance of hash rings in them."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def samples(api, path="/metrics"):
+    """Gives the value of a sample by its name and labels."""
+    response = api.session.get(f"{api.address}{path}", timeout=30)
+    assert response.status_code == 200
+    assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    families = list(text_string_to_metric_families(response.text))
+    found = {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
+    return lambda name, **labels: found[name, *sorted(labels.items())]
+
+
+def test_totals_have_rabbitmqs_names(api, channel):
+    channel.queue_declare("q")
+    channel.confirm_delivery()
+    for _ in range(3):
+        channel.basic_publish("", "q", b"x")
+    channel.basic_get("q")
+    value = samples(api)
+    assert value("rabbitmq_connections") == 1
+    assert value("rabbitmq_channels") == 1
+    assert value("rabbitmq_consumers") == 0
+    assert value("rabbitmq_queues") == 1
+    assert value("rabbitmq_queue_messages_ready") == 2
+    assert value("rabbitmq_queue_messages_unacked") == 1
+    assert value("rabbitmq_queue_messages") == 3
+    assert value("rabbitmq_queue_messages_published_total") == 3
+    assert value("rabbitmq_process_resident_memory_bytes") > 1e7
+    of_each = samples(api, "/metrics/per-object")
+    assert of_each("rabbitmq_detailed_queue_messages_ready", vhost="/", queue="q") == 2
+
+
+def test_a_ring_shows_its_balance_and_what_lacks_the_header(api, channel):
+    channel.exchange_declare("ring", "x-consistent-hash", arguments={"hash-header": "id"})
+    weights = {"light": 1, "heavy": 3}
+    for queue, weight in weights.items():
+        channel.queue_declare(queue)
+        channel.queue_bind(queue, "ring", str(weight))
+    channel.confirm_delivery()
+    for _ in range(4):
+        channel.basic_publish("ring", "", b"no header: all to one queue")
+    value, place = samples(api), {"vhost": "/", "exchange": "ring"}
+    assert value("jumpmq_ring_missing_total", **place) == 4
+    counts = {queue: value("jumpmq_ring_messages_total", **place, destination=queue) for queue in weights}
+    assert sorted(counts.values()) == [0, 4]
+    for queue, weight in weights.items():
+        assert value("jumpmq_ring_buckets", **place, destination=queue) == weight
+        assert value("jumpmq_ring_messages_per_bucket", **place, destination=queue) == counts[queue] / weight
+        assert value("jumpmq_ring_share_ratio", **place, destination=queue) == (counts[queue] / 4) / (weight / 4)
