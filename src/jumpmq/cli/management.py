@@ -60,6 +60,7 @@ class ManagementAPI:
 
         Raises:
             Refusal: the broker answered with an error.
+            UsageError: a segment is empty.
             CommandError: there was no answer.
         """
         return self._ask("GET", path, query=query)
@@ -97,7 +98,9 @@ class ManagementAPI:
         headers: dict[str, str] | None = None,
         query: dict[str, str] | None = None,
     ) -> Any:
-        path = "/".join(["/api", *(quote(segment, safe="") for segment in segments)])
+        if not all(segments):
+            raise UsageError("a name must not be empty")
+        path = "/".join(["/api", *(quote(segment, safe="", errors="surrogateescape") for segment in segments)])
         if query:
             path += "?" + "&".join(f"{name.replace('_', '-')}={quote(value)}" for name, value in query.items())
         sent = {"Authorization": self._authorization, "Content-Type": "application/json", **(headers or {})}

@@ -24,8 +24,8 @@ def test_clients_are_listed(channel, output) -> None:
 
 def test_a_connection_is_closed_by_the_pid_listed(channel, output) -> None:
     (pid,) = output("-s", "list_connections", "pid").splitlines()
-    output("close_connection", pid, "go home")
-    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="go home"):
+    output("close_connection", pid, "go home\nnow")
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="go home now"):
         channel.queue_declare("orders")
 
 

@@ -61,6 +61,14 @@ def test_a_definition_that_is_no_json_object(failure) -> None:
     assert failure("set_policy", "ttl", "^q", "[1]") == (69, "Error:\nthe definition must be a JSON object, not [1]\n")
 
 
+def test_names_that_cannot_be(failure) -> None:
+    empty = (64, "Error (argument validation): a name must not be empty\n")
+    assert failure("add_user", "", "secret") == empty
+    assert failure("set_policy", "", "^q", '{"message-ttl": 1}') == empty
+    assert failure("delete_queue", "a/b?c#d%") == (64, "Error:\nQueue not found\n")
+    assert "not UTF-8" in failure("-q", "delete_user", os.fsdecode(b"\xff"))[1]
+
+
 @pytest.mark.parametrize(
     "words",
     [

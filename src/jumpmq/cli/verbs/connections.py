@@ -45,8 +45,9 @@ def close_all_connections(
 
 def _close(session: Session, name: str, reason: str) -> bool:
     """Closes one connection; false where it is not there (any more)."""
+    line = " ".join(reason.split())  # a header has one
     try:
-        session.api.delete("connections", name, headers={"X-Reason": reason.encode().decode("latin-1")})
+        session.api.delete("connections", name, headers={"X-Reason": line.encode(errors="replace").decode("latin-1")})
     except Refusal as refusal:
         if refusal.code == 404:
             return False
