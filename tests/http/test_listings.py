@@ -51,6 +51,9 @@ def test_exchanges(api):
         "auto_delete": False,
         "internal": False,
         "arguments": {"hash-header": "id"},
+        "policy": None,
+        "operator_policy": None,
+        "effective_policy_definition": {},
     }
     assert api.get("exchanges", "/", "amq.default")["name"] == ""
     assert {exchange["name"] for exchange in api.get("exchanges", "/")} == {

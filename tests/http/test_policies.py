@@ -45,3 +45,14 @@ def test_wrong_bodies_are_refused(api, body):
     answer = api.request("PUT", "policies", "/", "p", data=body)
     assert answer.status_code == 400
     assert answer.json()["error"] == "bad_request"
+
+
+def test_queues_and_exchanges_tell_which_policy_is_in_force(api):
+    api.request("PUT", "queues", "/", "q", json={})
+    api.request("PUT", "policies", "/", "short", json={"pattern": "^(q|amq.fanout)$", "definition": {"max-length": 5}})
+    api.request("PUT", "operator-policies", "/", "shorter", json=LIMIT)
+    queue, exchange = api.get("queues", "/", "q"), api.get("exchanges", "/", "amq.fanout")
+    assert (queue["policy"], queue["operator_policy"]) == ("short", "shorter")
+    assert queue["effective_policy_definition"] == {"max-length": 1}
+    assert (exchange["policy"], exchange["effective_policy_definition"]) == ("short", {"max-length": 5})
+    assert api.get("exchanges", "/", "amq.direct")["policy"] is None

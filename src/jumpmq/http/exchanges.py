@@ -11,6 +11,7 @@ from jumpmq.http import changing
 from jumpmq.http import request as of
 from jumpmq.http.json import json_list, json_object
 from jumpmq.http.operation import Operation
+from jumpmq.http.policies import in_force
 from jumpmq.http.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.topology import Arguments, DeclareExchange, DeleteExchange, Exchange
 
@@ -23,17 +24,18 @@ SHAPE = Shape(
 async def all_exchanges(request: Request) -> Response:
     """``GET /api/exchanges``: of all virtual hosts."""
     hosts = of.visible_hosts(request)
-    return await json_list(request, [exchange for host in hosts for exchange in host.exchanges.values()], shown)
+    return await _answer(request, [exchange for host in hosts for exchange in host.exchanges.values()])
 
 
 async def exchanges_of_host(request: Request) -> Response:
     """``GET /api/exchanges/{vhost}``: of one virtual host."""
-    return await json_list(request, of.virtual_host(request).exchanges.values(), shown)
+    return await _answer(request, list(of.virtual_host(request).exchanges.values()))
 
 
 async def one_exchange(request: Request) -> Response:
     """``GET /api/exchanges/{vhost}/{exchange}``: one exchange."""
-    return json_object(request, shown(of.exchange(request)))
+    exchange = of.exchange(request)
+    return json_object(request, shown(exchange) | in_force(request, exchange))
 
 
 async def declare_exchange(request: Request) -> Response:
@@ -61,6 +63,10 @@ async def delete_exchange(request: Request) -> Response:
     changing.check_permission(request, exchange.vhost, "configure", exchange.name)
     await changing.apply(request, DeleteExchange(exchange.vhost, exchange.name, of.flag(request, "if-unused")))
     return changing.deleted()
+
+
+async def _answer(request: Request, exchanges: list[Exchange]) -> Response:
+    return await json_list(request, exchanges, lambda exchange: shown(exchange) | in_force(request, exchange))
 
 
 def shown(exchange: Exchange) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from jumpmq.http.errors import BadRequest
 from jumpmq.http.json import json_list, json_object
 from jumpmq.http.operation import Operation
 from jumpmq.http.shapes import INTEGER, OBJECT, TEXT, Shape, one_of
+from jumpmq.queues.classic import ClassicQueue
 from jumpmq.topology import (
     ClearOperatorPolicy,
     ClearPolicy,
+    Exchange,
     InvalidPolicy,
     Policy,
     SetOperatorPolicy,
@@ -94,6 +96,16 @@ def shown(policy: Policy) -> dict[str, Any]:
         "apply-to": policy.apply_to,
         "definition": policy.definition,
         "priority": policy.priority,
+    }
+
+
+def in_force(request: Request, found: ClassicQueue | Exchange) -> dict[str, Any]:
+    """What a queue or exchange shows of the policies that are in force for it."""
+    force = of.broker_of(request).topology.vhosts[found.vhost].in_force(found)
+    return {
+        "policy": force.policy.name if force.policy is not None else None,
+        "operator_policy": force.operator_policy.name if force.operator_policy is not None else None,
+        "effective_policy_definition": dict(force.definition),
     }
 
 

@@ -12,6 +12,7 @@ from jumpmq.http import request as of
 from jumpmq.http.errors import BadRequest
 from jumpmq.http.json import json_list, json_object
 from jumpmq.http.operation import Operation
+from jumpmq.http.policies import in_force
 from jumpmq.http.rates import Rates
 from jumpmq.http.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.queues.classic import ClassicQueue
@@ -35,7 +36,7 @@ async def queues_of_host(request: Request) -> Response:
 
 async def one_queue(request: Request) -> Response:
     """``GET /api/queues/{vhost}/{queue}``: one queue."""
-    return json_object(request, shown(of.queue(request), request.app.state.rates))
+    return json_object(request, shown(request, of.queue(request)))
 
 
 async def declare_queue(request: Request) -> Response:
@@ -68,12 +69,12 @@ async def delete_queue(request: Request) -> Response:
 
 
 async def _answer(request: Request, queues: list[ClassicQueue]) -> Response:
-    rates: Rates = request.app.state.rates
-    return await json_list(request, queues, lambda queue: shown(queue, rates))
+    return await json_list(request, queues, lambda queue: shown(request, queue))
 
 
-def shown(queue: ClassicQueue, rates: Rates) -> dict[str, Any]:
+def shown(request: Request, queue: ClassicQueue) -> dict[str, Any]:
     """A queue as RabbitMQ's management API shows one, and the number of its youngest message (``last_seq``)."""
+    rates: Rates = request.app.state.rates
     return {
         "name": queue.name,
         "vhost": queue.vhost,
@@ -84,7 +85,6 @@ def shown(queue: ClassicQueue, rates: Rates) -> dict[str, Any]:
         "arguments": queue.arguments,
         "node": queue.node,
         "state": "running",
-        "policy": None,
         "consumers": len(queue.consumers),
         "messages": queue.message_count,
         "messages_ready": queue.ready_count,
@@ -92,7 +92,7 @@ def shown(queue: ClassicQueue, rates: Rates) -> dict[str, Any]:
         "memory": queue.memory,
         "message_stats": rates.of_queue(queue),
         "last_seq": queue.next_seq - 1,
-    }
+    } | in_force(request, queue)
 
 
 ROUTES = [
