@@ -41,7 +41,9 @@ async def one_connection(request: Request) -> Response:
 
 async def close_connection(request: Request) -> Response:
     """``DELETE /api/connections/{connection}``: close it; the client is told the header ``X-Reason``."""
-    connection, reason = _named(request), request.headers.get("X-Reason", CLOSED)
+    connection = _named(request)
+    # Headers reach us as Latin-1, whatever the client meant (RFC 9110, section 5.5); today that is UTF-8.
+    reason = request.headers.get("X-Reason", CLOSED).encode("latin-1").decode("utf-8", "replace")
     if len(reason) > MAX_REASON:
         raise BadRequest(f"'X-Reason' has more than {MAX_REASON} characters")
     of.broker_of(request).close_connections(reason, lambda one: one is connection)
