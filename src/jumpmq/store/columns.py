@@ -6,7 +6,7 @@ pyarrow is imported when the first batch is written or read: an idle broker need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -37,15 +37,22 @@ def from_messages(messages: list[Message]) -> pa.RecordBatch:
     """Messages as columns: ``seq, exchange, routing_key, properties, body, published_at``."""
     import pyarrow as pa
 
-    columns = [
-        _integers(messages, pa.int64(), seq_column),
-        _octets(messages, pa.string(), "exchange"),
-        _octets(messages, pa.binary(), "routing_key"),
-        _octets(messages, pa.binary(), "properties"),
-        _octets(messages, pa.binary(), "body"),
-        _integers(messages, pa.timestamp("us", "UTC"), time_column),
-    ]
+    columns = [column(messages, name) for name in schema().names]
     return pa.RecordBatch.from_arrays(columns, schema=schema())
+
+
+def column(messages: list[Message], name: str) -> pa.Array:
+    """One column of messages, by its name in the :func:`schema`."""
+    import pyarrow as pa
+
+    if name in _INTEGERS:
+        buffers = [None, pa.py_buffer(_INTEGERS[name](messages))]
+    else:
+        buffers = [None, *map(pa.py_buffer, binary_column(messages, name))]
+    return pa.Array.from_buffers(schema().field(name).type, len(messages), buffers)
+
+
+_INTEGERS = {"seq": seq_column, "published_at": time_column}
 
 
 def to_messages(columns: pa.RecordBatch, without: Container[int] = ()) -> list[Message]:
@@ -80,16 +87,3 @@ def decode(octets: bytes) -> pa.RecordBatch:
     import pyarrow as pa
 
     return pa.ipc.read_record_batch(pa.py_buffer(octets), schema())
-
-
-def _integers(messages: list[Message], type: pa.DataType, column: Callable[[list[Message]], bytes]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(type, len(messages), [None, pa.py_buffer(column(messages))])
-
-
-def _octets(messages: list[Message], type: pa.DataType, name: str) -> pa.Array:
-    import pyarrow as pa
-
-    offsets, octets = binary_column(messages, name)
-    return pa.Array.from_buffers(type, len(messages), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
