@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 TICK = 0.1
 """Seconds between looks at the clock: expiry, heartbeats, settlements."""
 
+QUEUES_A_TICK = 1000
+"""Queues that are looked after at once; 10,000 would hold up deliveries for 6 ms."""
+
 SETTLE_INTERVAL = 0.5
 """Seconds between commits that are made for acknowledgements alone."""
 
@@ -84,6 +87,7 @@ class Broker:
         self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._reading_paused = False
         self._settled_at = 0.0
+        self._next_queue = 0
 
     # --- life ---
 
@@ -294,16 +298,23 @@ class Broker:
         now, monotonic = time.time(), time.monotonic()
         for connection in list(self.connections):
             connection.beat(monotonic)
-        for queue in self._queues():
+        self._look_after_queues(now)
+        if monotonic - self._settled_at >= SETTLE_INTERVAL:
+            self._settled_at = monotonic
+            self._flush(settlements=True)
+        self.finish(None)
+
+    def _look_after_queues(self, now: float) -> None:
+        """Let go of what has expired in the next queues in turn, and of queues that have."""
+        queues = self._queues()
+        first = self._next_queue if self._next_queue < len(queues) else 0
+        self._next_queue = first + QUEUES_A_TICK
+        for queue in queues[first : self._next_queue]:
             if queue.expiring:
                 queue.trim(now)
             expires = queue.limits.expires
             if expires is not None and not queue.consumers and now - queue.last_used > expires / 1000:
                 declarations.delete_queue(self, queue)
-        if monotonic - self._settled_at >= SETTLE_INTERVAL:
-            self._settled_at = monotonic
-            self._flush(settlements=True)
-        self.finish(None)
 
     def _publish_dead(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
         """Publish dead messages to their queue's dead letter exchange; without one they are gone."""
