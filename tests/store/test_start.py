@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tests.store.opened import Opened, killed_now, make_messages
@@ -32,9 +31,8 @@ def test_a_long_backlog_is_not_read_at_the_start(opened: Opened) -> None:
         opened.store.flush()
     opened.commit()
     copy = killed_now(opened.directory, opened.directory.with_name("killed"))
-    start = time.perf_counter()
     restarted = Opened(copy)
     batches = restarted.store.batches()
-    assert time.perf_counter() - start < 0.5  # reading it all takes a second
+    assert all(batch.messages is None for of_queue in batches.values() for batch in of_queue)
     assert sum(batch.count for of_queue in batches.values() for batch in of_queue) == 200_000
     restarted.close()

@@ -1,6 +1,5 @@
 """Sharded exchanges, where the conformance tests do not reach: restarts, limits, and what is beyond RabbitMQ."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,11 +142,9 @@ def test_a_key_that_the_exchange_cannot_take(built: Built) -> None:
     assert bound(built) == [(name, "1") for name in SHARDS]
 
 
-def test_a_thousand_shards_take_less_than_a_second(built: Built) -> None:
+def test_one_policy_makes_a_thousand_shards(built: Built) -> None:
     built.exchange("x", "x-modulus-hash", durable=True)
-    began = time.perf_counter()
     shard(built, 1000)
-    assert time.perf_counter() - began < 1
     assert len(bound(built)) == 1000
 
 
