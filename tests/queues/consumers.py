@@ -17,7 +17,6 @@ class Taker:
         priority: int = 0,
     ) -> None:
         self.tag = f"taker-{len(queue.consumers)}"
-        self.channel_name = "test"
         self.prefetch = prefetch
         self.no_ack = no_ack
         self.exclusive = exclusive

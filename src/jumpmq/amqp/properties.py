@@ -7,8 +7,6 @@ from jumpmq.amqp.errors import MalformedFrame, MethodSyntaxError
 from jumpmq.amqp.fields import Field, read_short_octets, read_table, write_fields, write_short_string
 
 HEADERS = 0x2000
-DELIVERY_MODE = 0x1000
-PRIORITY = 0x0800
 EXPIRATION = 0x0100
 REPLY_TO = 0x0200
 USER_ID = 0x0010

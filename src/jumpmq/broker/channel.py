@@ -28,7 +28,6 @@ class Channel:
         unacknowledged: deliveries that await their acknowledgement, by delivery tag, in order.
         prefetch: deliveries that all consumers of the channel together may hold, 0 is any number.
         consumer_prefetch: the prefetch that the next consumers get.
-        flowing: whether the client wants deliveries.
         last_queue: the queue declared last, meant where a method names none.
     """
 
@@ -42,7 +41,6 @@ class Channel:
         self.next_delivery_tag = 1
         self.prefetch = 0
         self.consumer_prefetch = 0
-        self.flowing = True
         self.last_queue = ""
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None

@@ -61,13 +61,9 @@ class ChannelConsumer:
         self.unacknowledged = 0
         self._tag_octets = tag.encode()
 
-    @property
-    def channel_name(self) -> str:
-        return self.channel.name
-
     def capacity(self) -> int:
         channel = self.channel
-        if not channel.flowing or channel.connection.congested:
+        if channel.connection.congested:
             return 0
         capacity = self.prefetch - self.unacknowledged if self.prefetch else CHUNK
         if channel.prefetch and not self.no_ack:

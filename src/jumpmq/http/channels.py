@@ -56,7 +56,7 @@ def shown(channel: Channel) -> dict[str, Any]:
         "user": connection.user,
         "vhost": connection.vhost.name,
         "node": channel.broker.node,
-        "state": "running" if channel.flowing else "flow",
+        "state": "running",
         "confirm": channel.confirms is not None,
         "transactional": channel.transaction is not None,
         "consumer_count": len(channel.consumers),

@@ -96,7 +96,6 @@ class ClassicQueue:
         self.limits = Limits.of(self.arguments)
         self.consumers: list[Consumer] = []
         self.readers: dict[str, Reader] = {}
-        self.had_consumers = False
         self.last_used = time.time()
         self.deleted = False
         self._on_dead = on_dead
@@ -155,33 +154,28 @@ class ClassicQueue:
         self._delivered_seq = delivered_seq
         self._expiring = bool(batches)
 
-    def push(self, messages: list[Message], size: int | None = None) -> list[Message]:
+    def push(self, messages: list[Message]) -> list[Message]:
         """Add messages at the end and deliver what consumers have room for.
 
         A message that already is in another queue is copied. Messages must have been given their own expiry, if any,
         in ``expires_at``.
-
-        Args:
-            size: octets of all bodies, where the caller knows.
 
         Returns:
             The messages that were refused (``x-overflow`` is ``reject-publish``).
         """
         if self._limited and self.limits.overflow != "drop-head":
             return self._push_what_fits(messages)
-        self._enter(messages, size)
+        self._enter(messages)
         return []
 
-    def _enter(self, messages: list[Message], size: int | None = None) -> None:
+    def _enter(self, messages: list[Message]) -> None:
         messages = enter_queue(messages, self, self._next_seq)
         self._next_seq += len(messages)
         self.published += len(messages)
         if self.limits.message_ttl is not None:
             self._set_ttl(messages, self.limits.message_ttl)
-        if size is None:
-            size = body_octets(messages)
         self._store(messages)
-        self._ready.extend(messages, size)
+        self._ready.extend(messages, body_octets(messages))
         if self.consumers:
             self.dispatch()
         if self._limited or self._expiring:
@@ -309,7 +303,6 @@ class ClassicQueue:
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda one: -one.priority)
         self._choose_active()
-        self.had_consumers = True
         self.last_used = time.time()
 
     def remove_consumer(self, consumer: Consumer) -> None:

@@ -13,7 +13,6 @@ class Consumer(Protocol):
         no_ack: deliveries count as acknowledged at once.
         exclusive: nobody else may consume from the queue.
         priority: consumers of a higher priority are served first (argument ``x-priority``).
-        channel_name: where it lives, for listings.
         prefetch: how many unacknowledged deliveries it may hold, 0 is any number.
     """
 
@@ -22,9 +21,6 @@ class Consumer(Protocol):
     exclusive: bool
     priority: int
     prefetch: int
-
-    @property
-    def channel_name(self) -> str: ...
 
     def capacity(self) -> int:
         """How many messages it would take now."""
