@@ -12,7 +12,7 @@ from tests.store.opened import Opened
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
-from jumpmq.queues.ready import OVERHEAD
+from jumpmq.queues.memory import OVERHEAD
 
 BUDGET = 8 * OVERHEAD
 

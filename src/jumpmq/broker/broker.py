@@ -26,6 +26,7 @@ from jumpmq.broker.direct_reply import ReplyQueue
 from jumpmq.broker.login import Authenticator
 from jumpmq.broker.passwords import hash_password
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.reader import restore_readers
 from jumpmq.store import Store, StoreError
 from jumpmq.topology import Topology, VirtualHost, changes
@@ -59,6 +60,7 @@ class Broker:
     Attributes:
         topology: virtual hosts, exchanges, queues, bindings, users.
         store: where durable things are; None where everything is in memory.
+        memory: what is held for messages; whoever holds some charges it.
         connections: the open connections.
         port: where AMQP is served, once started.
         node: name of this node.
@@ -74,6 +76,7 @@ class Broker:
         self.store: Store | None = None
         self.topology: Topology
         self.authenticator: Authenticator
+        self.memory = MemoryAccount()
         self.connections: set[Connection] = set()
         self.reply_queues: dict[bytes, ReplyQueue] = {}
         self._loop: asyncio.AbstractEventLoop

@@ -13,10 +13,8 @@ from operator import attrgetter
 from typing import Protocol
 
 from jumpmq.amqp.messages import Message, body_octets
+from jumpmq.queues.memory import OVERHEAD
 from jumpmq.store import Batch
-
-OVERHEAD = 256
-"""Octets that a message in memory takes beside its body (measured: an object, routing key and headers of its own)."""
 
 
 class BatchReader(Protocol):
