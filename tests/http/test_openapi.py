@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from starlette.routing import Route
 
-from jumpmq.http.application import RESOURCES
+from jumpmq.http.application import API
 
-ROUTES = [route for resource in RESOURCES for route in resource.ROUTES]
+ROUTES = [route for resource in API for route in resource.ROUTES]
 
 
 def test_every_route_is_described_and_nothing_else(api):

@@ -1,24 +1,29 @@
-"""The management API as one application: which path leads to which resource."""
+"""The management port as one application.
+
+Three parts are mounted apart, by the first segment of the path: ``/api`` and ``/metrics`` ask who is there before
+anything else is looked at, ``/`` is for everybody.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jumpmq.http import (
+from jumpmq.http.plumbing.authentication import BasicAuthentication
+from jumpmq.http.plumbing.errors import ANSWERS
+from jumpmq.http.resources import (
     bindings,
     channels,
     connections,
     consumers,
-    contents,
     definitions,
     exchanges,
     health,
-    messages,
     metrics,
     nodes,
     openapi,
@@ -27,6 +32,8 @@ from jumpmq.http import (
     permissions,
     policies,
     publish,
+    queue_contents,
+    queue_messages,
     queues,
     readers,
     rings,
@@ -35,8 +42,6 @@ from jumpmq.http import (
     users,
     vhosts,
 )
-from jumpmq.http.authentication import BasicAuthentication
-from jumpmq.http.errors import ANSWERS
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -44,12 +49,18 @@ if TYPE_CHECKING:
     from jumpmq.http.reservations import Reservations
 
 
-RESOURCES = (
-    *(overview, nodes, connections, channels, consumers, exchanges, publish, queues, contents, messages, bindings),
-    *(vhosts, users, permissions, policies, parameters, definitions, health, readers, metrics, openapi),
+API = (
+    *(overview, nodes, connections, channels, consumers, exchanges, publish, queues, queue_contents, queue_messages),
+    *(bindings, vhosts, users, permissions, policies, parameters, definitions, health, readers, openapi),
     *(rings, shards, stop),
 )
-"""The modules of the resources; ``ROUTES`` of each says which paths are its."""
+"""The resources below ``/api``; ``ROUTES`` of each says which paths are its."""
+
+METRICS = (metrics,)
+"""The resources below ``/metrics``."""
+
+SITE: tuple[ModuleType, ...] = ()
+"""What is served to everybody: nothing so far."""
 
 
 def application(
@@ -60,23 +71,43 @@ def application(
     Args:
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
     """
-    routes: list[BaseRoute] = []
-    for resource in RESOURCES:
-        routes += resource.ROUTES
+    state = {"broker": broker, "reservations": reservations, "rates": rates, "stop_broker": stop_broker}
+    api, metrics, site = (_room(resources, state) for resources in (API, METRICS, SITE))
+    return EncodedPaths(
+        Mounts({"api": BasicAuthentication(api, broker), "metrics": BasicAuthentication(metrics, broker)}, site)
+    )
+
+
+def _room(resources: Iterable[ModuleType], state: dict[str, object]) -> Starlette:
+    routes: list[BaseRoute] = [route for resource in resources for route in resource.ROUTES]
     app = Starlette(routes=routes, exception_handlers=ANSWERS)
     app.router.redirect_slashes = False
-    app.state.broker = broker
-    app.state.reservations = reservations
-    app.state.rates = rates
-    app.state.stop_broker = stop_broker
-    return BasicAuthentication(EncodedPaths(app), broker)
+    for name, value in state.items():
+        setattr(app.state, name, value)
+    return app
+
+
+class Mounts:
+    """Gives a request to the application that its path's first segment names, or to the one for all others."""
+
+    def __init__(self, named: dict[str, ASGIApp], others: ASGIApp) -> None:
+        self._named = named
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        first = scope["path"].split("/", 2)[1:2]
+        await self._named.get("".join(first), self._others)(scope, receive, send)
 
 
 class EncodedPaths:
-    """Routes by the path as it was sent, so that an encoded slash (``%2F``) in a name does not divide it."""
+    """Routes by the path as it was sent, so that an encoded slash (``%2F``) in a name does not divide it.
+
+    A slash at the end of a path means nothing, as with RabbitMQ.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, send)
+        path = scope["raw_path"].decode("latin-1")
+        await self._app({**scope, "path": path.removesuffix("/") or "/"}, receive, send)

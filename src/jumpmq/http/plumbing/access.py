@@ -1,0 +1,60 @@
+"""Who may do what through the management port: users' tags, as RabbitMQ's management plugin reads them.
+
+Every request needs a user with a tag for the port. Some resources need more than that: the nodes a ``monitoring`` user,
+parameters a ``policymaker``, users and definitions an ``administrator``. What a user sees of virtual hosts is what the
+user has permissions in; administrators see all. What a request then does to a queue or exchange needs the same
+permission as over AMQP, from administrators too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TypeVar
+
+from jumpmq.http.plumbing.errors import Unauthorized
+from jumpmq.topology import User
+
+T = TypeVar("T")
+
+
+class Access(Enum):
+    """What a resource asks of its user: the tags that will do, and RabbitMQ's words for who has none of them."""
+
+    MANAGEMENT = ({"management", "policymaker", "monitoring", "administrator"}, "Not management user")
+    POLICYMAKER = ({"policymaker", "administrator"}, "User not authorised to access object")
+    MONITORING = ({"monitoring", "administrator"}, "Not monitor user")
+    ADMINISTRATOR = ({"administrator"}, "Not administrator user")
+
+    def require(self, user: User) -> None:
+        """
+        Raises:
+            Unauthorized: none of the user's tags gives this access.
+        """
+        tags, refusal = self.value
+        if tags.isdisjoint(user.tags):
+            raise Unauthorized(refusal)
+
+
+def sees_all(user: User) -> bool:
+    """Whether the user sees what is in any virtual host."""
+    return "administrator" in user.tags
+
+
+def monitors(user: User) -> bool:
+    """Whether the user sees the connections of others, and the names of all virtual hosts."""
+    return not {"monitoring", "administrator"}.isdisjoint(user.tags)
+
+
+def check_virtual_host(user: User, vhost: str) -> None:
+    """
+    Raises:
+        Unauthorized: the user sees nothing of the virtual host.
+    """
+    if not sees_all(user) and vhost not in user.permissions:
+        raise Unauthorized("User not authorised to access virtual host")
+
+
+def owned(user: User, items: list[T], owner: Callable[[T], str]) -> list[T]:
+    """Those of some connections, or parts of them, that the user may see: all, or the user's own."""
+    return items if monitors(user) else [item for item in items if owner(item) == user.name]

@@ -1,0 +1,137 @@
+"""Objects as the management API shows them: sorted, cut into pages, columns chosen.
+
+Long lists are made in small steps, so that deliveries go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from jumpmq.http.plumbing.paging import Key, Order, Page, value_at
+
+CHUNK = 40
+"""Objects of a list that are shown at once: some two milliseconds of work."""
+
+SORTED_AT_ONCE = 500
+"""Keys that are sorted, and objects that are written, at once."""
+
+T = TypeVar("T")
+
+
+async def answer_list(
+    request: Request,
+    items: Iterable[T],
+    show: Callable[[T], dict[str, Any]],
+    order: tuple[str, ...] = ("vhost", "name"),
+) -> Response:
+    """Answer with a list of objects: sorted, of the page, and in the columns that the query asks for.
+
+    Args:
+        order: the columns that it is sorted by where the query is silent.
+
+    Raises:
+        BadRequest: the query asks for what there can't be.
+    """
+    page, wanted, columns = Page.of(request), Order.of(request, order), _columns(request)
+    found = list(items)
+    texts: list[str] = []
+    keys: list[tuple[Key, int]] = []
+    async for number, shown in _shown(found, show):
+        if page is None:
+            texts.append(_dump(_select(shown, columns)))
+        elif not page.matches(shown):
+            continue
+        keys.append((wanted.key(shown), number))
+    places = await _places(keys, wanted.reverse)
+    if page is None:
+        return StreamingResponse(_array([texts[place] for place in places]), media_type="application/json")
+    cut = page.cut(places)
+    shown_page = [_select(show(found[place]), columns) for place in cut]
+    return _answer(_dump({**page.counts(len(found), len(places), len(cut)), "items": shown_page}))
+
+
+async def _array(texts: list[str]) -> AsyncIterator[str]:
+    """The JSON array of objects, in parts that are written one by one."""
+    separator = "["
+    for start in range(0, len(texts), SORTED_AT_ONCE):
+        yield separator + ",".join(texts[start : start + SORTED_AT_ONCE])
+        separator = ","
+        await asyncio.sleep(0)
+    yield "]" if texts else "[]"
+
+
+async def _shown(items: list[T], show: Callable[[T], dict[str, Any]]) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+    for number, item in enumerate(items):
+        yield number, show(item)
+        if not (number + 1) % CHUNK:
+            await asyncio.sleep(0)
+
+
+async def _places(keys: list[tuple[Key, int]], reverse: bool) -> list[int]:
+    """The numbers behind the keys, by the keys; equal ones in the order given."""
+    runs = []
+    for start in range(0, len(keys), SORTED_AT_ONCE):
+        runs.append(sorted(keys[start : start + SORTED_AT_ONCE]))
+        await asyncio.sleep(0)
+    merged, places = heapq.merge(*runs), list[int]()
+    while part := [number for _, number in islice(merged, SORTED_AT_ONCE)]:
+        places += part
+        await asyncio.sleep(0)
+    return places[::-1] if reverse else places
+
+
+def answer_object(request: Request, shown: dict[str, Any]) -> Response:
+    """Answer with one object, in the columns that the query asks for."""
+    return _answer(_dump(_select(shown, _columns(request))))
+
+
+def answer(value: Any) -> Response:
+    """Answer with a value as it is."""
+    return _answer(_dump(value))
+
+
+def _answer(text: str) -> Response:
+    return Response(text, media_type="application/json")
+
+
+def _columns(request: Request) -> list[list[str]]:
+    """``?columns=a,b.c`` as paths into an object."""
+    text = request.query_params.get("columns", "")
+    return [column.split(".") for column in text.split(",") if column]
+
+
+def _select(shown: dict[str, Any], columns: list[list[str]]) -> dict[str, Any]:
+    """The parts of an object that paths lead to, at their places; all of it without paths."""
+    if not columns:
+        return shown
+    selected: dict[str, Any] = {}
+    for path in columns:
+        holder = value_at(shown, path[:-1])
+        if isinstance(holder, dict) and path[-1] in holder:
+            place = selected
+            for step in path[:-1]:
+                place = place.setdefault(step, {})
+            place[path[-1]] = holder[path[-1]]
+    return selected
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: object) -> object:
+    """What JSON has no type for: octets as text, decimals and times as strings."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value)

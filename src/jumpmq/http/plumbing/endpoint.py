@@ -1,0 +1,47 @@
+"""One endpoint of the management API: a method on a path, what its user must be, and what its body holds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.schema.shapes import Shape
+
+Respond = Callable[[Request], Awaitable[Response]]
+"""A function that answers a request; its docstring says what it does."""
+
+
+class Endpoint(Route):
+    """A route that checks its user's tags first.
+
+    Attributes:
+        verb: the HTTP method.
+        access: what the user must be.
+        shape: what the JSON object in the body may hold; None where no body is read.
+        summary: the first paragraph of the function's docstring, without the path that it starts with.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        path: str,
+        respond: Respond,
+        *,
+        access: Access = Access.MANAGEMENT,
+        shape: Shape | None = None,
+    ) -> None:
+        async def checked(request: Request) -> Response:
+            access.require(requested.user(request))
+            return await respond(request)
+
+        super().__init__(path, checked, methods=[verb], name=respond.__name__)
+        self.verb = verb
+        self.access = access
+        self.shape = shape
+        paragraph = " ".join((respond.__doc__ or "").split("\n\n")[0].split())
+        self.summary = paragraph.partition("``: ")[2] or paragraph

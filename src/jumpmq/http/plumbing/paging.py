@@ -1,0 +1,124 @@
+"""What a query asks of a list: its order, one page of it, part of the names. Parameters and texts are RabbitMQ's."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.errors import BadRequest
+
+MAX_PAGE_SIZE = 500
+DEFAULT_PAGE_SIZE = 100
+MAX_PATTERN = 1000
+"""Characters of a regular expression in a query."""
+
+Key = tuple[tuple[int, Any], ...]
+
+
+@dataclass(frozen=True)
+class Order:
+    """``sort`` and ``sort_reverse``: by a column, then by those that the resource is sorted by anyway."""
+
+    paths: tuple[tuple[str, ...], ...]
+    reverse: bool
+
+    @classmethod
+    def of(cls, request: Request, columns: tuple[str, ...]) -> Order:
+        """What the query asks for; ``columns`` is the resource's own order."""
+        wanted = request.query_params.get("sort", "")
+        names = (wanted, *columns) if wanted else columns
+        return cls(tuple(tuple(name.split(".")) for name in names), requested.flag(request, "sort_reverse"))
+
+    def key(self, shown: dict[str, Any]) -> Key:
+        """What an object is sorted by: numbers before texts before all else, what is missing first."""
+        return tuple(_comparable(value_at(shown, path)) for path in self.paths)
+
+
+@dataclass(frozen=True)
+class Page:
+    """``page``, ``page_size``, ``name`` and ``use_regex``."""
+
+    number: int
+    size: int
+    name: re.Pattern[str]
+
+    @classmethod
+    def of(cls, request: Request) -> Page | None:
+        """The page that the query asks for; None where it asks for the whole list.
+
+        Raises:
+            BadRequest: there can be no such page.
+        """
+        query = request.query_params
+        if "page" not in query:
+            return None
+        number, size = _number(query["page"]), _number(query.get("page_size", str(DEFAULT_PAGE_SIZE)))
+        if not (number >= 1 and 1 <= size <= MAX_PAGE_SIZE):
+            raise BadRequest(f"Invalid pagination parameters: page number {number}, page size {size}")
+        return cls(number, size, _pattern(query.get("name", ""), requested.flag(request, "use_regex")))
+
+    def matches(self, shown: dict[str, Any]) -> bool:
+        """Whether an object's name is wanted."""
+        return self.name.search(str(shown.get("name", ""))) is not None
+
+    def cut(self, items: list[Any]) -> list[Any]:
+        """The page's part of the wanted items.
+
+        Raises:
+            BadRequest: the list has fewer pages.
+        """
+        first = (self.number - 1) * self.size
+        if first and first >= len(items):
+            count = len(items)
+            raise BadRequest(f"Page out of range, page: {self.number} page size: {self.size}, len: {count}")
+        return items[first : first + self.size]
+
+    def counts(self, total: int, filtered: int, count: int) -> dict[str, int]:
+        """What is said of the page beside its items."""
+        return {
+            "filtered_count": filtered,
+            "item_count": count,
+            "page": self.number,
+            "page_count": max(1, -(-filtered // self.size)),
+            "page_size": self.size,
+            "total_count": total,
+        }
+
+
+def value_at(shown: Any, path: tuple[str, ...] | list[str]) -> Any:
+    """The value that a path of keys leads to; None where it leads nowhere."""
+    for step in path:
+        if not isinstance(shown, dict):
+            return None
+        shown = shown.get(step)
+    return shown
+
+
+def _comparable(value: Any) -> tuple[int, Any]:
+    match value:
+        case None:
+            return 0, 0
+        case bool() | int() | float():
+            return 1, value
+        case str():
+            return 2, value
+    return 3, str(value)
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise BadRequest("Pagination parameters are invalid")
+    return int(text)
+
+
+def _pattern(name: str, is_regex: bool) -> re.Pattern[str]:
+    if len(name) > MAX_PATTERN:
+        raise BadRequest("Pagination parameters are invalid")
+    try:
+        return re.compile(name if is_regex else re.escape(name), re.NOFLAG if is_regex else re.IGNORECASE)
+    except (re.error, RecursionError, OverflowError):
+        raise BadRequest("Pagination parameters are invalid") from None

@@ -1,0 +1,163 @@
+"""What a request asks for: its user, names in the path, numbers in the query, JSON in the body.
+
+What is wrong is a :class:`BadRequest`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from starlette.requests import Request
+
+from jumpmq.amqp.errors import NotFound
+from jumpmq.http.plumbing.access import check_virtual_host, sees_all
+from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
+from jumpmq.http.schema.shapes import MAX_NAME, Shape
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
+    from jumpmq.queues.classic import ClassicQueue
+    from jumpmq.topology import Exchange, User, VirtualHost
+
+LAST_SEQ = (1 << 63) - 1
+MAX_BODY = 16 << 20
+"""Octets of JSON that a request may send."""
+
+DEFAULT_EXCHANGE = "amq.default"
+"""How a path names the exchange whose name is empty."""
+
+
+def broker(request: Request) -> Broker:
+    """The broker that is asked."""
+    found: Broker = request.app.state.broker
+    return found
+
+
+def user(request: Request) -> User:
+    """Who asks.
+
+    Raises:
+        Unauthorized: the user has been deleted in the meantime.
+    """
+    found = broker(request).topology.users.get(request.scope["user"])
+    if found is None:
+        raise Unauthorized("Login failed")
+    return found
+
+
+def name(request: Request, parameter: str) -> str:
+    """A name from the path, percent-decoded."""
+    try:
+        found = unquote(request.path_params[parameter], errors="strict")
+    except UnicodeDecodeError:
+        raise BadRequest(f"the {parameter} in the path is not UTF-8") from None
+    if len(found.encode()) > MAX_NAME:
+        raise BadRequest(f"the {parameter} in the path has more than {MAX_NAME} octets")
+    return found
+
+
+def virtual_host(request: Request) -> VirtualHost:
+    """The virtual host that the path names.
+
+    Raises:
+        Unauthorized: the user sees nothing of it.
+        NotFound: there is none of that name.
+    """
+    wanted = name(request, "vhost")
+    check_virtual_host(user(request), wanted)
+    found = broker(request).topology.vhosts.get(wanted)
+    if found is None:
+        raise NotFound(f"no vhost '{wanted}'")
+    return found
+
+
+def visible_hosts(request: Request) -> list[VirtualHost]:
+    """The virtual hosts of which the user sees queues, exchanges and bindings."""
+    asking = user(request)
+    hosts = broker(request).topology.vhosts.values()
+    return [host for host in hosts if sees_all(asking) or host.name in asking.permissions]
+
+
+def queue(request: Request) -> ClassicQueue:
+    """The queue that the path names.
+
+    Raises:
+        NotFound: there is no such virtual host, or no such queue in it.
+    """
+    return virtual_host(request).queue(name(request, "queue"))
+
+
+def exchange(request: Request, parameter: str = "exchange") -> Exchange:
+    """The exchange that the path names; ``amq.default`` is the one without a name.
+
+    Raises:
+        NotFound: there is no such virtual host, or no such exchange in it.
+    """
+    return virtual_host(request).exchange(exchange_name(request, parameter))
+
+
+def exchange_name(request: Request, parameter: str = "exchange") -> str:
+    """The name of the exchange that the path means."""
+    wanted = name(request, parameter)
+    return "" if wanted == DEFAULT_EXCHANGE else wanted
+
+
+def number(request: Request, parameter: str, default: int | None = None) -> int:
+    """A whole number from 0 from the query.
+
+    Raises:
+        BadRequest: it is something else, or missing and has no default.
+    """
+    text = request.query_params.get(parameter)
+    if text is None:
+        if default is None:
+            raise BadRequest(f"the query lacks '{parameter}'")
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= LAST_SEQ):
+        raise BadRequest(f"'{parameter}' must be a whole number from 0 to {LAST_SEQ}, not '{text}'")
+    return int(text)
+
+
+def flag(request: Request, parameter: str) -> bool:
+    """A truth value from the query, false where it is missing.
+
+    Raises:
+        BadRequest: it is neither ``true`` nor ``false``.
+    """
+    text = request.query_params.get(parameter, "false")
+    if text not in ("true", "false"):
+        raise BadRequest(f"'{parameter}' must be true or false, not '{text}'")
+    return text == "true"
+
+
+async def shaped_body(request: Request, shape: Shape) -> dict[str, Any]:
+    """The values that the body holds, of the keys that are there.
+
+    Raises:
+        BadRequest: the body does not have that shape.
+    """
+    return shape.read(await body(request))
+
+
+async def body(request: Request) -> dict[str, Any]:
+    """The JSON object that the body holds; nothing at all counts as an empty one."""
+    octets = bytearray()
+    async for part in request.stream():
+        octets += part
+        if len(octets) > MAX_BODY:
+            raise BadRequest(f"the body is longer than {MAX_BODY} octets")
+    try:
+        value = json.loads(octets, parse_constant=_refuse_constant) if octets else {}
+        if b"\\u" in octets:
+            json.dumps(value, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadRequest("the body must be a JSON object")
+    return value
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON number")

@@ -1,0 +1,100 @@
+"""``/api/connections``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.amqp.errors import NotFound
+from jumpmq.amqp.protocol import State
+from jumpmq.broker.connection import Connection
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import owned
+from jumpmq.http.plumbing.answers import answer_list, answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+
+CLOSED = "Closed via management plugin"
+"""What a client is told unless the request gives a reason: RabbitMQ's words."""
+
+MAX_REASON = 200
+
+
+async def all_connections(request: Request) -> Response:
+    """``GET /api/connections``: the open connections; without a monitoring tag, the user's own."""
+    return await answer_list(request, visible(request), shown)
+
+
+async def connections_of_host(request: Request) -> Response:
+    """``GET /api/vhosts/{vhost}/connections``: those that have the virtual host open."""
+    host = requested.virtual_host(request)
+    return await answer_list(request, [one for one in visible(request) if one.vhost is host], shown)
+
+
+async def one_connection(request: Request) -> Response:
+    """``GET /api/connections/{connection}``: one connection."""
+    return answer_object(request, shown(_named(request)))
+
+
+async def close_connection(request: Request) -> Response:
+    """``DELETE /api/connections/{connection}``: close it; the client is told the header ``X-Reason``."""
+    connection = _named(request)
+    # Headers reach us as Latin-1, whatever the client meant (RFC 9110, section 5.5); today that is UTF-8.
+    reason = request.headers.get("X-Reason", CLOSED).encode("latin-1").decode("utf-8", "replace")
+    if len(reason) > MAX_REASON:
+        raise BadRequest(f"'X-Reason' has more than {MAX_REASON} characters")
+    requested.broker(request).close_connections(reason, lambda one: one is connection)
+    return changing.deleted()
+
+
+def visible(request: Request) -> list[Connection]:
+    """The connections that the user may see, of those that are neither on their way in nor out."""
+    opened = [one for one in requested.broker(request).connections if one.protocol.state is State.RUNNING]
+    return owned(requested.user(request), opened, lambda connection: connection.user)
+
+
+def shown(connection: Connection) -> dict[str, Any]:
+    """A connection as RabbitMQ's management API shows one."""
+    protocol = connection.protocol
+    host, _, port = connection.name.partition(" -> ")[2].rpartition(":")
+    return {
+        "name": connection.name,
+        "user": connection.user,
+        "vhost": connection.vhost.name,
+        "node": connection.broker.node,
+        "state": "running",
+        "type": "network",
+        "protocol": "AMQP 0-9-1",
+        "auth_mechanism": connection.handshake.mechanism,
+        "ssl": False,
+        "host": host,
+        "port": int(port),
+        "peer_host": connection.peer_host,
+        "peer_port": connection.peer_port,
+        "channels": len(connection.channels),
+        "channel_max": protocol.channel_max,
+        "frame_max": protocol.frame_max,
+        "timeout": protocol.heartbeat,
+        "connected_at": int(connection.connected_at * 1000),
+        "recv_oct": connection.received_octets,
+        "send_oct": connection.sent_octets,
+        "client_properties": connection.handshake.client_properties,
+    }
+
+
+def _named(request: Request) -> Connection:
+    name = requested.name(request, "connection")
+    for connection in visible(request):
+        if connection.name == name:
+            return connection
+    raise NotFound(f"no connection '{name}'")
+
+
+ROUTES = [
+    Endpoint("GET", "/api/connections", all_connections),
+    Endpoint("GET", "/api/vhosts/{vhost}/connections", connections_of_host),
+    Endpoint("GET", "/api/connections/{connection}", one_connection),
+    Endpoint("DELETE", "/api/connections/{connection}", close_connection),
+]

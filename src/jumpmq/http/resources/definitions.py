@@ -1,0 +1,130 @@
+"""``/api/definitions``: everything declared, in RabbitMQ's format, out of this broker and into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq._version import __version__
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.resources import bindings, exchanges
+from jumpmq.http.resources.import_definitions import FILE, import_definitions
+from jumpmq.http.resources.permissions import shown_permissions
+from jumpmq.http.resources.policies import shown as shown_policy
+from jumpmq.http.resources.users import shown_user
+from jumpmq.topology import Policy, VirtualHost
+
+COMPATIBLE_WITH = "3.10.8"
+"""The version of RabbitMQ whose format this is."""
+
+
+async def export_all(request: Request) -> Response:
+    """``GET /api/definitions``: users, virtual hosts and all that is declared in them."""
+    topology = requested.broker(request).topology
+    hosts, users = list(topology.vhosts.values()), list(topology.users.values())
+    return answer(
+        {
+            "rabbit_version": COMPATIBLE_WITH,
+            "rabbitmq_version": COMPATIBLE_WITH,
+            "product_name": "JumpMQ",
+            "product_version": __version__,
+            "users": [shown_user(user) for user in users],
+            "vhosts": [{"name": host.name} for host in hosts],
+            "permissions": [shown_permissions(user, vhost) for user in users for vhost in user.permissions],
+            "topic_permissions": [],
+            "global_parameters": [],
+            **_declared(hosts),
+        }
+    )
+
+
+async def export_host(request: Request) -> Response:
+    """``GET /api/definitions/{vhost}``: all that is declared in one virtual host, without naming it."""
+    declared = _declared([requested.virtual_host(request)])
+    for entries in declared.values():
+        for entry in entries:
+            del entry["vhost"]
+    return answer({"rabbit_version": COMPATIBLE_WITH, **declared})
+
+
+async def import_all(request: Request) -> Response:
+    """``POST /api/definitions``: add what a definitions file holds, or, where one entry is wrong, nothing at all."""
+    broker, found = requested.broker(request), await requested.body(request)
+    import_definitions(broker.topology, found, None)
+    broker.finish(None)
+    await broker.committed()
+    return changing.deleted()
+
+
+async def import_host(request: Request) -> Response:
+    """``POST /api/definitions/{vhost}``: as for the whole broker, into one virtual host."""
+    host, broker = requested.virtual_host(request), requested.broker(request)
+    import_definitions(broker.topology, await requested.body(request), host.name)
+    broker.finish(None)
+    await broker.committed()
+    return changing.deleted()
+
+
+def _declared(hosts: list[VirtualHost]) -> dict[str, list[dict[str, Any]]]:
+    return {
+        "parameters": [_parameter(policy) for host in hosts for policy in host.policies.all(operator=True)],
+        "policies": [shown_policy(policy) for host in hosts for policy in host.policies.all(operator=False)],
+        "queues": [entry for host in hosts for entry in _queues(host)],
+        "exchanges": [entry for host in hosts for entry in _exchanges(host)],
+        "bindings": [entry for host in hosts for entry in _bindings(host)],
+    }
+
+
+def _parameter(policy: Policy) -> dict[str, Any]:
+    """An operator policy as RabbitMQ exports it: as a parameter."""
+    shown = shown_policy(policy)
+    return {
+        "vhost": shown.pop("vhost"),
+        "component": "operator_policy",
+        "name": shown.pop("name"),
+        "value": shown,
+    }
+
+
+def _queues(host: VirtualHost) -> Iterator[dict[str, Any]]:
+    for queue in host.queues.values():
+        if not queue.exclusive:
+            yield {
+                "name": queue.name,
+                "vhost": queue.vhost,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "arguments": queue.arguments,
+            }
+
+
+def _exchanges(host: VirtualHost) -> Iterator[dict[str, Any]]:
+    for exchange in host.exchanges.values():
+        if exchange.name and not exchange.name.startswith("amq."):
+            yield {key: exchanges.shown(exchange)[key] for key in EXCHANGE_KEYS}
+
+
+EXCHANGE_KEYS = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
+
+
+def _bindings(host: VirtualHost) -> Iterator[dict[str, Any]]:
+    for binding in host.bindings():
+        exclusive = binding.kind == "queue" and host.queues[binding.destination].exclusive
+        if binding.source and not exclusive:
+            shown = bindings.shown((host.name, binding))
+            del shown["properties_key"]
+            yield shown
+
+
+ROUTES = [
+    Endpoint("GET", "/api/definitions", export_all, access=Access.ADMINISTRATOR),
+    Endpoint("GET", "/api/definitions/{vhost}", export_host, access=Access.ADMINISTRATOR),
+    Endpoint("POST", "/api/definitions", import_all, access=Access.ADMINISTRATOR, shape=FILE),
+    Endpoint("POST", "/api/definitions/{vhost}", import_host, access=Access.ADMINISTRATOR, shape=FILE),
+]

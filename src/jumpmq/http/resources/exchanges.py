@@ -1,0 +1,90 @@
+"""``/api/exchanges``. In a path, the exchange without a name is ``amq.default``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.answers import answer_list, answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.resources.policies import in_force
+from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
+from jumpmq.topology import Arguments, DeclareExchange, DeleteExchange, Exchange
+
+SHAPE = Shape(
+    {"type": TEXT, "durable": BOOLEAN, "auto_delete": BOOLEAN, "internal": BOOLEAN, "arguments": ARGUMENTS},
+    ignored=("name", "vhost"),
+)
+
+
+async def all_exchanges(request: Request) -> Response:
+    """``GET /api/exchanges``: of all virtual hosts."""
+    hosts = requested.visible_hosts(request)
+    return await _answer(request, [exchange for host in hosts for exchange in host.exchanges.values()])
+
+
+async def exchanges_of_host(request: Request) -> Response:
+    """``GET /api/exchanges/{vhost}``: of one virtual host."""
+    return await _answer(request, list(requested.virtual_host(request).exchanges.values()))
+
+
+async def one_exchange(request: Request) -> Response:
+    """``GET /api/exchanges/{vhost}/{exchange}``: one exchange."""
+    exchange = requested.exchange(request)
+    return answer_object(request, shown(exchange) | in_force(request, exchange))
+
+
+async def declare_exchange(request: Request) -> Response:
+    """``PUT /api/exchanges/{vhost}/{exchange}``: declare an exchange; one that exists must be equivalent."""
+    host, name = requested.virtual_host(request), requested.exchange_name(request)
+    body = await requested.shaped_body(request, SHAPE)
+    changing.check_permission(request, host.name, "configure", name)
+    existed = name in host.exchanges
+    change = DeclareExchange(
+        host.name,
+        name,
+        body.get("type", "direct"),
+        body.get("durable", False),
+        body.get("auto_delete", False),
+        body.get("internal", False),
+        body.get("arguments", Arguments()),
+    )
+    await changing.apply(request, change)
+    return changing.put_answer(existed)
+
+
+async def delete_exchange(request: Request) -> Response:
+    """``DELETE /api/exchanges/{vhost}/{exchange}?if-unused=true``: delete an exchange and its bindings."""
+    exchange = requested.exchange(request)
+    changing.check_permission(request, exchange.vhost, "configure", exchange.name)
+    await changing.apply(request, DeleteExchange(exchange.vhost, exchange.name, requested.flag(request, "if-unused")))
+    return changing.deleted()
+
+
+async def _answer(request: Request, exchanges: list[Exchange]) -> Response:
+    return await answer_list(request, exchanges, lambda exchange: shown(exchange) | in_force(request, exchange))
+
+
+def shown(exchange: Exchange) -> dict[str, Any]:
+    """An exchange as RabbitMQ's management API shows one."""
+    return {
+        "name": exchange.name,
+        "vhost": exchange.vhost,
+        "type": exchange.type,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": exchange.arguments.plain(),
+    }
+
+
+ROUTES = [
+    Endpoint("GET", "/api/exchanges", all_exchanges),
+    Endpoint("GET", "/api/exchanges/{vhost}", exchanges_of_host),
+    Endpoint("GET", "/api/exchanges/{vhost}/{exchange}", one_exchange),
+    Endpoint("PUT", "/api/exchanges/{vhost}/{exchange}", declare_exchange, shape=SHAPE),
+    Endpoint("DELETE", "/api/exchanges/{vhost}/{exchange}", delete_exchange),
+]

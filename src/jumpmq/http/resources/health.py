@@ -1,0 +1,118 @@
+"""``/api/health/checks``: one thing each that an operator or load balancer asks; 200 if it is well, 503 if not.
+
+Checks of what JumpMQ does not have (alarms, mirrors, quorum queues, TLS) are always well, so that a check written for
+RabbitMQ goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.broker.publishing import publish_one
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.topology import DeclareQueue
+
+ALIVENESS_QUEUE = "aliveness-test"
+AMQP_NAMES = frozenset({"amqp", "amqp091", "amqp0.9.1"})
+UNITS = ("days", "weeks", "months", "years")
+
+
+async def well(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/...``: nothing here can be unwell while the broker answers."""
+    return JSONResponse({"status": "ok"})
+
+
+async def single_node(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/node-is-...-critical``: whether this node may stop without harm to others."""
+    return JSONResponse({"status": "ok", "reason": "single node cluster"})
+
+
+async def store(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/local-alarms``: whether the store takes what is written to it."""
+    store = requested.broker(request).store
+    if store is not None and store.error is not None:
+        return _failed(str(store.error))
+    return JSONResponse({"status": "ok"})
+
+
+async def port_listener(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/port-listener/{port}``: whether the broker listens on the port."""
+    text = requested.name(request, "port")
+    if not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise BadRequest("Invalid port")
+    ports = [listener["port"] for listener in listeners(request)]
+    if int(text) not in ports:
+        return _failed("No active listener", missing=int(text), ports=ports)
+    return JSONResponse({"status": "ok", "port": int(text)})
+
+
+async def protocol_listener(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/protocol-listener/{protocol}``: whether the broker speaks the protocol."""
+    wanted = requested.name(request, "protocol").lower()
+    wanted = "amqp" if wanted in AMQP_NAMES else wanted
+    protocols = [listener["protocol"] for listener in listeners(request)]
+    if wanted not in protocols:
+        return _failed("No active listener", missing=wanted, protocols=protocols)
+    return JSONResponse({"status": "ok", "protocol": wanted})
+
+
+async def certificate_expiration(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/certificate-expiration/{within}/{unit}``: there are no certificates to expire."""
+    if not requested.name(request, "within").isdecimal():
+        raise BadRequest("Invalid expiration value.")
+    if requested.name(request, "unit") not in UNITS:
+        raise BadRequest(f"Time unit not recognised. Supported units: {', '.join(UNITS)}.")
+    return JSONResponse({"status": "ok"})
+
+
+async def aliveness(request: Request) -> JSONResponse:
+    """``GET /api/aliveness-test/{vhost}``: whether a message comes through.
+
+    It goes through a queue ``aliveness-test``.
+    """
+    host, broker = requested.virtual_host(request), requested.broker(request)
+    for kind in ("configure", "read"):
+        changing.check_permission(request, host.name, kind, ALIVENESS_QUEUE)
+    queue = broker.topology.apply(DeclareQueue(host.name, ALIVENESS_QUEUE))
+    message = Message("", ALIVENESS_QUEUE.encode(), Properties().encode(), b"test_message", False, time.time())
+    publish_one(broker, requested.user(request).name, host, message)
+    queue.ack(queue.take(1))
+    broker.finish(None)
+    return JSONResponse({"status": "ok"})
+
+
+def listeners(request: Request) -> list[dict[str, Any]]:
+    """Where the broker listens, as RabbitMQ lists it."""
+    broker = requested.broker(request)
+    place = {"node": broker.node, "ip_address": broker.config.host}
+    return [
+        {**place, "protocol": "amqp", "port": broker.port},
+        {**place, "protocol": "http", "port": request.scope["server"][1]},
+    ]
+
+
+def _failed(reason: str, **details: Any) -> JSONResponse:
+    return JSONResponse({"status": "failed", "reason": reason, **details}, 503)
+
+
+CHECKS = "/api/health/checks"
+ROUTES = [
+    Endpoint("GET", f"{CHECKS}/alarms", store),
+    Endpoint("GET", f"{CHECKS}/local-alarms", store),
+    Endpoint("GET", f"{CHECKS}/virtual-hosts", well),
+    Endpoint("GET", f"{CHECKS}/port-listener/{{port}}", port_listener),
+    Endpoint("GET", f"{CHECKS}/protocol-listener/{{protocol}}", protocol_listener),
+    Endpoint("GET", f"{CHECKS}/certificate-expiration/{{within}}/{{unit}}", certificate_expiration),
+    Endpoint("GET", f"{CHECKS}/node-is-mirror-sync-critical", single_node),
+    Endpoint("GET", f"{CHECKS}/node-is-quorum-critical", single_node),
+    Endpoint("GET", "/api/healthchecks/node", store),
+    Endpoint("GET", "/api/aliveness-test/{vhost}", aliveness),
+]

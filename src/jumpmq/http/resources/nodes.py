@@ -1,0 +1,69 @@
+"""``/api/nodes``: the one node there is."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.amqp.errors import NotFound
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer_list, answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+
+OPEN_FILES = Path("/proc/self/fd")
+
+
+async def all_nodes(request: Request) -> Response:
+    """``GET /api/nodes``: the nodes, of which there is one."""
+    return await answer_list(request, [request], shown, ("name",))
+
+
+async def one_node(request: Request) -> Response:
+    """``GET /api/nodes/{node}``: one node."""
+    name = requested.name(request, "node")
+    if name != requested.broker(request).node:
+        raise NotFound(f"no node '{name}'")
+    return answer_object(request, shown(request))
+
+
+def shown(request: Request) -> dict[str, Any]:
+    """This node as RabbitMQ's management API shows one."""
+    broker = requested.broker(request)
+    return {
+        "name": broker.node,
+        "type": "disc" if broker.store is not None else "ram",
+        "running": True,
+        "os_pid": str(os.getpid()),
+        "uptime": int((time.time() - broker.started_at) * 1000),
+        "processors": os.cpu_count(),
+        "mem_used": resident_octets(),
+        "mem_alarm": False,
+        "disk_free_alarm": False,
+        "fd_used": len(list(OPEN_FILES.iterdir())) if OPEN_FILES.exists() else 0,
+        "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "sockets_used": len(broker.connections),
+        "partitions": [],
+        "rates_mode": "basic",
+        "auth_mechanisms": [{"name": name, "enabled": True} for name in ("AMQPLAIN", "PLAIN")],
+    }
+
+
+def resident_octets() -> int:
+    """Memory that this process holds; its peak where the system does not tell what it is now."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+ROUTES = [
+    Endpoint("GET", "/api/nodes", all_nodes, access=Access.MONITORING),
+    Endpoint("GET", "/api/nodes/{node}", one_node, access=Access.MONITORING),
+]

@@ -1,0 +1,57 @@
+"""``/api/overview``: the broker as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq._version import __version__
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.answers import answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.resources import connections
+from jumpmq.http.resources.health import listeners
+from jumpmq.topology.exchanges import EXCHANGE_TYPES
+
+COMPATIBLE_WITH = "3.10.8"
+"""The version of RabbitMQ whose management API this is; tools ask for it."""
+
+
+async def overview(request: Request) -> Response:
+    """``GET /api/overview``: totals of what the user may see, and message rates over the last seconds."""
+    broker = requested.broker(request)
+    hosts = requested.visible_hosts(request)
+    queues = [queue for host in hosts for queue in host.queues.values()]
+    ready = sum([queue.ready_count for queue in queues])
+    unacknowledged = sum([queue.unacknowledged_count for queue in queues])
+    opened = connections.visible(request)
+    shown: dict[str, Any] = {
+        "product_name": "JumpMQ",
+        "product_version": __version__,
+        "rabbitmq_version": COMPATIBLE_WITH,
+        "management_version": COMPATIBLE_WITH,
+        "cluster_name": broker.node,
+        "node": broker.node,
+        "rates_mode": "basic",
+        "object_totals": {
+            "connections": len(opened),
+            "channels": sum([len(connection.channels) for connection in opened]),
+            "consumers": sum([len(queue.consumers) for queue in queues]),
+            "exchanges": sum([len(host.exchanges) for host in hosts]),
+            "queues": len(queues),
+        },
+        "queue_totals": {
+            "messages": ready + unacknowledged,
+            "messages_ready": ready,
+            "messages_unacknowledged": unacknowledged,
+        },
+        "message_stats": request.app.state.rates.of_queues(queues),
+        "exchange_types": [{"name": name, "enabled": True} for name in EXCHANGE_TYPES],
+        "listeners": listeners(request),
+    }
+    return answer_object(request, shown)
+
+
+ROUTES = [Endpoint("GET", "/api/overview", overview)]

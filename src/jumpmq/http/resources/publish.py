@@ -1,0 +1,77 @@
+"""Publishing a message over HTTP: for trying things out, not for traffic."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.broker.publishing import publish_one
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.schema.shapes import ARGUMENTS, NAME, OBJECT, TEXT, Shape, one_of, whole
+
+PROPERTIES = Shape(
+    {
+        **dict.fromkeys(("content_type", "content_encoding", "correlation_id", "reply_to", "expiration"), NAME),
+        **dict.fromkeys(("message_id", "type", "user_id", "app_id", "cluster_id"), NAME),
+        "headers": ARGUMENTS,
+        "delivery_mode": whole(255),
+        "priority": whole(255),
+        "timestamp": whole((1 << 63) - 1),
+    }
+)
+SHAPE = Shape(
+    {"routing_key": NAME, "payload": TEXT, "payload_encoding": one_of("string", "base64"), "properties": OBJECT},
+    required=("routing_key", "payload", "payload_encoding", "properties"),
+    ignored=("exchange", "vhost", "name", "headers", "props", "delivery_mode"),
+)
+
+
+async def publish(request: Request) -> JSONResponse:
+    """``POST /api/exchanges/{vhost}/{exchange}/publish``: publish a message; ``routed`` says whether a queue has it.
+
+    A persistent message is on disk when this is answered.
+    """
+    host, exchange = requested.virtual_host(request), requested.exchange_name(request)
+    body = await requested.shaped_body(request, SHAPE)
+    properties = PROPERTIES.read(body["properties"], "properties")
+    if "headers" in properties:
+        properties["headers"] = list(properties["headers"].fields)
+    message = Message(
+        exchange,
+        body["routing_key"].encode(),
+        Properties(**properties).encode(),
+        _payload(body),
+        properties.get("delivery_mode") == 2,
+        time.time(),
+    )
+    broker = requested.broker(request)
+    try:
+        routed = publish_one(broker, requested.user(request).name, host, message)
+    except AMQPError as error:  # RabbitMQ answers 400 to all of them here
+        raise BadRequest(f"{error.code} {error.reply_text}") from None
+    broker.finish(None)
+    await broker.committed()
+    return JSONResponse({"routed": routed})
+
+
+def _payload(body: dict[str, Any]) -> bytes:
+    if body["payload_encoding"] == "string":
+        text: str = body["payload"]
+        return text.encode()
+    try:
+        return base64.b64decode(body["payload"], validate=True)
+    except (binascii.Error, ValueError):
+        raise BadRequest("'payload' is not base64") from None
+
+
+ROUTES = [Endpoint("POST", "/api/exchanges/{vhost}/{exchange}/publish", publish, shape=SHAPE)]

@@ -1,0 +1,105 @@
+"""``/api/queues``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.answers import answer_list, answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.rates import Rates
+from jumpmq.http.resources.policies import in_force
+from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.topology import Arguments, DeclareQueue, DeleteQueue
+
+SHAPE = Shape(
+    {"durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS, "node": TEXT},
+    ignored=("name", "vhost", "queue_type"),
+)
+
+
+async def all_queues(request: Request) -> Response:
+    """``GET /api/queues``: of all virtual hosts."""
+    return await _answer(
+        request, [queue for host in requested.visible_hosts(request) for queue in host.queues.values()]
+    )
+
+
+async def queues_of_host(request: Request) -> Response:
+    """``GET /api/queues/{vhost}``: of one virtual host."""
+    return await _answer(request, list(requested.virtual_host(request).queues.values()))
+
+
+async def one_queue(request: Request) -> Response:
+    """``GET /api/queues/{vhost}/{queue}``: one queue."""
+    return answer_object(request, shown(request, requested.queue(request)))
+
+
+async def declare_queue(request: Request) -> Response:
+    """``PUT /api/queues/{vhost}/{queue}``: declare a queue; one that exists must be equivalent."""
+    host, name = requested.virtual_host(request), requested.name(request, "queue")
+    body = await requested.shaped_body(request, SHAPE)
+    node = requested.broker(request).node
+    if body.get("node", node) != node:
+        raise BadRequest(f"Node {body['node']} could not be contacted")
+    changing.check_permission(request, host.name, "configure", name)
+    existed = name in host.queues
+    change = DeclareQueue(
+        host.name,
+        name,
+        body.get("durable", False),
+        auto_delete=body.get("auto_delete", False),
+        arguments=body.get("arguments", Arguments()),
+    )
+    await changing.apply(request, change)
+    return changing.put_answer(existed)
+
+
+async def delete_queue(request: Request) -> Response:
+    """``DELETE /api/queues/{vhost}/{queue}?if-empty=true&if-unused=true``: delete a queue with what is in it."""
+    queue = requested.queue(request)
+    changing.check_permission(request, queue.vhost, "configure", queue.name)
+    if_unused, if_empty = requested.flag(request, "if-unused"), requested.flag(request, "if-empty")
+    await changing.apply(request, DeleteQueue(queue.vhost, queue.name, if_unused, if_empty))
+    return changing.deleted()
+
+
+async def _answer(request: Request, queues: list[ClassicQueue]) -> Response:
+    return await answer_list(request, queues, lambda queue: shown(request, queue))
+
+
+def shown(request: Request, queue: ClassicQueue) -> dict[str, Any]:
+    """A queue as RabbitMQ's management API shows one, and the number of its youngest message (``last_seq``)."""
+    rates: Rates = request.app.state.rates
+    return {
+        "name": queue.name,
+        "vhost": queue.vhost,
+        "type": queue.type,
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "exclusive": queue.exclusive,
+        "arguments": queue.arguments,
+        "node": queue.node,
+        "state": "running",
+        "consumers": len(queue.consumers),
+        "messages": queue.message_count,
+        "messages_ready": queue.ready_count,
+        "messages_unacknowledged": queue.unacknowledged_count,
+        "memory": queue.memory,
+        "message_stats": rates.of_queue(queue),
+        "last_seq": queue.next_seq - 1,
+    } | in_force(request, queue)
+
+
+ROUTES = [
+    Endpoint("GET", "/api/queues", all_queues),
+    Endpoint("GET", "/api/queues/{vhost}", queues_of_host),
+    Endpoint("GET", "/api/queues/{vhost}/{queue}", one_queue),
+    Endpoint("PUT", "/api/queues/{vhost}/{queue}", declare_queue, shape=SHAPE),
+    Endpoint("DELETE", "/api/queues/{vhost}/{queue}", delete_queue),
+]

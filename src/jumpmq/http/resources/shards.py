@@ -1,0 +1,42 @@
+"""``/api/exchanges/{vhost}/{exchange}/shards``: the shards of an exchange at a glance. JumpMQ's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer_list
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.topology import Shard
+
+
+async def shards(request: Request) -> Response:
+    """``GET /api/exchanges/{vhost}/{exchange}/shards``: messages, consumers and skew of each shard.
+
+    Shards that are left of an exchange that is gone are shown too.
+    """
+    host, name = requested.virtual_host(request), requested.exchange_name(request)
+    found = requested.broker(request).topology.sharding.shards(host, name)
+    if not found:
+        requested.exchange(request)
+    return await answer_list(request, found, shown, ("number",))
+
+
+def shown(shard: Shard) -> dict[str, Any]:
+    """A shard as JSON; ``share`` and ``skew`` are numbers."""
+    return {
+        "vhost": shard.queue.vhost,
+        "name": shard.queue.name,
+        "number": shard.number,
+        "messages": shard.messages,
+        "consumers": shard.consumers,
+        "share": round(shard.share, 4),
+        "skew": round(shard.skew, 4),
+    }
+
+
+ROUTES = [Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/shards", shards, access=Access.ADMINISTRATOR)]

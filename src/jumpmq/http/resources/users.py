@@ -1,0 +1,120 @@
+"""``/api/users`` and ``/api/whoami``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.broker.passwords import foreign_hash, hash_password, shown_hash
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer_list, answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.resources.permissions import shown_permissions
+from jumpmq.http.schema.shapes import TEXT, TEXTS, Shape
+from jumpmq.topology import DeleteUser, PutUser, User
+
+SHAPE = Shape(
+    {"password": TEXT, "password_hash": TEXT, "hashing_algorithm": TEXT, "tags": TEXTS},
+    required=("tags",),
+    ignored=("name", "vhost", "limits"),
+)
+MAX_PASSWORD = 4096
+
+
+async def whoami(request: Request) -> Response:
+    """``GET /api/whoami``: the user who asks."""
+    user = requested.user(request)
+    return answer_object(request, {"name": user.name, "tags": list(user.tags)})
+
+
+async def all_users(request: Request) -> Response:
+    """``GET /api/users``: all users, with the hashes of their passwords."""
+    return await answer_list(request, requested.broker(request).topology.users.values(), shown_user, ("name",))
+
+
+async def users_without_permissions(request: Request) -> Response:
+    """``GET /api/users/without-permissions``: those that may open no virtual host."""
+    users = [user for user in requested.broker(request).topology.users.values() if not user.permissions]
+    return await answer_list(request, users, shown_user, ("name",))
+
+
+async def one_user(request: Request) -> Response:
+    """``GET /api/users/{user}``: one user."""
+    return answer_object(request, shown_user(_named(request)))
+
+
+async def user_permissions(request: Request) -> Response:
+    """``GET /api/users/{user}/permissions``: what a user may do where."""
+    user = _named(request)
+    found = [(user, vhost) for vhost in user.permissions]
+    return await answer_list(request, found, lambda item: shown_permissions(*item), ("vhost",))
+
+
+async def put_user(request: Request) -> Response:
+    """``PUT /api/users/{user}``: add or replace a user, by password or its hash; without either nobody can log in."""
+    name, body = requested.name(request, "user"), await requested.shaped_body(request, SHAPE)
+    if not name:
+        raise BadRequest("a user needs a name")
+    password_hash = await _password_hash(body)
+    existed = name in requested.broker(request).topology.users
+    await changing.apply(request, PutUser(name, password_hash, body["tags"]))
+    return changing.put_answer(existed)
+
+
+async def delete_user(request: Request) -> Response:
+    """``DELETE /api/users/{user}``: delete a user with all permissions."""
+    await changing.apply(request, DeleteUser(_named(request).name))
+    return changing.deleted()
+
+
+async def _password_hash(body: dict[str, Any]) -> str:
+    """The hash to keep; hashing takes some 20 ms and so has a thread of its own."""
+    if "password" in body:
+        if len(body["password"]) > MAX_PASSWORD:
+            raise BadRequest(f"'password' has more than {MAX_PASSWORD} characters")
+        return await asyncio.to_thread(hash_password, body["password"]) if body["password"] else ""
+    return read_hash(body)
+
+
+def read_hash(body: dict[str, Any]) -> str:
+    """The hash to keep for a ``password_hash`` and its ``hashing_algorithm``.
+
+    Raises:
+        BadRequest: it is malformed, or of an algorithm that is not known here.
+    """
+    try:
+        return foreign_hash(body.get("hashing_algorithm"), body.get("password_hash", ""))
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+
+
+def shown_user(user: User) -> dict[str, Any]:
+    """A user as RabbitMQ shows one."""
+    algorithm, text = shown_hash(user.password_hash)
+    return {
+        "name": user.name,
+        "password_hash": text,
+        "hashing_algorithm": algorithm,
+        "tags": list(user.tags),
+        "limits": {},
+    }
+
+
+def _named(request: Request) -> User:
+    return requested.broker(request).topology.user(requested.name(request, "user"))
+
+
+ROUTES = [
+    Endpoint("GET", "/api/whoami", whoami),
+    Endpoint("GET", "/api/users", all_users, access=Access.ADMINISTRATOR),
+    Endpoint("GET", "/api/users/without-permissions", users_without_permissions, access=Access.ADMINISTRATOR),
+    Endpoint("GET", "/api/users/{user}", one_user, access=Access.ADMINISTRATOR),
+    Endpoint("PUT", "/api/users/{user}", put_user, access=Access.ADMINISTRATOR, shape=SHAPE),
+    Endpoint("DELETE", "/api/users/{user}", delete_user, access=Access.ADMINISTRATOR),
+    Endpoint("GET", "/api/users/{user}/permissions", user_permissions, access=Access.ADMINISTRATOR),
+]

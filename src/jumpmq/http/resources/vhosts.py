@@ -1,0 +1,94 @@
+"""``/api/vhosts``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import Access, monitors
+from jumpmq.http.plumbing.answers import answer_list, answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.resources.permissions import shown_permissions
+from jumpmq.http.schema.shapes import BOOLEAN, Shape
+from jumpmq.topology import AddVirtualHost, DeleteVirtualHost, SetPermissions, VirtualHost
+
+SHAPE = Shape({"tracing": BOOLEAN}, ignored=("name", "vhost", "description", "tags", "metadata", "default_queue_type"))
+
+
+async def all_vhosts(request: Request) -> Response:
+    """``GET /api/vhosts``: those that the user may know of."""
+    asking = requested.user(request)
+    hosts = requested.broker(request).topology.vhosts.values()
+    known = [host for host in hosts if monitors(asking) or host.name in asking.permissions]
+    return await answer_list(request, known, lambda host: _shown(request, host), ("name",))
+
+
+async def one_vhost(request: Request) -> Response:
+    """``GET /api/vhosts/{vhost}``: one virtual host, with its messages counted."""
+    return answer_object(request, _shown(request, requested.virtual_host(request)))
+
+
+async def put_vhost(request: Request) -> Response:
+    """``PUT /api/vhosts/{vhost}``: add a virtual host, in which the user then may do everything."""
+    name, body = requested.name(request, "vhost"), await requested.shaped_body(request, SHAPE)
+    if body.get("tracing"):
+        raise BadRequest("there is no tracing here")
+    if not name:
+        raise BadRequest("a virtual host needs a name")
+    broker, user = requested.broker(request), requested.user(request)
+    existed = name in broker.topology.vhosts
+    broker.topology.apply(AddVirtualHost(name))
+    if not existed:
+        broker.topology.apply(SetPermissions(user.name, name, ".*", ".*", ".*"))
+    broker.finish(None)
+    await broker.committed()
+    return changing.put_answer(existed)
+
+
+async def delete_vhost(request: Request) -> Response:
+    """``DELETE /api/vhosts/{vhost}``: delete a virtual host with all that is in it; connections to it are closed."""
+    host, broker = requested.virtual_host(request), requested.broker(request)
+    broker.close_connections(f"vhost '{host.name}' is deleted", lambda one: getattr(one, "vhost", None) is host)
+    await changing.apply(request, DeleteVirtualHost(host.name))
+    return changing.deleted()
+
+
+async def vhost_permissions(request: Request) -> Response:
+    """``GET /api/vhosts/{vhost}/permissions``: who may do what in it."""
+    host = requested.virtual_host(request)
+    users = requested.broker(request).topology.users.values()
+    found = [(user, host.name) for user in users if host.name in user.permissions]
+    return await answer_list(request, found, lambda item: shown_permissions(*item), ("vhost", "user"))
+
+
+def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
+    queues = host.queues.values()
+    ready = sum([queue.ready_count for queue in queues])
+    unacknowledged = sum([queue.unacknowledged_count for queue in queues])
+    description = "Default virtual host" if host.name == "/" else ""
+    return {
+        "name": host.name,
+        "description": description,
+        "tags": [],
+        "metadata": {"description": description, "tags": []},
+        "default_queue_type": "classic",
+        "tracing": False,
+        "cluster_state": {requested.broker(request).node: "running"},
+        "messages": ready + unacknowledged,
+        "messages_ready": ready,
+        "messages_unacknowledged": unacknowledged,
+        "message_stats": request.app.state.rates.of_queues(queues),
+    }
+
+
+ROUTES = [
+    Endpoint("GET", "/api/vhosts", all_vhosts),
+    Endpoint("GET", "/api/vhosts/{vhost}", one_vhost, access=Access.ADMINISTRATOR),
+    Endpoint("PUT", "/api/vhosts/{vhost}", put_vhost, access=Access.ADMINISTRATOR, shape=SHAPE),
+    Endpoint("DELETE", "/api/vhosts/{vhost}", delete_vhost, access=Access.ADMINISTRATOR),
+    Endpoint("GET", "/api/vhosts/{vhost}/permissions", vhost_permissions, access=Access.ADMINISTRATOR),
+]

@@ -1,0 +1,212 @@
+"""What the JSON object in a request's body may hold: a table of keys, each with the kind of its value.
+
+The table is what the body is read by, and what the OpenAPI document says of it. What does not fit is a
+:class:`BadRequest` that names the key. Numbers and truth values may be strings, since ``rabbitmqadmin`` sends them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jumpmq.amqp.fields import MAX_DEPTH
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.topology import Arguments
+
+MAX_NAME = 255
+"""Octets of a name: AMQP's short string."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The kind of a value.
+
+    Attributes:
+        words: what is expected, for who sent something else.
+        schema: the same as JSON schema.
+        read: makes it the value that the resource works with; a ValueError says that it does not fit, and may say why.
+    """
+
+    words: str
+    schema: dict[str, Any]
+    read: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The keys of an object.
+
+    Attributes:
+        keys: with their kinds; null counts as absent.
+        required: keys that must be there.
+        ignored: keys that may be there and mean nothing here.
+    """
+
+    keys: Mapping[str, Kind]
+    required: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = field(default=())
+
+    def read(self, found: Any, subject: str = "") -> dict[str, Any]:
+        """The values of the keys that are there.
+
+        Args:
+            subject: what is read, to begin the reason with, where there are several.
+
+        Raises:
+            BadRequest: a key is unknown or missing, or a value of another kind.
+        """
+        prefix = f"{subject}: " if subject else ""
+        if not isinstance(found, dict):
+            raise BadRequest(f"{prefix}expected an object, not {shown(found)}")
+        for key in found:
+            if key not in self.keys and key not in self.ignored:
+                raise BadRequest(f"{prefix}unknown key '{key}'; there are {', '.join(self.keys)}")
+        for key in self.required:
+            if found.get(key) is None:
+                raise BadRequest(f"{prefix}key '{key}' is missing")
+        present = [(key, kind) for key, kind in self.keys.items() if found.get(key) is not None]
+        return {key: _read(prefix, key, kind, found[key]) for key, kind in present}
+
+    def schema(self) -> dict[str, Any]:
+        """The shape as JSON schema."""
+        known = {key: kind.schema for key, kind in self.keys.items()}
+        found: dict[str, Any] = {
+            "type": "object",
+            "properties": known | {key: {} for key in self.ignored},
+            "additionalProperties": False,
+        }
+        return found | ({"required": list(self.required)} if self.required else {})
+
+
+def _read(prefix: str, key: str, kind: Kind, value: Any) -> Any:
+    try:
+        return kind.read(value)
+    except ValueError as error:
+        because = f": {error}" if error.args else ""
+        raise BadRequest(f"{prefix}'{key}' must be {kind.words}, not {shown(value)}{because}") from None
+
+
+def shown(value: Any) -> str:
+    """A value as a reason quotes it."""
+    text = f"'{value}'" if isinstance(value, str) else repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _boolean(value: Any) -> bool:
+    found = {"true": True, "false": False}.get(value) if isinstance(value, str) else value
+    if not isinstance(found, bool):
+        raise ValueError
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _name(value: Any) -> str:
+    if len(_text(value).encode()) > MAX_NAME:
+        raise ValueError(f"it has more than {MAX_NAME} octets")
+    return _text(value)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str) or (isinstance(value, str) and len(value) > 20):
+        raise ValueError
+    try:
+        number = int(value)
+    except ValueError:
+        raise ValueError from None
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("it does not fit into 64 bits")
+    return number
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, float) else _integer(value)
+
+
+def whole(maximum: int) -> Kind:
+    """A whole number from 0 to ``maximum``."""
+
+    def read(value: Any) -> int:
+        number = _integer(value)
+        if not 0 <= number <= maximum:
+            raise ValueError
+        return number
+
+    return Kind(f"a whole number from 0 to {maximum}", {"type": "integer", "minimum": 0, "maximum": maximum}, read)
+
+
+def one_of(*words: str) -> Kind:
+    """One of some words."""
+
+    def read(value: Any) -> str:
+        if value not in words:
+            raise ValueError
+        return str(value)
+
+    return Kind(f"one of {', '.join(words)}", {"type": "string", "enum": list(words)}, read)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise ValueError
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _arguments(value: Any) -> Arguments:
+    if value == []:  # how Erlang writes an empty object
+        value = {}
+    if not isinstance(value, dict):
+        raise ValueError
+    _check_table(value, MAX_DEPTH)
+    return Arguments.of(value)
+
+
+def _check_table(value: Any, depth: int) -> None:
+    """Whether a JSON value can be an AMQP field value."""
+    if not depth:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
+    match value:
+        case dict():
+            for key, inner in value.items():
+                _name(key)
+                _check_table(inner, depth - 1)
+        case list():
+            for inner in value:
+                _check_table(inner, depth - 1)
+        case int():
+            _integer(int(value))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    found = {} if value == [] else value
+    if not isinstance(found, dict):
+        raise ValueError
+    return found
+
+
+def _objects(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError
+    return value
+
+
+_TEXT_SCHEMA = {"type": "string"}
+BOOLEAN = Kind("true or false", {"type": "boolean"}, _boolean)
+TEXT = Kind("a string", _TEXT_SCHEMA, _text)
+NAME = Kind(f"a string of at most {MAX_NAME} octets", _TEXT_SCHEMA | {"maxLength": MAX_NAME}, _name)
+NUMBER = Kind("a number", {"type": "number"}, _number)
+INTEGER = Kind("a whole number", {"type": "integer"}, _integer)
+TEXTS = Kind(
+    "a list of strings, or one string with commas",
+    {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": _TEXT_SCHEMA}]},
+    _texts,
+)
+ARGUMENTS = Kind("an object of values that AMQP knows", {"type": "object"}, _arguments)
+OBJECT = Kind("an object", {"type": "object"}, _object)
+OBJECTS = Kind("a list of objects", {"type": "array", "items": {"type": "object"}}, _objects)
