@@ -1,6 +1,7 @@
 """Consumers and messages for tests of queues."""
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues import Outcome
 from jumpmq.queues.classic import ClassicQueue
 
 
@@ -27,7 +28,7 @@ class Taker:
         self.willing = True
 
     def start(self) -> "Taker":
-        self.queue.add_consumer(self)
+        self.queue.subscribe(self)
         self.queue.dispatch()
         return self
 
@@ -49,14 +50,14 @@ class Taker:
     def ack(self, count: int) -> None:
         """Acknowledge the oldest deliveries."""
         done, self.held = self.held[:count], self.held[count:]
-        self.queue.ack(done)
+        self.queue.settle(done, Outcome.ACKNOWLEDGED)
         self.queue.dispatch()
 
     def give_back(self) -> None:
         """Stop consuming and return everything, as a closed channel does."""
-        self.queue.remove_consumer(self)
+        self.queue.unsubscribe(self)
         held, self.held = self.held, []
-        self.queue.requeue(held)
+        self.queue.settle(held, Outcome.REQUEUED)
 
 
 def message(body: bytes, *, persistent: bool = False) -> Message:

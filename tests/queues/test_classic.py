@@ -8,25 +8,26 @@ from tests.queues.consumers import Taker, message, push, ready
 
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.messages import Message
+from jumpmq.queues import Outcome
 from jumpmq.queues.classic import CHUNK_OCTETS, ClassicQueue
 
 
-class Graveyard:
-    """Notes the messages that died in a queue."""
+class DeadLetters:
+    """Keeps the messages that left a queue undelivered."""
 
     def __init__(self) -> None:
-        self.dead: list[tuple[bytes, str]] = []
+        self.found: list[tuple[bytes, str]] = []
 
     def __call__(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
-        self.dead += [(message.body, reason) for message in messages]
+        self.found += [(message.body, reason) for message in messages]
 
 
-def make_queue(graveyard: Graveyard | None = None, **arguments: Any) -> ClassicQueue:
+def make_queue(dead_letters: DeadLetters | None = None, **arguments: Any) -> ClassicQueue:
     """A queue in memory; ``max_length=2`` is the argument ``x-max-length``."""
     named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-    if graveyard is None:
+    if dead_letters is None:
         return ClassicQueue("/", "q", id=1, arguments=named)
-    return ClassicQueue("/", "q", id=1, arguments={"x-dead-letter-exchange": "", **named}, on_dead=graveyard)
+    return ClassicQueue("/", "q", id=1, arguments={"x-dead-letter-exchange": "", **named}, dead_letter=dead_letters)
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_numbers_go_up_and_are_never_given_twice(queue: ClassicQueue) -> None:
     queue.purge()
     push(queue, b"c")
     taken = queue.take(1)
-    queue.ack(taken)
+    queue.settle(taken, Outcome.ACKNOWLEDGED)
     push(queue, b"d")
     assert [one.seq for one in taken + queue.take(1)] == [3, 4]
     assert queue.next_seq == 5
@@ -69,7 +70,7 @@ def test_a_message_that_is_in_another_queue_is_copied(queue: ClassicQueue) -> No
 
 def test_what_is_acknowledged_is_gone(queue: ClassicQueue) -> None:
     push(queue, b"a", b"b")
-    queue.ack(queue.take(1))
+    queue.settle(queue.take(1), Outcome.ACKNOWLEDGED)
     assert (queue.ready_count, queue.unacknowledged_count, queue.acknowledged) == (1, 0, 1)
     assert ready(queue) == [b"b"]
 
@@ -77,8 +78,8 @@ def test_what_is_acknowledged_is_gone(queue: ClassicQueue) -> None:
 def test_what_is_requeued_returns_to_its_place_marked(queue: ClassicQueue) -> None:
     push(queue, b"a", b"b", b"c", b"d", b"e")
     taken = queue.take(4)
-    queue.requeue([taken[3], taken[1]])
-    queue.requeue([taken[2]])
+    queue.settle([taken[3], taken[1]], Outcome.REQUEUED)
+    queue.settle([taken[2]], Outcome.REQUEUED)
     assert [(one.body, one.redelivered) for one in queue.take(9)] == [
         (b"b", True), (b"c", True), (b"d", True), (b"e", False),
     ]  # fmt: skip
@@ -104,7 +105,7 @@ def test_purging_spares_what_is_unacknowledged(queue: ClassicQueue) -> None:
     taken = queue.take(1)
     assert queue.purge() == 2
     assert (queue.ready_count, queue.unacknowledged_count) == (0, 1)
-    queue.requeue(taken)
+    queue.settle(taken, Outcome.REQUEUED)
     assert ready(queue) == [b"a"]
 
 
@@ -132,7 +133,7 @@ def test_consumers_share_what_comes_at_once(queue: ClassicQueue) -> None:
     push(queue, *(b"%d" % number for number in range(9)))
     takers = [Taker(queue, prefetch=3) for _ in range(3)]
     for taker in takers:
-        queue.add_consumer(taker)
+        queue.subscribe(taker)
     queue.dispatch()
     assert [taker.bodies for taker in takers] == [[b"0", b"3", b"6"], [b"1", b"4", b"7"], [b"2", b"5", b"8"]]
 
@@ -177,7 +178,7 @@ def test_an_exclusive_consumer_is_alone(queue: ClassicQueue) -> None:
     exclusive = Taker(queue, exclusive=True).start()
     with pytest.raises(AccessRefused, match="exclusive use"):
         Taker(queue).start()
-    queue.remove_consumer(exclusive)
+    queue.unsubscribe(exclusive)
     Taker(queue).start()
     with pytest.raises(AccessRefused, match="exclusive use"):
         Taker(queue, exclusive=True).start()
@@ -218,14 +219,14 @@ def test_large_messages_are_handed_over_a_few_at_a_time(queue: ClassicQueue) -> 
 
 
 def test_messages_expire_by_the_clock_of_their_queue() -> None:
-    graveyard = Graveyard()
-    queue = make_queue(graveyard, message_ttl=1000)
+    dead_letters = DeadLetters()
+    queue = make_queue(dead_letters, message_ttl=1000)
     push(queue, b"a", b"b")
     queue.trim(time.time())
     assert queue.ready_count == 2
     assert queue.expiring
     queue.trim(time.time() + 1.1)
-    assert graveyard.dead == [(b"a", "expired"), (b"b", "expired")]
+    assert dead_letters.found == [(b"a", "expired"), (b"b", "expired")]
     assert not queue.expiring
 
 
@@ -243,7 +244,7 @@ def test_a_message_may_bring_a_shorter_time_than_its_queue_has() -> None:
 def test_an_expired_message_is_not_delivered(queue: ClassicQueue) -> None:
     late = message(b"late")
     late.expires_at = time.time() - 1
-    queue.note_expiry()
+    queue.expect_expiry()
     queue.push([late, message(b"in time")])
     assert Taker(queue).start().bodies == [b"in time"]
 
@@ -252,7 +253,7 @@ def test_messages_in_the_middle_wait_for_their_turn_to_expire(queue: ClassicQueu
     """As in RabbitMQ: messages expire at the front of the queue."""
     late = message(b"late")
     late.expires_at = time.time() - 1
-    queue.note_expiry()
+    queue.expect_expiry()
     queue.push([message(b"first"), late])
     assert queue.ready_count == 2
     assert [one.body for one in queue.take(1)] == [b"first"]
@@ -263,12 +264,12 @@ def test_messages_in_the_middle_wait_for_their_turn_to_expire(queue: ClassicQueu
 
 
 def test_the_oldest_messages_make_room() -> None:
-    graveyard = Graveyard()
-    queue = make_queue(graveyard, max_length=2)
+    dead_letters = DeadLetters()
+    queue = make_queue(dead_letters, max_length=2)
     assert push(queue, b"a", b"b", b"c") == []
     push(queue, b"d")
     assert ready(queue) == [b"c", b"d"]
-    assert graveyard.dead == [(b"a", "maxlen"), (b"b", "maxlen")]
+    assert dead_letters.found == [(b"a", "maxlen"), (b"b", "maxlen")]
 
 
 def test_the_oldest_octets_make_room() -> None:
@@ -289,26 +290,26 @@ def test_what_returns_beyond_the_limit_pushes_the_oldest_out() -> None:
     push(queue, b"a", b"b")
     taken = queue.take(2)
     push(queue, b"c", b"d")
-    queue.requeue(taken)
+    queue.settle(taken, Outcome.REQUEUED)
     assert ready(queue) == [b"c", b"d"]
 
 
 @pytest.mark.parametrize("size", [{"max_length": 2}, {"max_length_bytes": 2}, {"max_length_bytes": 3}], ids=str)
 def test_the_newest_messages_are_refused(size: dict[str, int]) -> None:
-    graveyard = Graveyard()
-    queue = make_queue(graveyard, overflow="reject-publish", **size)
+    dead_letters = DeadLetters()
+    queue = make_queue(dead_letters, overflow="reject-publish", **size)
     room = max(size.values())
     bodies = [b"a", b"b", b"c", b"d", b"e"]
     assert push(queue, *bodies) == bodies[room:]
     assert ready(queue) == bodies[:room]
-    assert graveyard.dead == []
+    assert dead_letters.found == []
 
 
 def test_refused_messages_may_be_dead_letters_too() -> None:
-    graveyard = Graveyard()
-    queue = make_queue(graveyard, overflow="reject-publish-dlx", max_length=1)
+    dead_letters = DeadLetters()
+    queue = make_queue(dead_letters, overflow="reject-publish-dlx", max_length=1)
     assert push(queue, b"a", b"b") == [b"b"]
-    assert graveyard.dead == [(b"b", "maxlen")]
+    assert dead_letters.found == [(b"b", "maxlen")]
 
 
 def test_nothing_is_refused_that_a_consumer_takes_at_once() -> None:
@@ -318,10 +319,10 @@ def test_nothing_is_refused_that_a_consumer_takes_at_once() -> None:
     assert (taker.bodies, ready(queue)) == ([b"a", b"b", b"c"], [b"d"])
 
 
-def test_rejected_messages_go_to_the_graveyard() -> None:
-    graveyard = Graveyard()
-    queue = make_queue(graveyard)
+def test_rejected_messages_are_dead_lettered() -> None:
+    dead_letters = DeadLetters()
+    queue = make_queue(dead_letters)
     push(queue, b"a", b"b")
-    queue.reject(queue.take(1))
-    assert graveyard.dead == [(b"a", "rejected")]
+    queue.settle(queue.take(1), Outcome.REJECTED)
+    assert dead_letters.found == [(b"a", "rejected")]
     assert (queue.ready_count, queue.unacknowledged_count) == (1, 0)

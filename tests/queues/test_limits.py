@@ -79,7 +79,7 @@ def test_a_busy_active_consumer_is_waited_for(queue: ClassicQueue) -> None:
 def test_no_consumer_may_be_exclusive_where_one_is_active(queue: ClassicQueue) -> None:
     queue.set_limits(Limits(single_active_consumer=True))
     with pytest.raises(AccessRefused, match=r"in exclusive use$"):
-        queue.add_consumer(Taker(queue, exclusive=True))
+        queue.subscribe(Taker(queue, exclusive=True))
 
 
 def test_messages_of_a_size_are_let_go(queue: ClassicQueue) -> None:

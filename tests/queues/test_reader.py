@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues import Outcome
 from jumpmq.queues import reader as module
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.reader import Reader, ReservationGone, exhaust, restore_readers
@@ -128,7 +129,7 @@ def test_a_lapsed_reservation_that_others_consumed_of_is_gone_with_all_later_one
     for _ in range(3):
         reserve(reader, 3)
     reader.lapse()
-    queue.ack(queue.take_range(5, 5, 1))
+    queue.settle(queue.take_range(5, 5, 1), Outcome.ACKNOWLEDGED)
     exhaust(reader.reinstate())
     assert rows(reader, 0, 1) == fresh(1, 3)
     for upto in (2, 3):
@@ -142,7 +143,7 @@ def test_a_lapsed_reservation_of_which_nothing_is_left_is_gone():
     reader = reader_of(queue)
     reserve(reader, 4)
     reader.lapse()
-    queue.ack(queue.take(4))
+    queue.settle(queue.take(4), Outcome.ACKNOWLEDGED)
     exhaust(reader.reinstate())
     with pytest.raises(ReservationGone, match="has lapsed, and others have consumed"):
         reader.held(0, 1)
@@ -155,7 +156,7 @@ def test_after_giving_up_the_next_reservation_has_the_rest_under_a_new_number():
     for _ in range(3):
         reserve(reader, 3)
     reader.lapse()
-    queue.ack(queue.take_range(5, 5, 1))
+    queue.settle(queue.take_range(5, 5, 1), Outcome.ACKNOWLEDGED)
     exhaust(reader.reinstate())
     reader.give_up_lapsed()
     assert reserve(reader, 100) == 4
@@ -169,7 +170,7 @@ def test_a_lapsed_reservation_can_be_acknowledged_as_far_as_it_is_there():
     reader = reader_of(queue)
     reserve(reader, 6)
     reader.lapse()
-    queue.ack(queue.take(2))
+    queue.settle(queue.take(2), Outcome.ACKNOWLEDGED)
     exhaust(reader.acknowledge(1))
     assert queue.message_count == 0
     assert not reader.lapsed
@@ -194,9 +195,9 @@ def test_groups_do_not_share_messages():
 def test_gaps_and_redeliveries_within_a_reservation_survive_a_restart():
     queue = queue_of(12)
     taken = queue.take(8)
-    queue.ack([taken[1], taken[6]])
-    queue.requeue([taken[3], taken[4]])
-    queue.requeue([taken[7]])
+    queue.settle([taken[1], taken[6]], Outcome.ACKNOWLEDGED)
+    queue.settle([taken[3], taken[4]], Outcome.REQUEUED)
+    queue.settle([taken[7]], Outcome.REQUEUED)
     reader = reader_of(queue)
     reserve(reader, 5)
     expected = [(4, True), (5, True), (8, True), (9, False), (10, False)]
@@ -219,7 +220,7 @@ def test_a_restart_in_the_middle_of_an_acknowledgement_ends_it():
     record = json.loads(json.dumps(reader.record()))
 
     again = queue_of(10)
-    again.ack(again.take_range(2, 3, 2))
+    again.settle(again.take_range(2, 3, 2), Outcome.ACKNOWLEDGED)
     restored = Reader.restore(again, record)
     assert rows(restored, 1, 2) == fresh(7, 8)
     assert [message.seq for message in again.peek(1, 99)] == [9, 10]

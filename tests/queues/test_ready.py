@@ -11,6 +11,7 @@ from tests.queues.consumers import message
 from tests.store.opened import Opened
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues import Outcome
 from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
 from jumpmq.queues.memory import OVERHEAD
 
@@ -96,9 +97,9 @@ class PagedQueue(RuleBasedStateMachine):
         messages = [self.held.pop(seq) for seq in seqs]
         if requeue:
             self.ready |= {one.seq: (one.body, one.persistent) for one in messages}
-            self.queue.requeue(messages)
+            self.queue.settle(messages, Outcome.REQUEUED)
         else:
-            self.queue.ack(messages)
+            self.queue.settle(messages, Outcome.ACKNOWLEDGED)
 
     @rule()
     def purge(self) -> None:
@@ -140,7 +141,7 @@ class PagedQueue(RuleBasedStateMachine):
     def give_back(self) -> None:
         """What the closing channels of a stopping broker do; after a crash it comes to the same."""
         self.ready |= {seq: (one.body, one.persistent) for seq, one in self.held.items()}
-        self.queue.requeue(list(self.held.values()))
+        self.queue.settle(list(self.held.values()), Outcome.REQUEUED)
         self.held.clear()
 
     def forget_transient(self) -> None:
@@ -224,8 +225,8 @@ def test_purging_spares_the_unacknowledged_messages_of_a_batch_also_in_the_store
 def test_what_was_delivered_before_a_clean_stop_says_so_after_it(opened: Opened) -> None:
     queue = make_queue(opened)
     queue.push(kept(6, 1))
-    queue.ack(queue.take(2))
-    queue.requeue(queue.take(2))
+    queue.settle(queue.take(2), Outcome.ACKNOWLEDGED)
+    queue.settle(queue.take(2), Outcome.REQUEUED)
     for _ in range(2):
         queue = stop(opened, queue)
         assert [(one.seq, one.redelivered) for one in queue.peek(0, 99)] == [
@@ -246,7 +247,7 @@ def numbers_after(opened: Opened, queue: ClassicQueue, *, persistent: bool) -> t
 def test_numbers_are_not_given_twice_also_after_a_restart(opened: Opened) -> None:
     queue = make_queue(opened)
     queue.push(kept(5, 1))
-    queue.ack(queue.take(5))
+    queue.settle(queue.take(5), Outcome.ACKNOWLEDGED)
     after_crash, after_stop = numbers_after(opened, queue, persistent=True)
     assert after_stop == 7
     assert 7 <= after_crash <= 7 + SEQUENCE_BLOCK

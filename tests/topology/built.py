@@ -6,7 +6,7 @@ from typing import Any
 from jumpmq.amqp.fields import Field, typed
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.queues import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology import (
     Arguments,
     Bind,
@@ -34,7 +34,7 @@ class Built:
     def exchange(self, name: str, type: str = "direct", arguments: Mapping[str, Any] = {}, **flags: bool) -> Exchange:
         return self.topology.apply(DeclareExchange("/", name, type, arguments=Arguments.of(arguments), **flags))
 
-    def queue(self, name: str, arguments: Mapping[str, Any] = {}, **options: Any) -> ClassicQueue:
+    def queue(self, name: str, arguments: Mapping[str, Any] = {}, **options: Any) -> Queue:
         return self.topology.apply(DeclareQueue("/", name, arguments=Arguments.of(arguments), **options))
 
     def bind(self, source: str, queue: str, key: str = "", arguments: Mapping[str, Any] = {}) -> None:

@@ -7,7 +7,7 @@ from tests.topology.built import Built, message
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from jumpmq.amqp.fields import Field
-from jumpmq.queues import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology import Arguments, Bind, Binding, DeclareQueue, DeleteQueue, Unbind
 
 LOCKED = (
@@ -129,7 +129,7 @@ def test_if_empty(built: Built) -> None:
     assert built.topology.apply(DeleteQueue("/", "q", if_empty=True)) == 0
 
 
-def exclusive(built: Built) -> ClassicQueue:
+def exclusive(built: Built) -> Queue:
     return built.queue("q", exclusive=True, connection="mine")
 
 

@@ -21,11 +21,11 @@ from jumpmq.broker import declarations
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.config import Config
 from jumpmq.broker.connection import Connection
-from jumpmq.broker.deadletter import letters
+from jumpmq.broker.deadletter import dead_letters
 from jumpmq.broker.direct_reply import ReplyQueue
 from jumpmq.broker.login import Authenticator
 from jumpmq.broker.passwords import hash_password
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.reader import restore_readers
 from jumpmq.store import Store, StoreError
@@ -129,7 +129,7 @@ class Broker:
             except StoreError as error:
                 raise BrokerError(str(error)) from None
         self.topology = Topology(
-            self.node, self.store, queue_memory=self.config.queue_memory, on_dead=self._publish_dead
+            self.node, self.store, queue_memory=self.config.queue_memory, dead_letter=self._publish_dead_letters
         )
         self.authenticator = Authenticator(self.topology)
         if self.store is not None:
@@ -319,16 +319,16 @@ class Broker:
             if expires is not None and not queue.consumers and now - queue.last_used > expires / 1000:
                 declarations.delete_queue(self, queue)
 
-    def _publish_dead(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
-        """Publish dead messages to their queue's dead letter exchange; without one they are gone."""
+    def _publish_dead_letters(self, queue: Queue, messages: list[Message], reason: str) -> None:
+        """Publish what left a queue undelivered to its dead letter exchange; where that is missing it is gone."""
         vhost = self.topology.vhosts[queue.vhost]
         exchange = vhost.exchanges.get(queue.limits.dead_letter_exchange or "")
-        found = letters(queue, messages, reason) if exchange is not None else []
+        found = dead_letters(queue, messages, reason) if exchange is not None else []
         if exchange is not None and found:
             for target, share in vhost.route(exchange, found).queues.items():
                 target.push(share)
 
-    def _queues(self) -> list[ClassicQueue]:
+    def _queues(self) -> list[Queue]:
         return [queue for vhost in self.topology.vhosts.values() for queue in vhost.queues.values()]
 
     # --- what connections ask ---

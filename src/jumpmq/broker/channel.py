@@ -15,7 +15,7 @@ from jumpmq.broker import consuming, declarations, direct_reply, publishing, set
 from jumpmq.broker.confirms import Confirms
 from jumpmq.broker.consumers import ChannelConsumer
 from jumpmq.broker.transactions import Transaction
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 
 if TYPE_CHECKING:
     from jumpmq.broker.connection import Connection
@@ -113,7 +113,7 @@ class Channel:
             if consumer.queue.ready_count and consumer.capacity() > 0:
                 consumer.queue.dispatch()
 
-    def queue(self, name: str) -> ClassicQueue:
+    def queue(self, name: str) -> Queue:
         """The queue of that name, "" being the one declared last on this channel.
 
         Raises:

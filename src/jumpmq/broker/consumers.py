@@ -6,14 +6,15 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message, encode_deliveries, set_consumer
-from jumpmq.queues.classic import CHUNK, ClassicQueue
+from jumpmq.queues import Queue
+from jumpmq.queues.delivery import CHUNK
 from jumpmq.topology.erlang import TYPE_NAMES
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
 
 
-def consumer_priority(queue: ClassicQueue, arguments: list[Field]) -> int:
+def consumer_priority(queue: Queue, arguments: list[Field]) -> int:
     """The consumer priority that the arguments ask for, 0 where they are silent.
 
     Raises:
@@ -41,7 +42,7 @@ class ChannelConsumer:
     def __init__(
         self,
         channel: "Channel",
-        queue: ClassicQueue,
+        queue: Queue,
         tag: str,
         *,
         no_ack: bool,

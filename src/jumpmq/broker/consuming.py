@@ -7,7 +7,7 @@ from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
 from jumpmq.amqp.fields import to_python
 from jumpmq.broker import declarations, direct_reply
 from jumpmq.broker.consumers import ChannelConsumer, consumer_priority
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Outcome, Queue
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
@@ -43,7 +43,7 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
         priority=consumer_priority(queue, method.arguments),
         arguments=to_python(method.arguments),
     )
-    queue.add_consumer(consumer)
+    queue.subscribe(consumer)
     channel.consumers[tag] = consumer
     if not method.no_wait:
         channel.send(m.BasicConsumeOk(tag))
@@ -74,7 +74,7 @@ def basic_get(channel: "Channel", method: m.BasicGet) -> None:
     ok = m.BasicGetOk(tag, message.redelivered, message.exchange, message.routing_key, queue.ready_count)
     channel.connection.send_content(channel.number, ok, message)
     if method.no_ack:
-        queue.ack(messages)
+        queue.settle(messages, Outcome.ACKNOWLEDGED)
     else:
         message.consumer = None
         channel.unacknowledged[tag] = message
@@ -84,12 +84,12 @@ def remove(channel: "Channel", consumer: ChannelConsumer) -> None:
     """A consumer leaves; an auto-delete queue goes with its last one."""
     channel.consumers.pop(consumer.tag, None)
     queue = consumer.queue
-    queue.remove_consumer(consumer)
+    queue.unsubscribe(consumer)
     if queue.auto_delete and not queue.consumers and not queue.deleted:
         declarations.delete_queue(channel.broker, queue)
 
 
-def _source(channel: "Channel", name: str) -> ClassicQueue:
+def _source(channel: "Channel", name: str) -> Queue:
     """The queue to take from: the name of a sharded exchange stands for its shard with the fewest consumers.
 
     Raises:

@@ -6,19 +6,19 @@ from typing import Any
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 
 
-def letters(queue: ClassicQueue, messages: list[Message], reason: str) -> list[Message]:
+def dead_letters(queue: Queue, messages: list[Message], reason: str) -> list[Message]:
     """What to publish to a queue's dead letter exchange for messages that died in it.
 
     Args:
         reason: ``expired``, ``maxlen`` or ``rejected``.
     """
-    return [letter for letter in (_letter(queue, message, reason) for message in messages) if letter is not None]
+    return [letter for letter in (_dead_letter(queue, message, reason) for message in messages) if letter is not None]
 
 
-def _letter(queue: ClassicQueue, message: Message, reason: str) -> Message | None:
+def _dead_letter(queue: Queue, message: Message, reason: str) -> Message | None:
     """The message to publish in a dead one's place; None where it has gone round in a circle with no rejection."""
     properties = Properties.parse(message.properties)
     deaths = _deaths(properties)
@@ -57,9 +57,7 @@ def _get(death: list[Field], name: str) -> Any:
     return next((field.value for field in death if field.name == name), None)
 
 
-def _note_death(
-    properties: Properties, deaths: list[list[Field]], queue: ClassicQueue, message: Message, reason: str
-) -> None:
+def _note_death(properties: Properties, deaths: list[list[Field]], queue: Queue, message: Message, reason: str) -> None:
     """Put this death first in the ``x-death`` header, counting on if there was one like it."""
     headers = [field for field in properties.headers or [] if field.name != "x-death"]
     count = 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.broker import direct_reply
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology import changes, rules
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
@@ -121,7 +121,7 @@ def queue_delete(channel: "Channel", method: m.QueueDelete) -> None:
         channel.send(m.QueueDeleteOk(count))
 
 
-def delete_queue(broker: "Broker", queue: ClassicQueue) -> None:
+def delete_queue(broker: "Broker", queue: Queue) -> None:
     """Delete a queue that nobody asked to: its last consumer left, its owner did, or it expired."""
     broker.topology.apply(changes.DeleteQueue(queue.vhost, queue.name))
 

@@ -51,7 +51,7 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
     refused: list[Message] = []
     for queue, share in routed.queues.items():
         if run.flags & EXPIRATION:
-            queue.note_expiry()
+            queue.expect_expiry()
         refused += queue.push(share)
     if run.mandatory and routed.unroutable:
         _return(channel, routed.unroutable)
@@ -75,7 +75,7 @@ def publish_one(broker: "Broker", user: str, vhost: VirtualHost, message: Messag
     refused: list[Message] = []
     for queue, share in routed.queues.items():
         if message.expires_at:
-            queue.note_expiry()
+            queue.expect_expiry()
         refused += queue.push(share)
     return len(refused) < len(routed.queues)
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.messages import Message, by_holder
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Outcome
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
 
-Outcome = Callable[["Channel", list[Message]], None]
+Settlement = Callable[["Channel", list[Message]], None]
 """What becomes of deliveries that were claimed."""
 
 
@@ -47,12 +47,12 @@ def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsy
 
 def acknowledge(channel: "Channel", messages: list[Message]) -> None:
     """They are done with."""
-    _settle(channel, messages, ClassicQueue.ack)
+    _settle(channel, messages, Outcome.ACKNOWLEDGED)
 
 
 def reject(channel: "Channel", messages: list[Message]) -> None:
-    """Nobody wants them: they are dropped, or dead-lettered."""
-    _settle(channel, messages, ClassicQueue.reject)
+    """They are dropped, or dead-lettered."""
+    _settle(channel, messages, Outcome.REJECTED)
 
 
 def requeue(channel: "Channel", messages: list[Message]) -> None:
@@ -67,21 +67,21 @@ def give_back(messages: list[Message]) -> None:
         if message.consumer is not None:
             message.consumer.unacknowledged -= 1
     for queue, group in itertools.groupby(sorted(messages, key=lambda one: id(one.queue)), key=attrgetter("queue")):
-        queue.requeue(list(group))
+        queue.settle(list(group), Outcome.REQUEUED)
 
 
-def _decide(channel: "Channel", tags: list[int], multiple: bool, outcome: Outcome) -> None:
+def _decide(channel: "Channel", tags: list[int], multiple: bool, settlement: Settlement) -> None:
     if channel.transaction is not None:
-        _claim_for_commit(channel, channel.transaction.claim(outcome), tags, multiple)
+        _claim_for_commit(channel, channel.transaction.claim(settlement), tags, multiple)
     else:
-        outcome(channel, _claim(channel, tags, multiple))
+        settlement(channel, _claim(channel, tags, multiple))
 
 
-def _settle(channel: "Channel", messages: list[Message], settle: Callable[[ClassicQueue, list[Message]], None]) -> None:
+def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> None:
     for consumer, queue, share in by_holder(messages):
         if consumer is not None:
             consumer.unacknowledged -= len(share)
-        settle(queue, share)
+        queue.settle(share, outcome)
     if messages:
         channel.serve()
 

@@ -8,7 +8,7 @@ from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.broker import publishing
-from jumpmq.broker.settling import Outcome
+from jumpmq.broker.settling import Settlement
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
@@ -24,12 +24,12 @@ class Transaction:
     """
 
     publishes: list[Publish] = field(default_factory=list)
-    settlements: list[tuple[dict[int, Message], Outcome]] = field(default_factory=list)
+    settlements: list[tuple[dict[int, Message], Settlement]] = field(default_factory=list)
 
-    def claim(self, outcome: Outcome) -> dict[int, Message]:
+    def claim(self, settlement: Settlement) -> dict[int, Message]:
         """Begin a settlement; the deliveries are to be put into what is returned."""
         claimed: dict[int, Message] = {}
-        self.settlements.append((claimed, outcome))
+        self.settlements.append((claimed, settlement))
         return claimed
 
     @property
@@ -51,8 +51,8 @@ def tx_commit(channel: "Channel", method: m.TxCommit) -> None:
     while transaction.publishes:
         publishing.publish(channel, transaction.publishes.pop(0))
     while transaction.settlements:
-        messages, outcome = transaction.settlements.pop(0)
-        outcome(channel, list(messages.values()))
+        messages, settlement = transaction.settlements.pop(0)
+        settlement(channel, list(messages.values()))
     channel.connection.hold()
     channel.send(m.TxCommitOk())
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -57,11 +57,11 @@ class Rates:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
 
-    def of_queue(self, queue: ClassicQueue) -> dict[str, Any]:
+    def of_queue(self, queue: Queue) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of a queue."""
         return self.of_queues([queue])
 
-    def of_queues(self, queues: Iterable[ClassicQueue]) -> dict[str, Any]:
+    def of_queues(self, queues: Iterable[Queue]) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of queues together."""
         before = self._looks[0] if self._looks else None
         now, past = [0, 0, 0], [0, 0, 0]
@@ -87,11 +87,11 @@ class Rates:
             await asyncio.sleep(INTERVAL)
 
 
-def _counts(queue: ClassicQueue) -> Counts:
+def _counts(queue: Queue) -> Counts:
     return queue.published, queue.delivered, queue.acknowledged
 
 
-def _then(look: Look | None, queue: ClassicQueue) -> Counts:
+def _then(look: Look | None, queue: Queue) -> Counts:
     """A queue's counts at that time; one that was not there yet had none, and before any look nothing happened."""
     if look is None:
         return _counts(queue)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import NotFound
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.queues.reader import LEASE, Reader
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Reservations:
                 self._record(reader)
             await self._broker.committed()
 
-    async def held(self, queue: ClassicQueue, group: str, after: int | None, upto: int) -> list[list[Message]]:
+    async def held(self, queue: Queue, group: str, after: int | None, upto: int) -> list[list[Message]]:
         """The messages of some reservations, as :meth:`Reader.held`; what has lapsed is held again if it can be.
 
         Raises:
@@ -149,7 +149,7 @@ class Reservations:
 
     # -- parts
 
-    def _reader(self, queue: ClassicQueue, group: str, lease: float) -> Reader:
+    def _reader(self, queue: Queue, group: str, lease: float) -> Reader:
         reader = queue.readers.get(group)
         if reader is None:
             reader = queue.readers[group] = Reader(queue, group)
@@ -157,7 +157,7 @@ class Reservations:
         self._renew(reader)
         return reader
 
-    def _known(self, queue: ClassicQueue, group: str) -> Reader:
+    def _known(self, queue: Queue, group: str) -> Reader:
         reader = queue.readers.get(group)
         if reader is None:
             raise NotFound(f"no reader group '{group}' in queue '{queue.name}' in vhost '{queue.vhost}'")

@@ -1,6 +1,29 @@
-"""Queues: ready and unacknowledged messages, limits, expiry, delivery in turn. No I/O: the store is handed in."""
+"""Queues: ready and unacknowledged messages, limits, expiry, delivery in turn. No I/O: the store is handed in.
 
+The kinds of queue are a file each; this is their registry, and the only place that names them.
+"""
+
+from typing import Any
+
+from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
 
-__all__ = ["ClassicQueue", "Consumer"]
+__all__ = ["DEFAULT_QUEUE_TYPE", "QUEUE_TYPES", "Consumer", "Outcome", "Queue", "make_queue", "queue_type"]
+
+_ALL: tuple[type[Queue], ...] = (ClassicQueue,)
+QUEUE_TYPES: dict[str, type[Queue]] = {cls.type: cls for cls in _ALL}
+"""Every kind of queue by its name, the value of ``x-queue-type``."""
+
+DEFAULT_QUEUE_TYPE = ClassicQueue.type
+"""What a queue is whose declaration does not say."""
+
+
+def queue_type(arguments: dict[str, Any]) -> type[Queue]:
+    """The kind of queue that declare arguments, taken as checked, ask for."""
+    return QUEUE_TYPES[arguments.get("x-queue-type") or DEFAULT_QUEUE_TYPE]
+
+
+def make_queue(vhost: str, name: str, *, arguments: dict[str, Any], **declared: Any) -> Queue:
+    """A queue as declared; see :class:`Queue` for what a declaration has."""
+    return queue_type(arguments)(vhost, name, arguments=arguments, **declared)

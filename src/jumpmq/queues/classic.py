@@ -1,23 +1,17 @@
 """The classic queue: messages in the order of their arrival, each delivered to one consumer at a time."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
-from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.messages import Message, body_octets, enter_queue, settle
 from jumpmq.amqp.properties import EXPIRATION, Properties
 from jumpmq.queues.arguments import Limits
+from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.consumer import Consumer
-from jumpmq.queues.ready import BatchReader, ReadyMessages
+from jumpmq.queues.delivery import CHUNK, Delivery
+from jumpmq.queues.ready import ReadyMessages
 from jumpmq.store import Batch
-
-if TYPE_CHECKING:
-    from jumpmq.queues.reader import Reader
-
-CHUNK = 1000
-"""The most messages handed to consumers before their capacity is asked again."""
 
 CHUNK_OCTETS = 1 << 20
 """The most octets of bodies handed to consumers at once, give or take one message."""
@@ -25,126 +19,38 @@ CHUNK_OCTETS = 1 << 20
 SEQUENCE_BLOCK = 1 << 20
 """Message numbers are reserved in the journal in blocks of this size, so that none is ever given twice."""
 
-DEFAULT_BUDGET = 64 << 20
-"""Octets of memory that a queue's ready messages may take; beyond it the store holds them."""
 
-
-class Journal(BatchReader, Protocol):
-    """Where a durable queue keeps its messages; the store is one."""
-
-    def append(self, queue_id: int, messages: list[Message]) -> object: ...
-    def put(self, kind: str, key: str, value: Any) -> None: ...
-    def delete(self, kind: str, key: str) -> None: ...
-    def drop_queue(self, queue_id: int) -> None: ...
-
-
-DeadLetter = Callable[["ClassicQueue", list[Message], str], None]
-"""Told of messages that died in a queue, and why."""
-
-
-def ignore_dead(queue: "ClassicQueue", messages: list[Message], reason: str) -> None:
-    """Nobody wants the dead."""
-
-
-class ClassicQueue:
-    """A queue of a virtual host.
-
-    Args:
-        vhost, name: where it is.
-        id: its number in the store, never reused.
-        durable, exclusive, auto_delete, arguments: as declared.
-        node: its home node.
-        journal: where persistent messages are kept; None keeps them in memory only.
-        owner: name of the connection that an exclusive queue belongs to.
-        budget: octets of memory for ready messages; what is beyond stays in the store alone.
-
-        on_dead: called with messages that expired, overflowed or were rejected, and the reason
-            (``expired``, ``maxlen``, ``rejected``), after they left the queue.
-
-    Attributes:
-        readers: the groups that hold reservations of it, by name.
-        published, delivered, acknowledged: message counts since the broker started.
-    """
+class ClassicQueue(Queue):
+    """Messages in the order of their arrival, each delivered to one consumer at a time."""
 
     type = "classic"
 
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        *,
-        id: int,
-        durable: bool = False,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        arguments: Mapping[str, Any] | None = None,
-        node: str = "",
-        journal: Journal | None = None,
-        owner: str | None = None,
-        budget: int = DEFAULT_BUDGET,
-        on_dead: DeadLetter = ignore_dead,
-    ) -> None:
-        self.vhost = vhost
-        self.name = name
-        self.id = id
-        self.durable = durable
-        self.exclusive = exclusive
-        self.auto_delete = auto_delete
-        self.arguments = dict(arguments or {})
-        self.node = node
-        self.owner = owner
-        self.limits = Limits.of(self.arguments)
-        self.consumers: list[Consumer] = []
-        self.readers: dict[str, Reader] = {}
-        self.last_used = time.time()
-        self.deleted = False
-        self._on_dead = on_dead
-        self.published = self.delivered = self.acknowledged = 0
-        self.unacknowledged_count = 0
-        self._journal = journal if durable and not exclusive else None
-        self._ready = ReadyMessages(journal, self._prepare, budget)
+    def __init__(self, vhost: str, name: str, **declared: Any) -> None:
+        super().__init__(vhost, name, **declared)
+        self._delivery = Delivery(self, f"queue '{name}' in vhost '{vhost}'")
+        self._delivery.serve_one(self.limits.single_active_consumer)
+        self._ready = ReadyMessages(self._journal, self._prepare, self._budget)
         self._next_seq = 1
         self._reserved_seq = 0
         self._delivered_seq = 0
-        self._turn = 0
-        self._active: Consumer | None = None
         self._expiring = False
         self._limited = self.limits.has_length
-
-    def __repr__(self) -> str:
-        return f"<queue {self.name!r} in vhost {self.vhost!r}>"
 
     # --- contents ---
 
     @property
     def ready_count(self) -> int:
-        """Messages waiting for a consumer."""
         return len(self._ready)
 
     @property
-    def message_count(self) -> int:
-        """Ready and unacknowledged messages."""
-        return len(self._ready) + self.unacknowledged_count
-
-    @property
     def memory(self) -> int:
-        """Octets of memory that the ready messages take, roughly."""
         return self._ready.memory
 
     @property
     def next_seq(self) -> int:
-        """The number that the next message will get."""
         return self._next_seq
 
     def restore(self, batches: list[Batch], next_seq: int, delivered_seq: int | None) -> None:
-        """Take back what the store kept, without reading it.
-
-        Args:
-            batches: in order.
-            next_seq: the lowest number not yet reserved.
-            delivered_seq: the highest number that was delivered; None where that is unknown, as the broker did not
-                stop cleanly: any message may have been delivered before.
-        """
         for batch in batches:
             self._ready.restore(batch, batch.last_seq if delivered_seq is None else delivered_seq)
             next_seq = max(next_seq, batch.last_seq + 1)
@@ -155,14 +61,6 @@ class ClassicQueue:
         self._expiring = bool(batches)
 
     def push(self, messages: list[Message]) -> list[Message]:
-        """Add messages at the end and deliver what consumers have room for.
-
-        A message that already is in another queue is copied. Messages must have been given their own expiry, if any,
-        in ``expires_at``.
-
-        Returns:
-            The messages that were refused (``x-overflow`` is ``reject-publish``).
-        """
         if self._limited and self.limits.overflow != "drop-head":
             return self._push_what_fits(messages)
         self._enter(messages)
@@ -176,37 +74,30 @@ class ClassicQueue:
             self._set_ttl(messages, self.limits.message_ttl)
         self._store(messages)
         self._ready.extend(messages, body_octets(messages))
-        if self.consumers:
-            self.dispatch()
+        if self._delivery.consumers:
+            self._delivery.dispatch()
         if self._limited or self._expiring:
             self.trim(time.time())
 
     @property
     def expiring(self) -> bool:
-        """Whether messages may expire here, so that somebody must :meth:`trim` the queue now and then."""
         return self._expiring and len(self._ready) > 0
 
-    def touch(self) -> None:
-        """Somebody used the queue: it does not expire for another while (``x-expires``)."""
-        self.last_used = time.time()
-
-    def note_expiry(self) -> None:
-        """Messages with an ``expires_at`` are coming."""
+    def expect_expiry(self) -> None:
         self._expiring = True
 
     def take(self, count: int) -> list[Message]:
-        """Remove up to ``count`` messages from the front; they count as unacknowledged until acked or requeued."""
         if self._expiring:
             self.trim(time.time())
-        return self._note_taken(self._ready.take(count))
+        return self._count_taken(self._ready.take(count))
 
-    def _take_chunk(self, count: int) -> list[Message]:
+    def take_for_delivery(self, count: int) -> list[Message]:
         """As :meth:`take`, but no more than consumers should be handed at once."""
         if self._expiring:
             self.trim(time.time())
-        return self._note_taken(self._ready.take_octets(min(count, CHUNK), CHUNK_OCTETS))
+        return self._count_taken(self._ready.take_octets(min(count, CHUNK), CHUNK_OCTETS))
 
-    def _note_taken(self, messages: list[Message]) -> list[Message]:
+    def _count_taken(self, messages: list[Message]) -> list[Message]:
         if messages:
             self.unacknowledged_count += len(messages)
             self.delivered += len(messages)
@@ -214,28 +105,30 @@ class ClassicQueue:
         return messages
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        """As :meth:`take`, but only messages numbered ``first_seq`` to ``last_seq``."""
         if self._expiring:
             self.trim(time.time())
-        return self._note_taken(self._ready.take_range(first_seq, last_seq, count))
+        return self._count_taken(self._ready.take_range(first_seq, last_seq, count))
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
-        """Ready messages numbered ``first_seq`` to ``last_seq``, in order; they stay in the queue, which may go on."""
         return self._ready.between(first_seq, last_seq)
 
-    def ack(self, messages: list[Message]) -> None:
-        """Forget taken messages for good."""
-        if self.deleted:
-            return
-        self.unacknowledged_count -= len(messages)
-        self.acknowledged += len(messages)
-        settle(messages)
-
-    def requeue(self, messages: list[Message]) -> None:
-        """Return taken messages to their places, marked redelivered, and deliver anew."""
+    def settle(self, messages: list[Message], outcome: Outcome) -> None:
         if self.deleted or not messages:
             return
         self.unacknowledged_count -= len(messages)
+        if outcome is Outcome.ACKNOWLEDGED:
+            self.acknowledged += len(messages)
+            settle(messages)
+        elif outcome is Outcome.REJECTED:
+            self._discard(messages, "rejected")
+        else:
+            self._requeue(messages)
+
+    def delivered_unacknowledged(self, messages: list[Message]) -> None:
+        """See :class:`~jumpmq.queues.delivery.Source`."""
+        self.settle(messages, Outcome.ACKNOWLEDGED)
+
+    def _requeue(self, messages: list[Message]) -> None:
         for message in messages:
             message.redelivered = True
             message.consumer = None
@@ -244,15 +137,7 @@ class ClassicQueue:
             self.trim(time.time())
         self.dispatch()
 
-    def reject(self, messages: list[Message]) -> None:
-        """Forget taken messages, or dead-letter them where the queue has a dead letter exchange."""
-        if self.deleted:
-            return
-        self.unacknowledged_count -= len(messages)
-        self._bury(messages, "rejected")
-
     def checkpoint(self) -> None:
-        """Note where numbering and deliveries stand, for a restart after a clean stop."""
         if self._journal is None:
             return
         if self._reserved_seq:
@@ -261,7 +146,6 @@ class ClassicQueue:
             self._journal.put("delivered", str(self.id), self._delivered_seq)
 
     def purge(self) -> int:
-        """Remove all ready messages; returns how many there were."""
         count = len(self._ready)
         messages, batches = self._ready.drop_all()
         settle(messages)
@@ -269,12 +153,7 @@ class ClassicQueue:
             batch.settle_all()
         return count
 
-    def peek(self, first_seq: int, last_seq: int, limit: int | None = None) -> list[Message]:
-        """Ready messages numbered ``first_seq`` to ``last_seq``, in order, at most ``limit``; they stay ready."""
-        return list(islice(self._ready.between(first_seq, last_seq), limit))
-
     def delete(self) -> int:
-        """Drop everything and cancel the consumers; returns how many messages were ready."""
         count = len(self._ready)
         self.deleted = True
         self._ready.drop_all()
@@ -284,105 +163,45 @@ class ClassicQueue:
             self._journal.delete("delivered", str(self.id))
             for reader in self.readers.values():
                 self._journal.delete("reservation", reader.key)
-        consumers, self.consumers = self.consumers, []
-        for consumer in consumers:
-            consumer.cancelled()
+        self._delivery.cancel_all()
         return count
 
     # --- consumers ---
 
-    def add_consumer(self, consumer: Consumer) -> None:
-        """Serve a consumer from now on.
-
-        Raises:
-            AccessRefused: it, or one that is here, wants the queue for itself.
-        """
-        wanted_alone = consumer.exclusive and (self.consumers or self.limits.single_active_consumer)
-        if wanted_alone or any(other.exclusive for other in self.consumers):
-            raise AccessRefused(f"queue '{self.name}' in vhost '{self.vhost}' in exclusive use")
-        self.consumers.append(consumer)
-        self.consumers.sort(key=lambda one: -one.priority)
-        self._choose_active()
-        self.last_used = time.time()
-
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Serve it no longer; what it holds unacknowledged stays its own."""
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)
-            self.last_used = time.time()
-            if self.limits.single_active_consumer:
-                self._choose_active()
-                self.dispatch()
+    @property
+    def consumers(self) -> list[Consumer]:
+        return self._delivery.consumers
 
     @property
     def active_consumer(self) -> Consumer | None:
-        """The one that is served where one is at a time: the first to come, until it leaves; then by priority."""
-        return self._active
+        return self._delivery.active
 
-    def _choose_active(self) -> None:
-        if not self.limits.single_active_consumer or not self.consumers:
-            self._active = None
-        elif self._active not in self.consumers:
-            self._active = self.consumers[0]
+    def subscribe(self, consumer: Consumer) -> None:
+        self._delivery.add(consumer)
+        self.touch()
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        if self._delivery.remove(consumer):
+            self.touch()
 
     def dispatch(self) -> None:
-        """Deliver ready messages to consumers with room, in turn."""
-        while len(self._ready):
-            eligible = self._eligible()
-            if not eligible:
-                return
-            room = min(capacity for _, capacity in eligible)
-            taken = self._take_chunk(room * len(eligible))
-            if len(eligible) == 1:
-                self._hand(eligible[0][0], taken)
-                continue
-            self._turn += len(taken)
-            for place, (consumer, _) in enumerate(eligible):
-                if share := taken[place :: len(eligible)]:
-                    self._hand(consumer, share)
-
-    def _eligible(self) -> list[tuple[Consumer, int]]:
-        """The consumers of the highest priority that have room, next in turn first."""
-        found: list[tuple[Consumer, int]] = []
-        for consumer in self.consumers if self._active is None else (self._active,):
-            if found and consumer.priority < found[0][0].priority:
-                break
-            capacity = consumer.capacity()
-            if capacity > 0:
-                found.append((consumer, capacity))
-        if len(found) > 1:
-            start = self._turn % len(found)
-            return found[start:] + found[:start]
-        return found
-
-    def _hand(self, consumer: Consumer, messages: list[Message]) -> None:
-        if not messages:
-            return
-        consumer.deliver(messages)
-        if consumer.no_ack:
-            self.ack(messages)
+        self._delivery.dispatch()
 
     # --- limits ---
 
     def set_limits(self, limits: Limits) -> None:
-        """Act by other limits from now on: what is too much goes at once, messages that are here keep their expiry."""
         self.limits = limits
         self._limited = limits.has_length
-        self._choose_active()
+        self._delivery.serve_one(limits.single_active_consumer)
         self.touch()
         self.trim(time.time())
         self.dispatch()
 
     def trim(self, now: float) -> None:
-        """Let go of what has expired at the front, and of what is beyond the length limits.
-
-        Args:
-            now: seconds since the epoch.
-        """
         if self._expiring:
-            self._bury(list(self._expired(now)), "expired")
+            self._discard(list(self._expired(now)), "expired")
         while self._is_over() and (first := self._ready.take(1)):
-            self._bury(first, "maxlen")
+            self._discard(first, "maxlen")
 
     def _expired(self, now: float) -> Iterator[Message]:
         while (message := self._ready.first()) is not None and 0.0 < message.expires_at <= now:
@@ -404,7 +223,7 @@ class ClassicQueue:
             else:
                 refused.append(message)
         if refused and self.limits.overflow == "reject-publish-dlx":
-            self._on_dead(self, refused, "maxlen")
+            self._dead_letter(self, refused, "maxlen")
         return refused
 
     def _has_room(self, message: Message) -> bool:
@@ -421,10 +240,11 @@ class ClassicQueue:
             if not 0.0 < message.expires_at < expires_at:
                 message.expires_at = expires_at
 
-    def _bury(self, messages: list[Message], reason: str) -> None:
+    def _discard(self, messages: list[Message], reason: str) -> None:
+        """Forget messages that left undelivered, and dead-letter them where there is an exchange for it."""
         if messages:
             if self.limits.dead_letter_exchange is not None:
-                self._on_dead(self, messages, reason)
+                self._dead_letter(self, messages, reason)
             settle(messages)
 
     # --- the store ---

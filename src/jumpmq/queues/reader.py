@@ -23,7 +23,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.base import Outcome, Queue
 
 STEP = 8192
 """Messages handled at once: some milliseconds of work."""
@@ -93,7 +93,7 @@ class Reader:
         lease: seconds of silence after which the group's reservations lapse; somebody with a clock minds it.
     """
 
-    def __init__(self, queue: ClassicQueue, group: str) -> None:
+    def __init__(self, queue: Queue, group: str) -> None:
         self.queue = queue
         self.group = group
         self.acknowledged = 0
@@ -184,11 +184,11 @@ class Reader:
             reservation = self._reservations[number]
             if reservation.messages is None:
                 for messages in self._take(reservation.runs):
-                    self.queue.ack(messages)
+                    self.queue.settle(messages, Outcome.ACKNOWLEDGED)
                     yield
             else:
                 for messages in _steps(reservation.messages):
-                    self.queue.ack(messages)
+                    self.queue.settle(messages, Outcome.ACKNOWLEDGED)
                     yield
             del self._reservations[number]
 
@@ -202,7 +202,7 @@ class Reader:
             messages += reservation.messages or []
             reservation.messages = None
         if messages:
-            self.queue.requeue(messages)
+            self.queue.settle(messages, Outcome.REQUEUED)
 
     def reinstate(self) -> Iterator[None]:
         """Hold lapsed reservations again, as long as all messages of one are still ready; the first that lacks some
@@ -233,7 +233,7 @@ class Reader:
         }
 
     @classmethod
-    def restore(cls, queue: ClassicQueue, record: dict[str, Any]) -> "Reader":
+    def restore(cls, queue: Queue, record: dict[str, Any]) -> "Reader":
         """Continue from a record: what was acknowledged is settled (again), everything else is held again."""
         reader = cls(queue, record["group"])
         reader.lease, reader.acknowledged, reader.latest = record["lease"], record["acknowledged"], record["latest"]
@@ -254,7 +254,7 @@ class Reader:
             _restore_flags(taken, reservation.runs)
             reservation.messages = taken
         elif taken:
-            self.queue.requeue(taken)
+            self.queue.settle(taken, Outcome.REQUEUED)
 
     def _take(self, runs: list[Run]) -> Iterator[list[Message]]:
         """Take what is ready of these runs."""
@@ -266,7 +266,7 @@ class Reader:
         return f"reservation {number} of group '{self.group}' in queue '{self.queue.name}'"
 
 
-def restore_readers(records: Iterable[tuple[str, dict[str, Any]]], queues: Mapping[int, ClassicQueue]) -> list[str]:
+def restore_readers(records: Iterable[tuple[str, dict[str, Any]]], queues: Mapping[int, Queue]) -> list[str]:
     """Give restored queues the readers they had, before anybody consumes from them.
 
     Args:

@@ -13,7 +13,7 @@ from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
 
 if TYPE_CHECKING:  # what changes return; these modules import this one
-    from jumpmq.queues.classic import ClassicQueue  # noqa: F401
+    from jumpmq.queues import Queue  # noqa: F401
     from jumpmq.topology.exchanges.base import Exchange  # noqa: F401
     from jumpmq.topology.vhost import VirtualHost  # noqa: F401
 
@@ -106,7 +106,7 @@ class DeleteExchange(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class DeclareQueue(Change["ClassicQueue"]):
+class DeclareQueue(Change["Queue"]):
     """Declare a queue; one that exists must be equivalent.
 
     Attributes:

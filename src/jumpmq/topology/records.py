@@ -8,7 +8,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from jumpmq.queues.classic import ClassicQueue, Journal
+from jumpmq.queues import Queue
+from jumpmq.queues.base import Journal
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import DeclareExchange, DeclareQueue
@@ -75,12 +76,12 @@ class Records:
             self._changed_rings.pop(exchange, None)
             self._delete("ring", _key(exchange.vhost, exchange.name))
 
-    def put_queue(self, queue: ClassicQueue, declared: DeclareQueue) -> None:
+    def put_queue(self, queue: Queue, declared: DeclareQueue) -> None:
         if is_kept(queue):
             self._put("counter", NEXT_QUEUE_ID, queue.id + 1)
             self._put("queue", _key(queue.vhost, queue.name), _queue_value(queue, declared))
 
-    def delete_queue(self, queue: ClassicQueue) -> None:
+    def delete_queue(self, queue: Queue) -> None:
         if is_kept(queue):
             self._delete("queue", _key(queue.vhost, queue.name))
 
@@ -124,7 +125,7 @@ class Records:
 
 def is_kept(destination: Destination) -> bool:
     """Whether a queue or exchange survives a restart. Exclusive queues end with their connection."""
-    return destination.durable and not (isinstance(destination, ClassicQueue) and destination.exclusive)
+    return destination.durable and not (isinstance(destination, Queue) and destination.exclusive)
 
 
 def read_exchange(value: dict[str, Any]) -> DeclareExchange:
@@ -171,7 +172,7 @@ def _exchange_value(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _queue_value(queue: ClassicQueue, declared: DeclareQueue) -> dict[str, Any]:
+def _queue_value(queue: Queue, declared: DeclareQueue) -> dict[str, Any]:
     return {
         "vhost": queue.vhost,
         "name": queue.name,

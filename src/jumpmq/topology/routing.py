@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange, Split
 
@@ -29,7 +29,7 @@ class Routes:
         error: why routing stopped at a malformed message; those published after it were not looked at.
     """
 
-    queues: dict[ClassicQueue, list[Message]]
+    queues: dict[Queue, list[Message]]
     unroutable: list[Message]
     error: AMQPError | None = None
 
@@ -64,7 +64,7 @@ def _messages(envelopes: list[Envelope]) -> list[Message]:
 
 def _walk(
     start: Exchange, items: list[T], split: Callable[[Exchange, list[T]], Split[T]], alternate: Alternate
-) -> tuple[dict[ClassicQueue, list[T]], list[T]]:
+) -> tuple[dict[Queue, list[T]], list[T]]:
     groups, missed = split(start, items)
     if not start.fed_exchanges and not (missed and start.alternate):
         return groups, missed  # type: ignore[return-value]  # feeds queues only
@@ -73,7 +73,7 @@ def _walk(
 
 def _walk_on(
     start: Exchange, items: list[T], split: Callable[[Exchange, list[T]], Split[T]], alternate: Alternate
-) -> tuple[dict[ClassicQueue, list[T]], list[T]]:
+) -> tuple[dict[Queue, list[T]], list[T]]:
     place = {id(item): number for number, item in enumerate(items)}
     visited: dict[Destination, set[int]] = {start: set(place.values())}
     steps: list[tuple[Exchange, list[T]]] = [(start, items)]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from jumpmq.amqp.errors import AccessRefused, PreconditionFailed
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology import equivalence
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
@@ -64,9 +64,7 @@ def delete_exchange(vhost: VirtualHost, change: DeleteExchange) -> None:
     vhost.remove_exchange(exchange)
 
 
-def declare_queue(
-    vhost: VirtualHost, change: DeclareQueue, make_queue: Callable[[DeclareQueue], ClassicQueue]
-) -> ClassicQueue:
+def declare_queue(vhost: VirtualHost, change: DeclareQueue, make_queue: Callable[[DeclareQueue], Queue]) -> Queue:
     """Add a queue, or return the equivalent one that is there.
 
     Raises:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology import erlang, rules
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import Bind, DeclareQueue, Unbind
@@ -31,7 +31,7 @@ class Shard:
         skew: ``share`` in relation to an even one: 1 is even, 2 is twice as much; 0 where there are no messages.
     """
 
-    queue: ClassicQueue
+    queue: Queue
     number: int
     messages: int
     consumers: int
@@ -52,7 +52,7 @@ class Sharding:
         declare: declares a queue.
     """
 
-    def __init__(self, node: str, declare: Callable[[DeclareQueue], ClassicQueue]) -> None:
+    def __init__(self, node: str, declare: Callable[[DeclareQueue], Queue]) -> None:
         self._node = node
         self._declare = declare
 
@@ -189,7 +189,7 @@ class Sharding:
             shards.append(Shard(queue, number, queue.message_count, len(queue.consumers), share, skew))
         return shards
 
-    def _queues(self, vhost: VirtualHost, exchange: str) -> list[tuple[ClassicQueue, int]]:
+    def _queues(self, vhost: VirtualHost, exchange: str) -> list[tuple[Queue, int]]:
         found = []
         for queue in vhost.queues.values():
             parsed = parse_shard_name(queue.name, self._node)

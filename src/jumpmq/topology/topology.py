@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from jumpmq.amqp.errors import NotAllowed, NotFound, PreconditionFailed
-from jumpmq.queues.classic import DEFAULT_BUDGET, ClassicQueue, DeadLetter, Journal, ignore_dead
+from jumpmq.queues import Queue, make_queue
+from jumpmq.queues.base import DEFAULT_BUDGET, DeadLetter, Journal, drop_dead_letters
 from jumpmq.topology import changes, records, rules
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
 from jumpmq.topology.policies import Policy
@@ -28,7 +29,7 @@ class Topology:
         node: name of this broker's node, home of the queues declared here.
         journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
         queue_memory: octets of memory for a queue's ready messages.
-        on_dead: told of messages that expired, overflowed or were rejected, see :class:`ClassicQueue`.
+        dead_letter: told of messages that expired, overflowed or were rejected, see :class:`Queue`.
 
     Attributes:
         vhosts, users: by name.
@@ -41,11 +42,11 @@ class Topology:
         journal: Journal | None = None,
         *,
         queue_memory: int = DEFAULT_BUDGET,
-        on_dead: DeadLetter = ignore_dead,
+        dead_letter: DeadLetter = drop_dead_letters,
     ) -> None:
         self.node = node
         self._queue_memory = queue_memory
-        self._on_dead = on_dead
+        self._dead_letter = dead_letter
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}
         self._journal = journal
@@ -195,16 +196,16 @@ class Topology:
         rules.delete_exchange(vhost, change)
         self.sharding.release(vhost, change.name)
 
-    def _declare_queue(self, change: changes.DeclareQueue) -> ClassicQueue:
+    def _declare_queue(self, change: changes.DeclareQueue) -> Queue:
         return rules.declare_queue(self.vhost(change.vhost), change, self._make_queue)
 
-    def _make_queue(self, declared: changes.DeclareQueue) -> ClassicQueue:
+    def _make_queue(self, declared: changes.DeclareQueue) -> Queue:
         queue = self._new_queue(self._next_queue_id, self.node, declared)
         self._next_queue_id += 1
         return queue
 
-    def _new_queue(self, number: int, node: str, declared: changes.DeclareQueue) -> ClassicQueue:
-        return ClassicQueue(
+    def _new_queue(self, number: int, node: str, declared: changes.DeclareQueue) -> Queue:
+        return make_queue(
             declared.vhost,
             declared.name,
             id=number,
@@ -216,7 +217,7 @@ class Topology:
             journal=self._journal,
             owner=declared.connection if declared.exclusive else None,
             budget=self._queue_memory,
-            on_dead=self._on_dead,
+            dead_letter=self._dead_letter,
         )
 
     # --- restart ---

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.arguments import Limits
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology.bindings import Binding, Kind
 from jumpmq.topology.changes import DeclareExchange, DeclareQueue
 from jumpmq.topology.exchanges import Destination, Exchange, make_exchange
@@ -48,11 +47,11 @@ class VirtualHost:
         self.name = name
         self.records = records
         self.exchanges: dict[str, Exchange] = {}
-        self.queues: dict[str, ClassicQueue] = {}
+        self.queues: dict[str, Queue] = {}
         self.policies = Policies()
         self._in_force: dict[Destination, InForce] = {}
-        self._declared: dict[ClassicQueue, DeclareQueue] = {}
-        self._owned: dict[str, dict[ClassicQueue, None]] = {}
+        self._declared: dict[Queue, DeclareQueue] = {}
+        self._owned: dict[str, dict[Queue, None]] = {}
         self._bound_to: dict[Destination, dict[Binding, None]] = {}
         for exchange, kind in PREDECLARED.items():
             internal = exchange == "amq.rabbitmq.trace"
@@ -74,7 +73,7 @@ class VirtualHost:
         except KeyError:
             raise NotFound(f"no exchange '{name}' in vhost '{self.name}'") from None
 
-    def queue(self, name: str, connection: str | None = None) -> ClassicQueue:
+    def queue(self, name: str, connection: str | None = None) -> Queue:
         """The queue of this name.
 
         Args:
@@ -102,11 +101,11 @@ class VirtualHost:
             return self.exchange(binding.destination)
         return self.queue(binding.destination, connection)
 
-    def declared(self, queue: ClassicQueue) -> DeclareQueue:
+    def declared(self, queue: Queue) -> DeclareQueue:
         """The declaration that made a queue, with its arguments' types."""
         return self._declared[queue]
 
-    def exclusive_queues(self, connection: str) -> list[ClassicQueue]:
+    def exclusive_queues(self, connection: str) -> list[Queue]:
         """The queues that end with a connection."""
         return list(self._owned.get(connection, ()))
 
@@ -186,13 +185,13 @@ class VirtualHost:
             self.follow_queue(queue)
         return changed
 
-    def follow_queue(self, queue: ClassicQueue) -> None:
+    def follow_queue(self, queue: Queue) -> None:
         """Let a queue act by its arguments, its policies, and the policy of the exchange it is a shard of."""
         in_force = self._look_up("queue", queue)
         shard = parse_shard_name(queue.name, queue.node)
         exchange = self.exchanges.get(shard[0]) if shard is not None else None
         settings = self.sharding(exchange) if exchange is not None else None
-        limits = Limits.of(queue.arguments, in_force.definition)
+        limits = queue.limits_under(in_force.definition)
         if settings is not None and settings.single_active_consumer:
             limits = limits.serving_one()
         if limits != queue.limits:
@@ -235,7 +234,7 @@ class VirtualHost:
 
     # --- queues ---
 
-    def insert_queue(self, queue: ClassicQueue, declared: DeclareQueue) -> None:
+    def insert_queue(self, queue: Queue, declared: DeclareQueue) -> None:
         """Add a queue, and its binding to the default exchange."""
         self.queues[queue.name] = queue
         self._declared[queue] = declared
@@ -244,7 +243,7 @@ class VirtualHost:
         self.follow_queue(queue)
         self.insert_binding(Binding("", "queue", queue.name, queue.name.encode()))
 
-    def remove_queue(self, queue: ClassicQueue) -> int:
+    def remove_queue(self, queue: Queue) -> int:
         """Take a queue away, with its messages and the bindings to it; returns how many messages were ready."""
         del self.queues[queue.name]
         self._in_force.pop(queue, None)

@@ -18,7 +18,7 @@ from jumpmq.http.schema.shapes import MAX_NAME, Shape
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
-    from jumpmq.queues.classic import ClassicQueue
+    from jumpmq.queues import Queue
     from jumpmq.topology import Exchange, User, VirtualHost
 
 LAST_SEQ = (1 << 63) - 1
@@ -80,7 +80,7 @@ def visible_hosts(request: Request) -> list[VirtualHost]:
     return [host for host in hosts if sees_all(asking) or host.name in asking.permissions]
 
 
-def queue(request: Request) -> ClassicQueue:
+def queue(request: Request) -> Queue:
     """The queue that the path names.
 
     Raises:

@@ -11,8 +11,7 @@ from jumpmq.broker.consumers import ChannelConsumer
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.queues import Consumer
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Consumer, Queue
 from jumpmq.topology import VirtualHost
 
 ORDER = ("queue.vhost", "queue.name", "consumer_tag")
@@ -33,11 +32,11 @@ async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
     return await answer_list(request, [(queue, one) for queue in queues for one in queue.consumers], shown, ORDER)
 
 
-def shown(item: tuple[ClassicQueue, Consumer]) -> dict[str, Any]:
+def shown(item: tuple[Queue, Consumer]) -> dict[str, Any]:
     """A queue's consumer as RabbitMQ's management API shows one."""
     queue, consumer = item
     single = queue.limits.single_active_consumer
-    active = not single or consumer is queue.consumers[0]
+    active = not single or consumer is queue.active_consumer
     found: dict[str, Any] = {
         "consumer_tag": consumer.tag,
         "queue": {"name": queue.name, "vhost": queue.vhost},

@@ -18,6 +18,7 @@ from jumpmq.broker.publishing import publish_one
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.queues import Outcome
 from jumpmq.topology import DeclareQueue
 
 ALIVENESS_QUEUE = "aliveness-test"
@@ -84,7 +85,7 @@ async def aliveness(request: Request) -> JSONResponse:
     queue = broker.topology.apply(DeclareQueue(host.name, ALIVENESS_QUEUE))
     message = Message("", ALIVENESS_QUEUE.encode(), Properties().encode(), b"test_message", False, time.time())
     publish_one(broker, requested.user(request).name, host, message)
-    queue.ack(queue.take(1))
+    queue.settle(queue.take(1), Outcome.ACKNOWLEDGED)
     broker.finish(None)
     return JSONResponse({"status": "ok"})
 

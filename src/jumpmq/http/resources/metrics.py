@@ -20,7 +20,7 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources.nodes import resident_octets
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology import ConsistentHashExchange
 from jumpmq.topology.exchanges.consistent_hash import label
 
@@ -113,7 +113,7 @@ def _rings(request: Request) -> list[Metric]:
     for exchange in _hash_exchanges(request):
         missing.add_metric((exchange.vhost, exchange.name), exchange.missing_count)
         weights = exchange.ring.destinations
-        bound = [one for one in dict.fromkeys(exchange.bindings.values()) if isinstance(one, ClassicQueue)]
+        bound = [one for one in dict.fromkeys(exchange.bindings.values()) if isinstance(one, Queue)]
         counts = {label(queue): queue.published for queue in bound}
         of_all = sum([weights[name] for name in counts])
         for name, count in counts.items():
@@ -145,7 +145,7 @@ async def _queues(request: Request) -> list[Metric]:
     return [ready, unacknowledged, consumers, published]
 
 
-def _all_queues(request: Request) -> list[ClassicQueue]:
+def _all_queues(request: Request) -> list[Queue]:
     return [queue for host in requested.broker(request).topology.vhosts.values() for queue in host.queues.values()]
 
 

@@ -13,7 +13,7 @@ from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint, Respond
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.schema.shapes import INTEGER, OBJECT, TEXT, Shape, one_of
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology import (
     ClearOperatorPolicy,
     ClearPolicy,
@@ -95,7 +95,7 @@ def shown(policy: Policy) -> dict[str, Any]:
     }
 
 
-def in_force(request: Request, found: ClassicQueue | Exchange) -> dict[str, Any]:
+def in_force(request: Request, found: Queue | Exchange) -> dict[str, Any]:
     """What a queue or exchange shows of the policies that are in force for it."""
     force = requested.broker(request).topology.vhosts[found.vhost].in_force(found)
     return {

@@ -15,16 +15,16 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.schema.shapes import Shape, one_of, whole
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Outcome
 
 MAX_COUNT = 10_000
 """Messages that one request may ask for."""
 
 OUTCOMES = {
-    "ack_requeue_true": ClassicQueue.requeue,
-    "reject_requeue_true": ClassicQueue.requeue,
-    "ack_requeue_false": ClassicQueue.ack,
-    "reject_requeue_false": ClassicQueue.reject,
+    "ack_requeue_true": Outcome.REQUEUED,
+    "reject_requeue_true": Outcome.REQUEUED,
+    "ack_requeue_false": Outcome.ACKNOWLEDGED,
+    "reject_requeue_false": Outcome.REJECTED,
 }
 """What becomes of the messages that were got, by ``ackmode``."""
 
@@ -48,7 +48,7 @@ async def get(request: Request) -> Response:
     messages = queue.take(body["count"])
     left = queue.ready_count + len(messages)
     found = [_shown(message, body, left - place) for place, message in enumerate(messages, 1)]
-    OUTCOMES[body["ackmode"]](queue, messages)
+    queue.settle(messages, OUTCOMES[body["ackmode"]])
     requested.broker(request).finish(None)
     return answer(found)
 

@@ -14,7 +14,7 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology import Arguments, DeclareQueue, DeleteQueue
 
 SHAPE = Shape(
@@ -69,11 +69,11 @@ async def delete_queue(request: Request) -> Response:
     return changing.deleted()
 
 
-async def _answer(request: Request, queues: list[ClassicQueue]) -> Response:
+async def _answer(request: Request, queues: list[Queue]) -> Response:
     return await answer_list(request, queues, lambda queue: shown(request, queue))
 
 
-def shown(request: Request, queue: ClassicQueue) -> dict[str, Any]:
+def shown(request: Request, queue: Queue) -> dict[str, Any]:
     """A queue as RabbitMQ's management API shows one, and the number of its youngest message (``last_seq``)."""
     rates: Rates = request.app.state.rates
     return {

@@ -7,13 +7,13 @@ from typing import ClassVar, TypeVar, Union
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues import Queue
 from jumpmq.topology import erlang
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import DeclareExchange
 from jumpmq.topology.envelope import Envelope
 
-Destination = Union[ClassicQueue, "Exchange"]
+Destination = Union[Queue, "Exchange"]
 T = TypeVar("T")
 Split = tuple[dict[Destination, list[T]], list[T]]
 """How an exchange spreads a run of messages: what each destination gets, and what none gets.

@@ -1,0 +1,263 @@
+"""What a queue is to everybody else, and what a kind of queue declares of itself. A kind is a file beside this one."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.arguments import ARGUMENTS, NO_POLICY, POLICY_KEYS, Limits
+from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.ready import BatchReader
+from jumpmq.store import Batch
+
+if TYPE_CHECKING:
+    from jumpmq.queues.reader import Reader
+
+DEFAULT_BUDGET = 64 << 20
+"""Octets of memory that a queue's ready messages may take; beyond it the store holds them."""
+
+
+class Outcome(Enum):
+    """What becomes of messages that were taken from a queue."""
+
+    ACKNOWLEDGED = "acknowledged"
+    REJECTED = "rejected"
+    REQUEUED = "requeued"
+
+
+class Journal(BatchReader, Protocol):
+    """Where a durable queue keeps its messages; the store is one."""
+
+    def append(self, queue_id: int, messages: list[Message]) -> object: ...
+    def put(self, kind: str, key: str, value: Any) -> None: ...
+    def delete(self, kind: str, key: str) -> None: ...
+    def drop_queue(self, queue_id: int) -> None: ...
+
+
+DeadLetter = Callable[["Queue", list[Message], str], None]
+"""Publishes messages that left a queue undelivered to its dead letter exchange; given the reason."""
+
+
+def drop_dead_letters(queue: "Queue", messages: list[Message], reason: str) -> None:
+    """Where dead letters go that no exchange is there for: nowhere."""
+
+
+class Queue(ABC):
+    """A queue of a virtual host.
+
+    Args:
+        vhost, name: where it is.
+        id: its number in the store, never reused.
+        durable, exclusive, auto_delete, arguments: as declared.
+        node: its home node.
+        journal: where persistent messages are kept; None keeps them in memory only.
+        owner: name of the connection that an exclusive queue belongs to.
+        budget: octets of memory for ready messages; what is beyond stays in the store alone.
+        dead_letter: called with messages that leave the queue undelivered and the reason (``expired``, ``maxlen``,
+            ``rejected``, ``delivery_limit``), where the queue has a dead letter exchange.
+
+    Attributes:
+        limits: the optional arguments in force.
+        readers: the groups that hold reservations of it, by name.
+        last_used: when a client last used it, in seconds since the epoch (``x-expires``).
+        deleted: whether it is gone; what is done with its messages then is without effect.
+        published, delivered, acknowledged: message counts since the broker started.
+        unacknowledged_count: messages that were taken and not settled.
+
+    Class attributes are what a kind declares of itself:
+        type: its name, the value of ``x-queue-type``.
+        argument_names: the declare arguments that it takes; those of other kinds are refused.
+        policy_keys: the keys of a policy that mean something to it.
+        may_be_transient, may_be_exclusive, may_be_auto_delete, may_be_server_named: what a declaration may say of it.
+        can_get: whether ``basic.get`` takes from it.
+        can_purge: whether its messages can be thrown away.
+        can_requeue: whether a delivery can be rejected or returned.
+        takes_global_prefetch: whether channels with a ``global`` prefetch may consume from it.
+    """
+
+    type: ClassVar[str]
+    argument_names: ClassVar[frozenset[str]] = frozenset(ARGUMENTS)
+    policy_keys: ClassVar[frozenset[str]] = frozenset(POLICY_KEYS)
+    may_be_transient: ClassVar[bool] = True
+    may_be_exclusive: ClassVar[bool] = True
+    may_be_auto_delete: ClassVar[bool] = True
+    may_be_server_named: ClassVar[bool] = True
+    can_get: ClassVar[bool] = True
+    can_purge: ClassVar[bool] = True
+    can_requeue: ClassVar[bool] = True
+    takes_global_prefetch: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        vhost: str,
+        name: str,
+        *,
+        id: int,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        node: str = "",
+        journal: Journal | None = None,
+        owner: str | None = None,
+        budget: int = DEFAULT_BUDGET,
+        dead_letter: DeadLetter = drop_dead_letters,
+    ) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.id = id
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.arguments = dict(arguments or {})
+        self.node = node
+        self.owner = owner
+        self.limits = self.limits_under(NO_POLICY)
+        self.readers: dict[str, Reader] = {}
+        self.last_used = time.time()
+        self.deleted = False
+        self.published = self.delivered = self.acknowledged = 0
+        self.unacknowledged_count = 0
+        self._journal = journal if durable and not exclusive else None
+        self._budget = budget
+        self._dead_letter = dead_letter
+
+    def __repr__(self) -> str:
+        return f"<{self.type} queue {self.name!r} in vhost {self.vhost!r}>"
+
+    # --- contents ---
+
+    @property
+    @abstractmethod
+    def ready_count(self) -> int:
+        """Messages waiting for a consumer."""
+
+    @property
+    def message_count(self) -> int:
+        """Ready and unacknowledged messages."""
+        return self.ready_count + self.unacknowledged_count
+
+    @property
+    @abstractmethod
+    def memory(self) -> int:
+        """Octets of memory that the ready messages take, roughly."""
+
+    @property
+    @abstractmethod
+    def next_seq(self) -> int:
+        """The number that the next message will get."""
+
+    @abstractmethod
+    def restore(self, batches: list[Batch], next_seq: int, delivered_seq: int | None) -> None:
+        """Take back what the store kept, without reading it.
+
+        Args:
+            batches: in order.
+            next_seq: the lowest number not yet reserved.
+            delivered_seq: the highest number that was delivered; None where that is unknown, as the broker did not
+                stop cleanly: any message may have been delivered before.
+        """
+
+    @abstractmethod
+    def checkpoint(self) -> None:
+        """Record where numbering and deliveries stand, for a restart after a clean stop."""
+
+    @abstractmethod
+    def push(self, messages: list[Message]) -> list[Message]:
+        """Add messages at the end and deliver what consumers have room for.
+
+        A message that already is in another queue is copied. Messages must have been given their own expiry, if any,
+        in ``expires_at``.
+
+        Returns:
+            The messages that were refused (``x-overflow`` is ``reject-publish``).
+        """
+
+    @abstractmethod
+    def take(self, count: int) -> list[Message]:
+        """Remove up to ``count`` messages from the front; they count as unacknowledged until they are settled."""
+
+    @abstractmethod
+    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        """As :meth:`take`, but only messages numbered ``first_seq`` to ``last_seq``."""
+
+    @abstractmethod
+    def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
+        """Ready messages numbered ``first_seq`` to ``last_seq``, in order; they stay in the queue, which may go on."""
+
+    def peek(self, first_seq: int, last_seq: int, limit: int | None = None) -> list[Message]:
+        """As :meth:`browse`, at most ``limit`` of them."""
+        return list(islice(self.browse(first_seq, last_seq), limit))
+
+    @abstractmethod
+    def settle(self, messages: list[Message], outcome: Outcome) -> None:
+        """Decide what becomes of messages that were taken: done with, dead-lettered, or back in their places."""
+
+    @abstractmethod
+    def purge(self) -> int:
+        """Remove all ready messages; returns how many there were."""
+
+    @abstractmethod
+    def delete(self) -> int:
+        """Drop everything and cancel the consumers; returns how many messages were ready."""
+
+    # --- consumers ---
+
+    @property
+    @abstractmethod
+    def consumers(self) -> list[Consumer]:
+        """Those who are served, the highest priority first."""
+
+    @property
+    def active_consumer(self) -> Consumer | None:
+        """The one that is served, where the queue serves one at a time."""
+        return None
+
+    @abstractmethod
+    def subscribe(self, consumer: Consumer) -> None:
+        """Serve a consumer from now on.
+
+        Raises:
+            AccessRefused: it, or one that is here, wants the queue for itself.
+        """
+
+    @abstractmethod
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Serve it no longer; what it holds unacknowledged stays its own."""
+
+    @abstractmethod
+    def dispatch(self) -> None:
+        """Deliver what is there to consumers with room."""
+
+    # --- limits and time ---
+
+    def limits_under(self, policy: Mapping[str, Any]) -> Limits:
+        """What the queue would act on under a policy definition, which is taken as checked."""
+        return Limits.of(self.arguments, {key: value for key, value in policy.items() if key in self.policy_keys})
+
+    @abstractmethod
+    def set_limits(self, limits: Limits) -> None:
+        """Act by other limits from now on: what is too much goes at once, messages that are here keep their expiry."""
+
+    @property
+    def expiring(self) -> bool:
+        """Whether messages may expire here, so that somebody must :meth:`trim` the queue now and then."""
+        return False
+
+    def expect_expiry(self) -> None:  # noqa: B027  (not every kind acts on it)
+        """Messages with an ``expires_at`` are coming."""
+
+    @abstractmethod
+    def trim(self, now: float) -> None:
+        """Let go of what has expired, and of what is beyond the limits.
+
+        Args:
+            now: seconds since the epoch.
+        """
+
+    def touch(self) -> None:
+        """Somebody used the queue: it does not expire for another while (``x-expires``)."""
+        self.last_used = time.time()
