@@ -6,6 +6,7 @@ import hashlib
 import pika
 import pytest
 import requests
+from tests.http.api import publish
 
 
 @pytest.fixture
@@ -140,6 +141,26 @@ def test_permissions_hold_over_http_for_administrators_too(api, login):
         response = ask(method, path, json=body)
         assert response.status_code == 401, (path, response.text)
     assert [queue["name"] for queue in api.get("queues")] == ["mine", "yours"]
+
+
+def test_a_group_of_readers_is_for_those_who_may_read_its_queues(api, login, channel):
+    api.request("PUT", "queues", "/", "yours", json={})
+    publish(channel, "yours", [b"1", b"2", b"3"])
+    reserved = api.post("readers", "/", "g", "reserve", body={"queues": {"yours": None}, "max_messages": 2})
+    assert reserved["queues"]["yours"]["offset"] == 1
+    ask = login("management", ("^mine", "^mine", "^mine"))
+    for method, path, body in (
+        ("POST", "/api/readers/%2F/g/commit", {"queues": {"yours": 1}}),
+        ("POST", "/api/readers/%2F/g/renew", {}),
+        ("DELETE", "/api/readers/%2F/g", None),
+    ):
+        refused = ask(method, path, json=body)
+        assert refused.status_code == 401, path
+        assert refused.json()["reason"].startswith("read access to resource 'yours' in vhost '/' refused")
+    assert ask("GET", "/api/readers/%2F/g").json() == {"queues": {}}
+    assert api.counts("yours") == (1, 2)
+    beyond = api.request("POST", "readers", "/", "g", "commit", json={"queues": {"yours": 1000}})
+    assert (beyond.status_code, "no reservation 1000 of group 'g'" in beyond.json()["reason"]) == (400, True)
 
 
 def test_connections_of_others_are_hidden(api, login, channel):

@@ -25,6 +25,7 @@ from jumpmq.broker.deadletter import dead_letters
 from jumpmq.broker.direct_reply import ReplyQueue
 from jumpmq.broker.login import Authenticator
 from jumpmq.broker.passwords import hash_password
+from jumpmq.broker.reader_groups import ReaderGroups
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.reader import restore_readers
@@ -66,6 +67,7 @@ class Broker:
         node: name of this node.
         started_at: seconds since the epoch.
         reply_queues: direct reply-to addresses in use.
+        reader_groups: who holds reservations.
     """
 
     def __init__(self, config: Config) -> None:
@@ -79,6 +81,7 @@ class Broker:
         self.memory = MemoryAccount()
         self.connections: set[Connection] = set()
         self.reply_queues: dict[bytes, ReplyQueue] = {}
+        self.reader_groups = ReaderGroups(self)
         self._loop: asyncio.AbstractEventLoop
         self._server: asyncio.Server | None = None
         self._tick: asyncio.TimerHandle | None = None
@@ -111,6 +114,7 @@ class Broker:
             raise
         self.port = self._server.sockets[0].getsockname()[1]
         self._tick = self._loop.call_later(TICK, self._on_tick)
+        self.reader_groups.start()
         self._note_start()
 
     def _note_start(self) -> None:
@@ -172,6 +176,7 @@ class Broker:
         """Stop listening, say goodbye to the clients, and put everything on disk."""
         if self._server is not None:
             self._server.close()
+        await self.reader_groups.stop()
         with contextlib.suppress(TimeoutError):  # a disk that takes nothing must not keep the broker from stopping
             await asyncio.wait_for(self.committed(), STOP_TIMEOUT)
         for connection in list(self.connections):

@@ -46,7 +46,6 @@ from jumpmq.http.resources import (
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
     from jumpmq.http.rates import Rates
-    from jumpmq.http.reservations import Reservations
 
 
 API = (
@@ -63,15 +62,13 @@ SITE: tuple[ModuleType, ...] = ()
 """What is served to everybody: nothing so far."""
 
 
-def application(
-    broker: Broker, reservations: Reservations, rates: Rates, stop_broker: Callable[[], None] | None = None
-) -> ASGIApp:
+def application(broker: Broker, rates: Rates, stop_broker: Callable[[], None] | None = None) -> ASGIApp:
     """The ASGI application of a broker.
 
     Args:
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
     """
-    state = {"broker": broker, "reservations": reservations, "rates": rates, "stop_broker": stop_broker}
+    state = {"broker": broker, "rates": rates, "stop_broker": stop_broker}
     api, metrics, site = (_room(resources, state) for resources in (API, METRICS, SITE))
     return EncodedPaths(
         Mounts({"api": BasicAuthentication(api, broker), "metrics": BasicAuthentication(metrics, broker)}, site)

@@ -12,7 +12,6 @@ import uvicorn
 from jumpmq.broker import Broker, BrokerError
 from jumpmq.http.application import application
 from jumpmq.http.rates import Rates
-from jumpmq.http.reservations import Reservations
 
 
 class HTTPServer:
@@ -26,11 +25,10 @@ class HTTPServer:
     def __init__(self, broker: Broker, host: str, port: int, stop_broker: Callable[[], None] | None = None) -> None:
         self.host = host
         self.port = port
-        self._reservations = Reservations(broker)
         self._rates = Rates(broker)
         self._server = _Server(
             uvicorn.Config(
-                application(broker, self._reservations, self._rates, stop_broker),
+                application(broker, self._rates, stop_broker),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -51,14 +49,12 @@ class HTTPServer:
         """
         listening = _listen(self.host, self.port)
         self.port = listening.getsockname()[1]
-        self._reservations.start()
         self._rates.start()
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]), name="http")
         await self._server.listening.wait()
 
     async def stop(self) -> None:
         """Close all connections, also those in the middle of an answer, within some two seconds."""
-        await self._reservations.stop()
         await self._rates.stop()
         if self._task is not None:
             self._server.should_exit = True

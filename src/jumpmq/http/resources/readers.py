@@ -8,20 +8,24 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from jumpmq.amqp.errors import AccessRefused
+from jumpmq.broker.reader_groups import ReaderGroups, ReservationRequest
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.reservations import Reservations, Wish
 from jumpmq.http.resources.queue_messages import arrow_stream
+from jumpmq.queues import Queue
 from jumpmq.queues.reader import LEASE
+from jumpmq.topology import VirtualHost
 
 MAX_LEASE = 86400.0
 
 
 async def show(request: Request) -> JSONResponse:
-    """``GET /api/readers/{vhost}/{group}``: where the group is in each queue."""
-    readers = _reservations(request).readers(requested.virtual_host(request), requested.name(request, "group"))
+    """``GET /api/readers/{vhost}/{group}``: where the group is in each queue that the user may read."""
+    host, group = requested.virtual_host(request), requested.name(request, "group")
+    readers = [one for one in _groups(request).readers(host, group) if _may_read(request, one.queue)]
     return JSONResponse(
         {
             "queues": {
@@ -46,15 +50,15 @@ async def reserve(request: Request) -> JSONResponse:
     what is outstanding.
     """
     host, group, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
-    wish = Wish(
+    wanted = ReservationRequest(
         offsets=_numbers(body, "queues", nullable=True),
         max_messages=_whole(body, "max_messages"),
         last_seqs=_numbers(body, "last_seq"),
         lease=_lease(body),
     )
-    for name in wish.offsets:
+    for name in wanted.offsets:
         check_permission(request, host.name, "read", name)
-    reserved = await _reservations(request).reserve(host, group, wish)
+    reserved = await _groups(request).reserve(host, group, wanted)
     answer = {name: {"offset": offset, "messages": count} for name, (offset, count) in reserved.items()}
     return JSONResponse({"queues": answer})
 
@@ -64,16 +68,16 @@ async def read(request: Request) -> StreamingResponse:
 
     Without ``after``, of all up to B that are not acknowledged. The header ``JumpMQ-Messages`` tells how many.
     """
-    queue, group, reservations = requested.queue(request), requested.name(request, "group"), _reservations(request)
+    queue, group, groups = requested.queue(request), requested.name(request, "group"), _groups(request)
     check_permission(request, queue.vhost, "read", queue.name)
     after = requested.number(request, "after") if "after" in request.query_params else None
-    lists = await reservations.held(queue, group, after, requested.number(request, "upto"))
+    lists = await groups.held(queue, group, after, requested.number(request, "upto"))
     host = requested.virtual_host(request)
     return await arrow_stream(
         request,
         lists,
         headers={"JumpMQ-Messages": str(sum(map(len, lists)))},
-        alive=lambda: reservations.renew(host, group),
+        alive=lambda: groups.renew(host, group),
     )
 
 
@@ -83,25 +87,49 @@ async def commit(request: Request) -> Response:
     The body is ``{"queues": {NAME: OFFSET, ...}}``.
     """
     host, group, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
-    await _reservations(request).acknowledge(host, group, _numbers(body, "queues"))
+    offsets = _numbers(body, "queues")
+    for name in offsets:
+        check_permission(request, host.name, "read", name)
+    await _groups(request).acknowledge(host, group, offsets)
     return Response(status_code=204)
 
 
 async def renew(request: Request) -> Response:
     """``POST /api/readers/{vhost}/{group}/renew``: the group is alive, its leases begin anew."""
-    _reservations(request).renew(requested.virtual_host(request), requested.name(request, "group"))
+    host, group = requested.virtual_host(request), requested.name(request, "group")
+    _require_read(request, host, group)
+    _groups(request).renew(host, group)
     return Response(status_code=204)
 
 
 async def release(request: Request) -> Response:
     """``DELETE /api/readers/{vhost}/{group}``: everything goes back to the queues, and the group is forgotten."""
-    await _reservations(request).release(requested.virtual_host(request), requested.name(request, "group"))
+    host, group = requested.virtual_host(request), requested.name(request, "group")
+    _require_read(request, host, group)
+    await _groups(request).release(host, group)
     return Response(status_code=204)
 
 
-def _reservations(request: Request) -> Reservations:
-    reservations: Reservations = request.app.state.reservations
-    return reservations
+def _require_read(request: Request, host: VirtualHost, group: str) -> None:
+    """Refuse unless the user may read every queue in which the group has a place.
+
+    Raises:
+        AccessRefused: the user may not.
+    """
+    for reader in _groups(request).readers(host, group):
+        check_permission(request, host.name, "read", reader.queue.name)
+
+
+def _may_read(request: Request, queue: Queue) -> bool:
+    try:
+        check_permission(request, queue.vhost, "read", queue.name)
+    except AccessRefused:
+        return False
+    return True
+
+
+def _groups(request: Request) -> ReaderGroups:
+    return requested.broker(request).reader_groups
 
 
 def _numbers(body: dict[str, Any], key: str, *, nullable: bool = False) -> dict[str, Any]:

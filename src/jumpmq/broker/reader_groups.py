@@ -1,4 +1,4 @@
-"""Reservations of the live broker: made durable before they are promised, lapsing when their group is silent."""
+"""Groups of readers in the live broker: reservations are durable before they are promised, and lapse in silence."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jumpmq.amqp.errors import NotFound
+from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue
 from jumpmq.queues.reader import LEASE, Reader
 
 if TYPE_CHECKING:
-    from jumpmq.broker import Broker
+    from jumpmq.broker.broker import Broker
     from jumpmq.topology import VirtualHost
 
 RECORD = "reservation"
@@ -26,8 +26,8 @@ LEASE_CHECK = 0.25
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a group wants to reserve.
+class ReservationRequest:
+    """What a group asks to reserve.
 
     Attributes:
         offsets: per queue, the reservation up to which everything is done; None where the group does not know.
@@ -42,7 +42,7 @@ class Wish:
     lease: float = LEASE
 
 
-class Reservations:
+class ReaderGroups:
     """The operations on groups of readers: those of one group follow one another, groups do not wait for each other."""
 
     def __init__(self, broker: Broker) -> None:
@@ -65,7 +65,7 @@ class Reservations:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
 
-    async def reserve(self, host: VirtualHost, group: str, wish: Wish) -> dict[str, tuple[int, int]]:
+    async def reserve(self, host: VirtualHost, group: str, wanted: ReservationRequest) -> dict[str, tuple[int, int]]:
         """Acknowledge what is done and reserve more.
 
         Returns:
@@ -74,17 +74,17 @@ class Reservations:
         Raises:
             NotFound: no such queue; nothing has changed then.
         """
-        queues = [host.queue(name) for name in wish.offsets]
+        queues = [host.queue(name) for name in wanted.offsets]
         async with self._turns[host.name, group]:
-            readers = {queue.name: self._reader(queue, group, wish.lease) for queue in queues}
+            readers = {queue.name: self._reader(queue, group, wanted.lease) for queue in queues}
             for name, reader in readers.items():
-                await self._acknowledge(reader, wish.offsets[name])
+                await self._acknowledge(reader, wanted.offsets[name])
                 await _steps(reader.reinstate())
                 reader.give_up_lapsed()
-            last_seqs = wish.last_seqs or {}
+            last_seqs = wanted.last_seqs or {}
             available = {name: reader.available(last_seqs.get(name)) for name, reader in readers.items()}
             outstanding = sum(reader.outstanding for reader in readers.values())
-            room = sum(available.values()) if wish.max_messages is None else max(0, wish.max_messages - outstanding)
+            room = sum(available.values()) if wanted.max_messages is None else max(0, wanted.max_messages - outstanding)
             for name, count in shares(room, available).items():
                 await _steps(readers[name].reserve(count, last_seqs.get(name)))
                 self._record(readers[name])
@@ -96,8 +96,14 @@ class Reservations:
 
         Raises:
             NotFound: no such queue, or no such group there; nothing has changed then.
+            PreconditionFailed: there is no reservation of that number; nothing has changed then.
         """
         readers = {name: self._known(host.queue(name), group) for name in offsets}
+        for name, reader in readers.items():
+            if offsets[name] > reader.latest:
+                raise PreconditionFailed(
+                    f"no reservation {offsets[name]} of group '{group}' in queue '{name}': the last is {reader.latest}"
+                )
         async with self._turns[host.name, group]:
             for name, reader in readers.items():
                 await self._acknowledge(reader, offsets[name])
