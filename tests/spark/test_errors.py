@@ -86,7 +86,7 @@ def test_what_is_not_there(spark, broker, options, reason):
 
 def test_a_wrong_password(spark, broker):
     url = broker.http_url.replace("guest:guest", "guest:wrong")
-    with pytest.raises(PySparkException, match="refuses user 'guest': wrong name or password"):
+    with pytest.raises(PySparkException, match="refuses user 'guest': Login failed"):
         table(spark, broker, url=url, queue="q").collect()
 
 
@@ -98,7 +98,7 @@ def test_nothing_listening(spark, broker):
 
 
 def test_another_kind_of_server():
-    with jumpmq.running() as broker, pytest.raises(JumpMQError, match="lost the broker at"):
+    with jumpmq.running() as broker, pytest.raises(JumpMQError, match="speaks AMQP: the management port is another"):
         Client(f"http://127.0.0.1:{broker.port}", "/").last_seq("q")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from jumpmq.management import InvalidRequest, ManagementError, NoAnswer, NotManagement, Refusal
+
 
 class CommandError(Exception):
     """A verb has failed.
@@ -48,3 +50,19 @@ class NoUser(CommandError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f'User "{name}" does not exist', os.EX_NOUSER)
+
+
+def command_error(error: ManagementError) -> CommandError:
+    """What an operator is told of a request that failed."""
+    match error:
+        case InvalidRequest():
+            return UsageError(str(error))
+        case NoAnswer():
+            return CommandError(f"{error}. Start one with `jumpmq serve`, or give its --url")
+        case NotManagement():
+            return CommandError(str(error), os.EX_PROTOCOL)
+        case Refusal(code=401 | 403):
+            return CommandError(str(error), os.EX_NOPERM)
+        case Refusal(code=404 | 405):
+            return CommandError(str(error), os.EX_DATAERR)
+    return CommandError(str(error))

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from jumpmq.cli.errors import CommandError
+from jumpmq.cli.errors import CommandError, command_error
 from jumpmq.cli.session import verb_first, with_general_options
 from jumpmq.cli.verbs import (
     connections,
@@ -21,6 +21,7 @@ from jumpmq.cli.verbs import (
     users,
     vhosts,
 )
+from jumpmq.management import ManagementError
 
 SUBJECTS = (node, listings, queues, policies, hashing, users, permissions, vhosts, connections, definitions)
 
@@ -40,12 +41,19 @@ for _subject in SUBJECTS:
 def main() -> None:
     """Runs `jumpmqctl`; an error is told on stderr and by the exit status that rabbitmqctl gives it."""
     try:
-        app(verb_first(sys.argv[1:]), prog_name="jumpmqctl")
+        _call(sys.argv[1:])
     except CommandError as error:
         typer.echo(f"{error.lead}{error}", err=True)
         sys.exit(error.status)
     except SystemExit as end:
         sys.exit(os.EX_USAGE if end.code == 2 else end.code)
+
+
+def _call(arguments: list[str]) -> None:
+    try:
+        app(verb_first(arguments), prog_name="jumpmqctl")
+    except ManagementError as error:
+        raise command_error(error) from None
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import typer
 
 from jumpmq.cli.errors import NoVirtualHost
 from jumpmq.cli.formatters import FORMATTERS, FormatterName, Rows
-from jumpmq.cli.management import DEFAULT_URL, TIMEOUT, ManagementAPI, Refusal
+from jumpmq.management import DEFAULT_URL, TIMEOUT, ClientTLS, ManagementClient, Refusal
 
 TABLES = (FormatterName.table, FormatterName.pretty_table)
 
@@ -35,15 +35,16 @@ class Session:
     silent: bool
     no_table_headers: bool
     timeout: float
+    tls: ClientTLS
 
     @cached_property
-    def api(self) -> ManagementAPI:
+    def api(self) -> ManagementClient:
         """The broker.
 
         Raises:
-            UsageError: `--url` is none.
+            InvalidRequest: `--url` is none.
         """
-        return ManagementAPI(self.url, self.timeout)
+        return ManagementClient(self.url, self.timeout, self.tls)
 
     def inform(self, text: str) -> None:
         """Says what is about to happen, unless it should be quiet."""
@@ -100,8 +101,24 @@ def _general_options(
     silent: Annotated[bool, typer.Option("--silent", "-s", help="the same, and no header row")] = False,
     no_table_headers: Annotated[bool, typer.Option("--no-table-headers", help="no header row")] = False,
     timeout: Annotated[float, typer.Option("--timeout", "-t", min=0.001, help="seconds to wait")] = TIMEOUT,
+    tls_ca: Annotated[
+        str | None,
+        typer.Option(
+            envvar="JUMPMQ_TLS_CA",
+            metavar="FILE",
+            help="authorities that vouch for the broker; the system's unless told",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        str | None, typer.Option(envvar="JUMPMQ_TLS_CERT", metavar="FILE", help="certificate to show to the broker")
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option(envvar="JUMPMQ_TLS_KEY", metavar="FILE", help="key of the certificate")
+    ] = None,
 ) -> Session:
-    return Session(url, vhost, formatter, quiet, silent, no_table_headers, timeout)
+    return Session(
+        url, vhost, formatter, quiet, silent, no_table_headers, timeout, ClientTLS(tls_ca, tls_cert, tls_key)
+    )
 
 
 def with_general_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -121,7 +138,7 @@ def with_general_options(verb: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-WITH_VALUE = ("--url", "--vhost", "-p", "--formatter", "--timeout", "-t")
+WITH_VALUE = ("--url", "--vhost", "-p", "--formatter", "--timeout", "-t", "--tls-ca", "--tls-cert", "--tls-key")
 FLAGS = ("--quiet", "-q", "--silent", "-s", "--no-table-headers")
 
 

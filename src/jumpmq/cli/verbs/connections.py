@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from jumpmq.cli.errors import CommandError
-from jumpmq.cli.management import Refusal
 from jumpmq.cli.session import Session
+from jumpmq.management import Refusal
 
 Reason = Annotated[str, typer.Argument(metavar="EXPLANATION", help="what the client is told")]
 

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from jumpmq.cli.errors import CommandError
 from jumpmq.cli.formatters import FormatterName, as_json_object
-from jumpmq.cli.management import Refusal
 from jumpmq.cli.session import Session
+from jumpmq.management import NoAnswer
 
 
 class Unit(StrEnum):
@@ -55,9 +54,7 @@ def stop(
     session.inform(f"Stopping and halting {session.api.address} ...")
     try:
         session.api.post("stop", body={})
-    except Refusal:
-        raise
-    except CommandError:
+    except NoAnswer:
         if not idempotent:
             raise
         session.inform(f"no broker answers at {session.api.address}: nothing to stop")

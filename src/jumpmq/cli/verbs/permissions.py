@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from jumpmq.cli.errors import CommandError
-from jumpmq.cli.management import Refusal
 from jumpmq.cli.session import Session
 from jumpmq.cli.verbs.users import Name
+from jumpmq.management import Refusal
 
 KINDS = ["configure", "write", "read"]
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from jumpmq.cli.errors import CommandError, NoVirtualHost
-from jumpmq.cli.management import Refusal
 from jumpmq.cli.session import Session
+from jumpmq.management import Refusal
 
 COLUMNS = ["vhost", "name", "pattern", "apply-to", "definition", "priority"]
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from jumpmq.cli.errors import NoVirtualHost
-from jumpmq.cli.management import Refusal
 from jumpmq.cli.session import Session
+from jumpmq.management import Refusal
 
 # `--vhost` is a general option, hence the longer name.
 Name = Annotated[str, typer.Argument(metavar="VHOST", help="name of the virtual host")]

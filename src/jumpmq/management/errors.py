@@ -1,0 +1,39 @@
+"""What goes wrong between a client and the management port; each text is one line for whoever asked."""
+
+
+class ManagementError(Exception):
+    """A request has failed."""
+
+
+class InvalidRequest(ManagementError):
+    """What was asked for makes no sense: the URL, a name, a file of TLS. Nothing was sent."""
+
+
+class NoAnswer(ManagementError):
+    """Nobody answered, or the answer broke off.
+
+    Attributes:
+        refused: whether nothing listens there.
+    """
+
+    def __init__(self, text: str, *, refused: bool = False) -> None:
+        super().__init__(text)
+        self.refused = refused
+
+
+class NotManagement(ManagementError):
+    """Something answered that is no management port."""
+
+
+class Refusal(ManagementError):
+    """The broker answered with an error.
+
+    Attributes:
+        code: the HTTP status.
+        reason: why, as the broker says it; empty where it is silent.
+    """
+
+    def __init__(self, text: str, code: int, reason: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.reason = reason

@@ -1,0 +1,48 @@
+"""How a client of HTTPS knows the broker, and the broker it."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+
+from jumpmq.management.errors import InvalidRequest
+
+
+@dataclass(frozen=True)
+class ClientTLS:
+    """The files that a client's TLS needs; each is a path to a PEM file.
+
+    Attributes:
+        ca: certificates of the authorities that may vouch for the broker; None for those that the system trusts.
+        certificate: the client's own, with those that lead to its authority; None if it has none to show.
+        key: the key of the certificate; None where the certificate's file holds it.
+    """
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """A context that checks the broker's certificate and name.
+
+        Raises:
+            InvalidRequest: a file cannot be read, or does not hold what it should.
+        """
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidRequest(f"cannot read certificates from {self.ca}: {_reason(error)}") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.certificate is not None:
+            try:
+                context.load_cert_chain(self.certificate, self.key)
+            except (OSError, ssl.SSLError) as error:
+                files = self.certificate if self.key is None else f"{self.certificate} and {self.key}"
+                raise InvalidRequest(f"cannot read certificate and key from {files}: {_reason(error)}") from None
+        return context
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "it is not PEM, or the key is another certificate's"
+    return error.strerror or str(error)
