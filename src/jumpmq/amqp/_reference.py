@@ -13,10 +13,17 @@ from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, MalformedFrame
 from jumpmq.amqp.events import Ack, Publish, RawFrame
+from jumpmq.amqp.frames import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    encode_content,
+    encode_frame,
+)
 from jumpmq.amqp.properties import Properties
 
-FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT = 1, 2, 3, 8
-FRAME_END = 0xCE
 BASIC_PUBLISH = b"\x00\x3c\x00\x28"
 BASIC_ACK = b"\x00\x3c\x00\x50"
 BASIC_DELIVER = b"\x00\x3c\x00\x3c"
@@ -257,23 +264,6 @@ def encode_deliveries(messages: list[Any], channel: int, consumer_tag: bytes, fi
         )
         out += encode_content(message, channel, frame_max)
     return bytes(out)
-
-
-def encode_content(message: Any, channel: int, frame_max: int) -> bytes:
-    """The header frame and the body frames of a message."""
-    body = message.body
-    out = bytearray(
-        encode_frame(FRAME_HEADER, channel, b"\x00\x3c\x00\x00" + len(body).to_bytes(8) + message.properties)
-    )
-    step = frame_max - 8
-    for start in range(0, len(body), step):
-        out += encode_frame(FRAME_BODY, channel, body[start : start + step])
-    return bytes(out)
-
-
-def encode_frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """One frame: type, channel, size, payload, end octet."""
-    return b"".join((kind.to_bytes(1), channel.to_bytes(2), len(payload).to_bytes(4), payload, b"\xce"))
 
 
 # --- runs of messages ---

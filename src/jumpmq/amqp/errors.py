@@ -1,4 +1,4 @@
-"""AMQP reply codes as exceptions: one type a code, raised where the rule is, turned into frames in one place.
+"""AMQP reply codes as exceptions: each code has a type, raised where the rule is and encoded in one place.
 
 A soft error closes the channel it happened on, a hard error the whole connection (AMQP 0-9-1, section 1.2
 "reply codes", as amended by RabbitMQ). The text of an error is what follows the code's name on the wire:

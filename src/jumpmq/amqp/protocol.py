@@ -24,14 +24,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp._reference import (
-    FRAME_BODY,
-    FRAME_HEADER,
-    FRAME_HEARTBEAT,
-    FRAME_METHOD,
-    encode_content,
-    encode_frame,
-)
 from jumpmq.amqp.errors import (
     AMQPError,
     ChannelError,
@@ -42,6 +34,15 @@ from jumpmq.amqp.errors import (
     UnexpectedFrame,
 )
 from jumpmq.amqp.events import Ack, Publish, RawFrame
+from jumpmq.amqp.frames import (
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    HEARTBEAT_FRAME,
+    encode_content,
+    encode_frame,
+)
 from jumpmq.amqp.messages import Message, check_properties, scan
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
@@ -51,8 +52,6 @@ FRAME_MIN = 4096
 CHANNEL_MAX = 2047
 MAX_MESSAGE_SIZE = 128 << 20
 """Octets of a body at most (RabbitMQ's ``max_message_size``)."""
-
-HEARTBEAT_FRAME = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
 class State(enum.Enum):
@@ -179,7 +178,7 @@ class ServerProtocol:
     # --- sending ---
 
     def propose(self, heartbeat: int) -> None:
-        """The client is who it says: send ``connection.tune``."""
+        """The client is authenticated: send ``connection.tune``."""
         self.state = State.TUNE_OK
         self.send(0, m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, heartbeat))
 
@@ -191,6 +190,10 @@ class ServerProtocol:
         """Send a method that carries a content: ``basic.get-ok`` or ``basic.return``."""
         self._out.append(encode_frame(FRAME_METHOD, channel, method.encode()))
         self._out.append(encode_content(message, channel, self.frame_max))
+
+    def send_heartbeat(self) -> None:
+        """Send a heartbeat."""
+        self._out.append(HEARTBEAT_FRAME)
 
     def send_encoded(self, octets: bytes) -> None:
         """Send whole frames."""

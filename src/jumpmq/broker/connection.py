@@ -1,8 +1,8 @@
 """A client's connection on its socket: bytes to events to channels, and answers back.
 
 All that one read asks for is done before anything is written; then every connection that got something to send writes
-it at once (:meth:`Broker.finish`). Where a read changed definitions, what it is answered with is *held* until the
-change is on disk: a ``declare-ok`` is a promise that survives kill -9.
+it at once (:mod:`turns`). Where a read changed definitions, its answers are *deferred* until the change is on disk: a
+``declare-ok`` is a promise that survives kill -9.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ from jumpmq.amqp.errors import AMQPError, InternalError, NotAllowed, Preconditio
 from jumpmq.amqp.events import Ack, Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.protocol import (
-    HEARTBEAT_FRAME,
     MAX_MESSAGE_SIZE,
     BadHeader,
     Begun,
@@ -31,10 +30,11 @@ from jumpmq.broker import settling
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.handshake import Handshake
 from jumpmq.topology import VirtualHost
+from jumpmq.topology.changes import DeleteQueue
 from jumpmq.topology.users import Operation
 
 if TYPE_CHECKING:
-    from jumpmq.broker.broker import Broker
+    from jumpmq.broker.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         name: ``CLIENT:PORT -> SERVER:PORT``, unique among the open connections.
+        node: name of the node that it leads to.
         user: who logged in, "" before.
         vhost: the virtual host, from ``connection.open`` on.
         handshake: how the client introduced itself.
@@ -73,14 +74,16 @@ class Connection(asyncio.Protocol):
 
     vhost: VirtualHost
 
-    def __init__(self, broker: "Broker") -> None:
-        self.broker = broker
+    def __init__(self, services: "Services") -> None:
+        self._services = services
+        self._turns = services.turns
+        self.node = services.config.node
         self.protocol = ServerProtocol()
         self.channels: dict[int, Channel] = {}
         self.name = ""
         self.user = ""
         self.peer_host, self.peer_port = "", 0
-        self.handshake = Handshake(self)
+        self.handshake = Handshake(self, services)
         self.congested = False
         self.closed = asyncio.Event()
         self.connected_at = time.time()
@@ -88,7 +91,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._paused_reading = False
         self._rest: Iterator[Event] | None = None
-        self._held_until = 0
+        self._deferred_until = 0
         self._hanging_up = False
         self._unwritten = 0
         self._last_received = self._last_sent = time.monotonic()
@@ -104,7 +107,7 @@ class Connection(asyncio.Protocol):
         server_host, server_port = self._transport.get_extra_info("sockname")[:2]
         self.name = f"{self.peer_host}:{self.peer_port} -> {server_host}:{server_port}"
         self._set_deadline(HANDSHAKE_TIMEOUT)
-        self.broker.connections.add(self)
+        self._services.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         self._last_received = time.monotonic()
@@ -113,17 +116,17 @@ class Connection(asyncio.Protocol):
 
     def _work(self, events: Iterator[Event]) -> None:
         """Act on what was read, but leave the rest for later where the client does not read what it is answered."""
-        try:
-            for event in events:
-                self._handle(event)
-                if self.congested and self._unwritten + self._transport.get_write_buffer_size() > FLOODED_AT:
-                    self.pause_reading()
-                    self._rest = events
-                    break
-        except Exception:
-            log.exception("connection %s: unexpected error", self.name)
-            self.fail(Failed(InternalError("unexpected error; see the broker's log")))
-        self.broker.finish(self)
+        with self._turns.turn(self):
+            try:
+                for event in events:
+                    self._act(event)
+                    if self.congested and self._unwritten + self._transport.get_write_buffer_size() > FLOODED_AT:
+                        self.pause_reading()
+                        self._rest = events
+                        break
+            except Exception:
+                log.exception("connection %s: unexpected error", self.name)
+                self.fail(Failed(InternalError("unexpected error; see the broker's log")))
 
     def eof_received(self) -> bool:
         return False
@@ -134,28 +137,27 @@ class Connection(asyncio.Protocol):
         self.handshake.cancel()
         self._rest = None
         self.protocol.state = State.CLOSED
-        self._leave()
+        with self._turns.turn():
+            self._close_channels()
         self.closed.set()
-        self.broker.connections.discard(self)
-        self.broker.finish(None)
+        self._services.connections.discard(self)
 
     def pause_writing(self) -> None:
         self.congested = True
 
     def resume_writing(self) -> None:
         self.congested = False
-        for channel in list(self.channels.values()):
-            channel.serve()
-        rest, self._rest = self._rest, None
-        if rest is None:
-            self.broker.finish(None)
-        else:
-            self.resume_reading()
-            self._work(rest)
+        with self._turns.turn():
+            for channel in list(self.channels.values()):
+                channel.serve()
+            rest, self._rest = self._rest, None
+            if rest is not None:
+                self.resume_reading()
+                self._work(rest)
 
     # --- events ---
 
-    def _handle(self, event: Event) -> None:
+    def _act(self, event: Event) -> None:
         match event:
             case Publish():
                 channel = self.channels[event.channel]
@@ -166,7 +168,7 @@ class Connection(asyncio.Protocol):
             case Received(0, method):
                 self._receive(method)
             case Received(number, m.ChannelOpen()):
-                self.channels[number] = Channel(self, number)
+                self.channels[number] = Channel(self, number, self._services)
                 self.send(number, m.ChannelOpenOk())
             case Received(number, m.ChannelClose()):
                 self.channels.pop(number).close()
@@ -182,7 +184,7 @@ class Connection(asyncio.Protocol):
             case Failed():
                 self.fail(event)
             case Begun():
-                self.handshake.greet()
+                self.handshake.send_start()
             case BadHeader():
                 self._hang_up()
 
@@ -200,7 +202,7 @@ class Connection(asyncio.Protocol):
         log.info("connection %s, channel %d: %s", self.name, channel.number, error.reply_text)
         del self.channels[channel.number]
         channel.close()
-        self.broker.mark(self)
+        self._turns.write_soon(self)
         self.protocol.close_channel(channel.number, error, method)
 
     def fail(self, failed: Failed) -> None:
@@ -208,30 +210,35 @@ class Connection(asyncio.Protocol):
         if self.protocol.state in (State.CLOSE_OK, State.CLOSED):
             return
         log.warning("connection %s, channel %d: %s", self.name, failed.channel, failed.error.reply_text)
-        self._leave()
+        self._close_channels()
         self.protocol.send_close(failed)
-        self.broker.mark(self)
+        self._turns.write_soon(self)
         self._set_deadline(CLOSE_TIMEOUT)
 
-    def _leave(self) -> None:
+    def _close_channels(self) -> None:
         """Close all channels and delete the exclusive queues."""
         channels, self.channels = self.channels, {}
         for channel in channels.values():
             channel.close()
-        self.broker.delete_exclusive_queues(self)
+        vhost: VirtualHost | None = getattr(self, "vhost", None)
+        for queue in vhost.exclusive_queues(self.name) if vhost is not None else ():
+            try:
+                self._services.topology.apply(DeleteQueue(queue.vhost, queue.name))
+            except AMQPError as error:
+                log.error("cannot delete exclusive queue %r: %s", queue.name, error.text)
 
     # --- class connection ---
 
     def _receive(self, method: m.Method) -> None:
         match method:
             case m.ConnectionStartOk():
-                self.handshake.start(method)
+                self.handshake.authenticate(method)
             case m.ConnectionTuneOk():
                 pass
             case m.ConnectionOpen():
                 self._open(method.virtual_host)
             case m.ConnectionClose():
-                self._leave()
+                self._close_channels()
                 self.send(0, m.ConnectionCloseOk())
                 self._hang_up()
             case m.ConnectionCloseOk():
@@ -239,9 +246,15 @@ class Connection(asyncio.Protocol):
             case m.ConnectionUpdateSecret():
                 self.send(0, m.ConnectionUpdateSecretOk())
 
+    def tune(self, user: str) -> None:
+        """The client is authenticated as ``user``: propose limits to it."""
+        self.user = user
+        self.protocol.propose(self._services.config.heartbeat)
+        self._turns.write_soon(self)
+
     def _open(self, name: str) -> None:
         try:
-            self.vhost = self.broker.virtual_host(name, self.user)
+            self.vhost = self._services.authorization.require_vhost(self.user, name)
         except NotAllowed as error:
             self.fail(Failed(error, 0, m.ConnectionOpen.class_id, m.ConnectionOpen.method_id))
             return
@@ -263,7 +276,7 @@ class Connection(asyncio.Protocol):
     def _hang_up(self) -> None:
         """Close the socket as soon as everything is written."""
         self._hanging_up = True
-        self.broker.mark(self)
+        self._turns.write_soon(self)
 
     def _set_deadline(self, seconds: float | None) -> None:
         if self._deadline is not None:
@@ -272,7 +285,7 @@ class Connection(asyncio.Protocol):
         if seconds is not None:
             self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
 
-    def beat(self, now: float) -> None:
+    def check_heartbeat(self, now: float) -> None:
         """Send a heartbeat where it is due, and give up a client that has long been silent (section 4.2.7).
 
         Args:
@@ -285,72 +298,71 @@ class Connection(asyncio.Protocol):
             log.warning("connection %s: missed heartbeats from client, timeout: %ds", self.name, interval)
             self.abort()
         elif now - self._last_sent >= interval / 2:
-            self.protocol.send_encoded(HEARTBEAT_FRAME)
+            self.protocol.send_heartbeat()
             self.write()
 
     # --- permissions ---
 
-    def check_permission(self, kind: Operation, name: str) -> None:
-        """Whether the user may configure, write or read the resource.
+    def require_permission(self, operation: Operation, name: str) -> None:
+        """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:
             AccessRefused: the user may not.
         """
-        self.broker.check_permission(self.user, self.vhost.name, kind, name)
+        self._services.authorization.require(self.user, self.vhost.name, operation, name)
 
     # --- sending ---
 
     def send(self, channel: int, method: m.Method) -> None:
         """Send a method when the current work is done."""
         self.protocol.send(channel, method)
-        self.broker.mark(self)
+        self._turns.write_soon(self)
 
     def send_content(self, channel: int, method: m.Method, message: Message) -> None:
         """Send a method with a content when the current work is done."""
         self.protocol.send_content(channel, method, message)
-        self._note_unwritten(len(message.body))
+        self._count_unwritten(len(message.body))
 
     def send_deliveries(self, octets: bytes) -> None:
         """Send deliveries when the current work is done, or already now if they have become many."""
         self.protocol.send_encoded(octets)
-        self._note_unwritten(len(octets))
+        self._count_unwritten(len(octets))
 
-    def _note_unwritten(self, octets: int) -> None:
+    def _count_unwritten(self, octets: int) -> None:
         self._unwritten += octets
         if self._unwritten > WRITE_AT:
             self.write()
             if self._unwritten > CONGESTED_AT:
                 self.congested = True
         else:
-            self.broker.mark(self)
+            self._turns.write_soon(self)
 
-    def hold(self) -> None:
+    def defer_answers(self) -> None:
         """What is answered to this read leaves when all that it changed is on disk."""
-        if self.broker.store is not None:
-            self._held_until = UNNUMBERED
-            self.broker.hold(self)
+        if self._turns.defer(self):
+            self._deferred_until = UNNUMBERED
 
-    def hold_until(self, commit: int) -> None:
+    def defer_until(self, commit: int) -> None:
         """From what is not yet written on, write nothing before this commit is on disk."""
-        self._held_until = commit
+        self._deferred_until = commit
 
-    def release(self, committed: int) -> bool:
-        """Commit ``committed`` is on disk; returns whether nothing is held any more."""
-        if committed < self._held_until:
+    def send_deferred(self, committed: int) -> bool:
+        """Commit ``committed`` is on disk; returns whether everything may be written now."""
+        if committed < self._deferred_until:
             return False
-        self._held_until = 0
+        self._deferred_until = 0
         if self._unwritten > CONGESTED_AT:
-            asyncio.get_running_loop().call_soon(self._after_release)
+            asyncio.get_running_loop().call_soon(self._after_deferral)
         return True
 
-    def _after_release(self) -> None:
-        """What was held is written; if the client takes it at once, nothing else will say that there is room again."""
+    def _after_deferral(self) -> None:
+        """What was deferred is written; if the client takes it at once, nothing else says that there is room again."""
         if self._transport.get_write_buffer_size() <= CONGESTED_AT // 4:
             self.resume_writing()
 
     def write(self) -> None:
-        """Write what there is to send, unless it is held."""
-        if self._held_until or self._transport.is_closing():
+        """Write what there is to send, unless it is deferred."""
+        if self._deferred_until or self._transport.is_closing():
             return
         octets = self.protocol.data_to_send()
         if octets:

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
 from jumpmq.amqp.fields import to_python
-from jumpmq.broker import declarations, direct_reply
+from jumpmq.broker import direct_reply
 from jumpmq.broker.consumers import ChannelConsumer, consumer_priority
+from jumpmq.broker.services import unique_name
 from jumpmq.queues import Outcome, Queue
+from jumpmq.topology.changes import DeleteQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
@@ -26,7 +28,7 @@ def basic_qos(channel: "Channel", method: m.BasicQos) -> None:
 
 
 def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
-    tag = method.consumer_tag or f"amq.ctag-{channel.broker.random_name()}"
+    tag = method.consumer_tag or f"amq.ctag-{unique_name()}"
     if tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     if method.queue == direct_reply.NAME:
@@ -86,7 +88,7 @@ def remove(channel: "Channel", consumer: ChannelConsumer) -> None:
     queue = consumer.queue
     queue.unsubscribe(consumer)
     if queue.auto_delete and not queue.consumers and not queue.deleted:
-        declarations.delete_queue(channel.broker, queue)
+        channel.topology.apply(DeleteQueue(queue.vhost, queue.name))
 
 
 def _source(channel: "Channel", name: str) -> Queue:
@@ -96,6 +98,6 @@ def _source(channel: "Channel", name: str) -> Queue:
         NotFound, ResourceLocked: as :meth:`Channel.queue`.
         AccessRefused: the user may not read it.
     """
-    queue = channel.queue(channel.broker.topology.sharding.local_shard(channel.connection.vhost, name))
-    channel.connection.check_permission("read", queue.name)
+    queue = channel.queue(channel.topology.sharding.local_shard(channel.connection.vhost, name))
+    channel.connection.require_permission("read", queue.name)
     return queue

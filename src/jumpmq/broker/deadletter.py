@@ -5,17 +5,22 @@ from typing import Any
 
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.properties import HEADERS, Properties
+from jumpmq.broker import routing
 from jumpmq.queues import Queue
+from jumpmq.topology import VirtualHost
 
 
-def dead_letters(queue: Queue, messages: list[Message], reason: str) -> list[Message]:
-    """What to publish to a queue's dead letter exchange for messages that died in it.
+def publish_dead_letters(vhost: VirtualHost, queue: Queue, messages: list[Message], reason: str) -> None:
+    """Publish what left a queue undelivered to its dead letter exchange; where that is missing it is gone.
 
     Args:
         reason: ``expired``, ``maxlen`` or ``rejected``.
     """
-    return [letter for letter in (_dead_letter(queue, message, reason) for message in messages) if letter is not None]
+    exchange = vhost.exchanges.get(queue.limits.dead_letter_exchange or "")
+    if exchange is not None:
+        found = [_dead_letter(queue, message, reason) for message in messages]
+        routing.push(vhost, exchange, [message for message in found if message is not None], HEADERS)
 
 
 def _dead_letter(queue: Queue, message: Message, reason: str) -> Message | None:

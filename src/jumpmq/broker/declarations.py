@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.broker import direct_reply
-from jumpmq.queues import Queue
+from jumpmq.broker.services import unique_name
 from jumpmq.topology import changes, rules
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
 
 if TYPE_CHECKING:
-    from jumpmq.broker.broker import Broker
     from jumpmq.broker.channel import Channel
 
 
@@ -22,7 +21,7 @@ def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> None:
     if method.passive:
         rules.passive_exchange(connection.vhost, method.exchange)
     else:
-        connection.check_permission("configure", method.exchange)
+        connection.require_permission("configure", method.exchange)
         _apply(
             channel,
             changes.DeclareExchange(
@@ -40,7 +39,7 @@ def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> None:
 
 
 def exchange_delete(channel: "Channel", method: m.ExchangeDelete) -> None:
-    channel.connection.check_permission("configure", method.exchange)
+    channel.connection.require_permission("configure", method.exchange)
     _apply(channel, changes.DeleteExchange(channel.connection.vhost.name, method.exchange, method.if_unused))
     if not method.no_wait:
         channel.send(m.ExchangeDeleteOk())
@@ -60,7 +59,7 @@ def exchange_unbind(channel: "Channel", method: m.ExchangeUnbind) -> None:
 
 def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
     connection = channel.connection
-    name = channel.broker.topology.sharding.first_shard(connection.vhost, method.queue)
+    name = channel.topology.sharding.first_shard(connection.vhost, method.queue)
     if name == direct_reply.NAME:
         channel.send(m.QueueDeclareOk(name, 0, 1))  # the pseudo-queue of direct reply-to is always there
         return
@@ -68,8 +67,8 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
         queue = connection.vhost.queue(channel.resolve(name), connection.name)
     else:
         server_named = not name
-        name = name or f"amq.gen-{channel.broker.random_name()}"
-        connection.check_permission("configure", name)
+        name = name or f"amq.gen-{unique_name()}"
+        connection.require_permission("configure", name)
         queue = _apply(
             channel,
             changes.DeclareQueue(
@@ -105,7 +104,7 @@ def queue_unbind(channel: "Channel", method: m.QueueUnbind) -> None:
 def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
     _refuse_sharded(channel, method.queue, "purge")
     queue = channel.queue(method.queue)
-    channel.connection.check_permission("read", queue.name)
+    channel.connection.require_permission("read", queue.name)
     count = queue.purge()
     if not method.no_wait:
         channel.send(m.QueuePurgeOk(count))
@@ -114,32 +113,27 @@ def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
 def queue_delete(channel: "Channel", method: m.QueueDelete) -> None:
     _refuse_sharded(channel, method.queue, "delete")
     connection, name = channel.connection, channel.resolve(method.queue)
-    connection.check_permission("configure", name)
+    connection.require_permission("configure", name)
     change = changes.DeleteQueue(connection.vhost.name, name, method.if_unused, method.if_empty, connection.name)
     count = _apply(channel, change)
     if not method.no_wait:
         channel.send(m.QueueDeleteOk(count))
 
 
-def delete_queue(broker: "Broker", queue: Queue) -> None:
-    """Delete a queue that nobody asked to: its last consumer left, its owner did, or it expired."""
-    broker.topology.apply(changes.DeleteQueue(queue.vhost, queue.name))
-
-
 def _refuse_sharded(channel: "Channel", queue: str, operation: str) -> None:
-    channel.broker.topology.sharding.refuse(channel.connection.vhost, queue, operation)
+    channel.topology.sharding.refuse(channel.connection.vhost, queue, operation)
 
 
 def _apply(channel: "Channel", change: changes.Change[changes.R]) -> changes.R:
-    result = channel.broker.topology.apply(change)
-    channel.connection.hold()
+    result = channel.topology.apply(change)
+    channel.connection.defer_answers()
     return result
 
 
 def _change_binding(channel: "Channel", change: type[changes.Bind] | type[changes.Unbind], binding: Binding) -> None:
     connection = channel.connection
-    connection.check_permission("write", binding.destination)
-    connection.check_permission("read", binding.source)
+    connection.require_permission("write", binding.destination)
+    connection.require_permission("read", binding.source)
     _apply(channel, change(connection.vhost.name, binding, connection.name))
 
 

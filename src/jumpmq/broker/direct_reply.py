@@ -11,6 +11,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.messages import Message, encode_deliveries
 from jumpmq.amqp.properties import Properties
+from jumpmq.broker.services import unique_name
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
@@ -30,12 +31,12 @@ class ReplyQueue:
     def __init__(self, channel: "Channel", tag: str) -> None:
         self.channel = channel
         self.tag = tag
-        self.address = PREFIX + channel.broker.random_name().encode()
-        channel.broker.reply_queues[self.address] = self
+        self.address = PREFIX + unique_name().encode()
+        channel.reply_queues[self.address] = self
 
     def close(self) -> None:
         """Answers no longer arrive."""
-        self.channel.broker.reply_queues.pop(self.address, None)
+        self.channel.reply_queues.pop(self.address, None)
 
     def deliver(self, messages: list[Message]) -> None:
         """Hand the channel its answers."""

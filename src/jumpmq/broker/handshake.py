@@ -1,9 +1,11 @@
-"""From the protocol header to ``connection.tune``: the broker introduces itself, the client says who it is."""
+"""From the protocol header to ``connection.tune``: server properties, client properties, authentication."""
 
 import asyncio
 import logging
+import platform
 from typing import TYPE_CHECKING, Any
 
+from jumpmq._version import __version__
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.fields import Field, to_python, typed
@@ -12,6 +14,7 @@ from jumpmq.broker import login
 
 if TYPE_CHECKING:
     from jumpmq.broker.connection import Connection
+    from jumpmq.broker.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -40,23 +43,26 @@ class Handshake:
         wants_cancel_notice: whether it is to be told when a queue it consumes from is deleted.
     """
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "Connection", services: "Services") -> None:
         self.client_properties: dict[str, Any] = {}
         self.mechanism = ""
         self.wants_cancel_notice = False
         self._connection = connection
+        self._services = services
         self._wants_login_notice = False
         self._login: asyncio.Task[None] | None = None
 
-    def greet(self) -> None:
+    def send_start(self) -> None:
         """Send ``connection.start``."""
-        properties = [Field(name, *typed(value)) for name, value in self._connection.broker.server_properties().items()]
+        properties = [
+            Field(name, *typed(value)) for name, value in server_properties(self._services.config.node).items()
+        ]
         capabilities = [Field(name, "t", True) for name in CAPABILITIES]
         properties.insert(0, Field("capabilities", "F", capabilities))
         self._connection.send(0, m.ConnectionStart(0, 9, properties, login.MECHANISMS, b"en_US"))
 
-    def start(self, method: m.ConnectionStartOk) -> None:
-        """Take the client's introduction, and log it in; ``connection.tune`` follows, or the end."""
+    def authenticate(self, method: m.ConnectionStartOk) -> None:
+        """Note the client's properties and authenticate it; ``connection.tune`` follows, or the end."""
         self.client_properties = to_python(method.client_properties)
         capabilities = self.client_properties.get("capabilities")
         if isinstance(capabilities, dict):
@@ -66,7 +72,7 @@ class Handshake:
         self._login = asyncio.get_running_loop().create_task(self._log_in(method))
 
     def cancel(self) -> None:
-        """The client is gone."""
+        """Stop an authentication that is under way, as the client is gone."""
         if self._login is not None:
             self._login.cancel()
 
@@ -74,17 +80,28 @@ class Handshake:
         connection = self._connection
         try:
             user, password = login.read_credentials(method.mechanism, method.response)
-            if not await connection.broker.authenticator.authenticate(user, password, connection.peer_host):
+            if not await self._services.authenticator.authenticate(user, password, connection.peer_host):
                 log.warning("connection %s: login of user %r refused", connection.name, user)
                 raise login.refusal(method.mechanism)
         except AccessRefused as error:
             await asyncio.sleep(FAILURE_PAUSE)
             if self._wants_login_notice:
-                connection.fail(Failed(error))
+                with self._services.turns.turn():
+                    connection.fail(Failed(error))
             else:
                 connection.abort()
         else:
-            connection.user = user
-            connection.protocol.propose(connection.broker.config.heartbeat)
-            connection.broker.mark(connection)
-        connection.broker.finish(connection)
+            with self._services.turns.turn():
+                connection.tune(user)
+
+
+def server_properties(node: str) -> dict[str, Any]:
+    """What the broker says of itself in ``connection.start``."""
+    return {
+        "cluster_name": node,
+        "copyright": "The JumpMQ authors",
+        "information": "Licensed under the Apache License 2.0",
+        "platform": f"Python {platform.python_version()}",
+        "product": "JumpMQ",
+        "version": __version__,
+    }

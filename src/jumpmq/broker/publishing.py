@@ -7,12 +7,12 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, USER_ID, Properties
-from jumpmq.broker import direct_reply
+from jumpmq.amqp.properties import EXPIRATION, REPLY_TO, USER_ID, Properties
+from jumpmq.broker import direct_reply, routing
+from jumpmq.broker.authorization import Authorization
 from jumpmq.topology import VirtualHost
 
 if TYPE_CHECKING:
-    from jumpmq.broker.broker import Broker
     from jumpmq.broker.channel import Channel
 
 EXAMINED = EXPIRATION | REPLY_TO | USER_ID
@@ -24,8 +24,8 @@ MAX_EXPIRATION = 315_360_000_000
 _INTEGER = re.compile(r"([+-]?[0-9]+)(.*)", re.DOTALL)
 
 
-def check(channel: "Channel", run: Publish) -> None:
-    """Whether the channel may publish the run.
+def require_publishable(channel: "Channel", run: Publish) -> None:
+    """Refuse unless the channel may publish the run.
 
     Raises:
         AMQPError: it may not, or a message is malformed.
@@ -33,7 +33,7 @@ def check(channel: "Channel", run: Publish) -> None:
     if run.immediate:
         raise NotImplementedByServer("immediate=true")
     connection = channel.connection
-    connection.check_permission("write", run.exchange)
+    connection.require_permission("write", run.exchange)
     connection.vhost.publishable(run.exchange)
     if run.flags & EXAMINED:
         for message in run.messages:
@@ -42,42 +42,31 @@ def check(channel: "Channel", run: Publish) -> None:
 
 def publish(channel: "Channel", run: Publish) -> list[Message]:
     """Route a run and hand it to the queues; returns the messages that a queue refused."""
-    check(channel, run)
+    require_publishable(channel, run)
     messages = run.messages
-    if not run.exchange and channel.broker.reply_queues:
+    if not run.exchange and channel.reply_queues:
         messages = _deliver_answers(channel, messages)
-    vhost = channel.connection.vhost
-    routed = vhost.route(run.exchange, messages, plain=not run.flags & HEADERS)
-    refused: list[Message] = []
-    for queue, share in routed.queues.items():
-        if run.flags & EXPIRATION:
-            queue.expect_expiry()
-        refused += queue.push(share)
-    if run.mandatory and routed.unroutable:
-        _return(channel, routed.unroutable)
-    if routed.error is not None:
-        raise routed.error
-    return refused
+    pushed = routing.push(channel.connection.vhost, run.exchange, messages, run.flags)
+    if run.mandatory and pushed.unroutable:
+        _return(channel, pushed.unroutable)
+    if pushed.error is not None:
+        raise pushed.error
+    return pushed.refused
 
 
-def publish_one(broker: "Broker", user: str, vhost: VirtualHost, message: Message) -> bool:
+def publish_one(authorization: Authorization, user: str, vhost: VirtualHost, message: Message) -> bool:
     """Publish a message without a channel, as an operator does; returns whether a queue has taken it.
 
     Raises:
         AMQPError: the user may not, or the message is malformed.
     """
-    broker.check_permission(user, vhost.name, "write", message.exchange)
+    authorization.require(user, vhost.name, "write", message.exchange)
     vhost.publishable(message.exchange)
     _check_properties(message, Properties.parse(message.properties), user)
-    routed = vhost.route(message.exchange, [message])
-    if routed.error is not None:
-        raise routed.error
-    refused: list[Message] = []
-    for queue, share in routed.queues.items():
-        if message.expires_at:
-            queue.expect_expiry()
-        refused += queue.push(share)
-    return len(refused) < len(routed.queues)
+    pushed = routing.push(vhost, message.exchange, [message], int.from_bytes(message.properties[:2]))
+    if pushed.error is not None:
+        raise pushed.error
+    return len(pushed.refused) < pushed.queues
 
 
 def _examine(channel: "Channel", message: Message) -> None:
@@ -115,7 +104,7 @@ def _deliver_answers(channel: "Channel", messages: list[Message]) -> list[Messag
     for message in messages:
         reply_queue = None
         if message.routing_key.startswith(direct_reply.PREFIX):
-            reply_queue = channel.broker.reply_queues.get(message.routing_key)
+            reply_queue = channel.reply_queues.get(message.routing_key)
         if reply_queue is None:
             others.append(message)
         else:

@@ -145,7 +145,6 @@ class ReaderGroups:
                 self._deadlines.pop(reader, None)
                 if self._broker.store is not None:
                     self._broker.store.delete(RECORD, reader.key)
-            self._broker.finish(None)
             await self._broker.committed()
         self._turns.pop((host.name, group), None)
 
@@ -195,8 +194,8 @@ class ReaderGroups:
                 async with self._turns[reader.queue.vhost, reader.group]:
                     if self._deadlines.get(reader, now) <= now:
                         del self._deadlines[reader]
-                        reader.lapse()
-                        self._broker.finish(None)
+                        with self._broker.turns.turn():
+                            reader.lapse()
 
 
 def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:

@@ -39,7 +39,7 @@ def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsy
         raise NotImplementedByServer("requeue=false")
     messages = list(channel.unacknowledged.values())
     channel.unacknowledged.clear()
-    give_back(messages)
+    return_to_queues(messages)
     if isinstance(method, m.BasicRecover):
         channel.send(m.BasicRecoverOk())
     channel.serve()
@@ -57,11 +57,11 @@ def reject(channel: "Channel", messages: list[Message]) -> None:
 
 def requeue(channel: "Channel", messages: list[Message]) -> None:
     """They return to their places."""
-    give_back(messages)
+    return_to_queues(messages)
     channel.serve()
 
 
-def give_back(messages: list[Message]) -> None:
+def return_to_queues(messages: list[Message]) -> None:
     """Return deliveries to their queues, each queue's at once."""
     for message in messages:
         if message.consumer is not None:

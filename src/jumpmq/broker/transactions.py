@@ -53,7 +53,7 @@ def tx_commit(channel: "Channel", method: m.TxCommit) -> None:
     while transaction.settlements:
         messages, settlement = transaction.settlements.pop(0)
         settlement(channel, list(messages.values()))
-    channel.connection.hold()
+    channel.connection.defer_answers()
     channel.send(m.TxCommitOk())
 
 

@@ -18,18 +18,17 @@ async def apply(request: Request, change: Change[R]) -> R:
     """
     broker = requested.broker(request)
     result = broker.topology.apply(change)
-    broker.finish(None)
     await broker.committed()
     return result
 
 
 def check_permission(request: Request, vhost: str, kind: Operation, name: str) -> None:
-    """Whether the user may configure, write or read a queue or exchange, as over AMQP.
+    """Refuse unless the user may configure, write or read a queue or exchange, as over AMQP.
 
     Raises:
         AccessRefused: the user may not.
     """
-    requested.broker(request).check_permission(requested.user(request).name, vhost, kind, name)
+    requested.broker(request).authorization.require(requested.user(request).name, vhost, kind, name)
 
 
 def put_answer(existed: bool) -> Response:

@@ -55,7 +55,7 @@ def shown(channel: Channel) -> dict[str, Any]:
         "number": channel.number,
         "user": connection.user,
         "vhost": connection.vhost.name,
-        "node": channel.broker.node,
+        "node": connection.node,
         "state": "running",
         "confirm": channel.confirms is not None,
         "transactional": channel.transaction is not None,

@@ -63,7 +63,7 @@ def shown(connection: Connection) -> dict[str, Any]:
         "name": connection.name,
         "user": connection.user,
         "vhost": connection.vhost.name,
-        "node": connection.broker.node,
+        "node": connection.node,
         "state": "running",
         "type": "network",
         "protocol": "AMQP 0-9-1",

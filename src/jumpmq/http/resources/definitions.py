@@ -57,7 +57,6 @@ async def import_all(request: Request) -> Response:
     """``POST /api/definitions``: add what a definitions file holds, or, where one entry is wrong, nothing at all."""
     broker, found = requested.broker(request), await requested.body(request)
     import_definitions(broker.topology, found, None)
-    broker.finish(None)
     await broker.committed()
     return changing.deleted()
 
@@ -66,7 +65,6 @@ async def import_host(request: Request) -> Response:
     """``POST /api/definitions/{vhost}``: as for the whole broker, into one virtual host."""
     host, broker = requested.virtual_host(request), requested.broker(request)
     import_definitions(broker.topology, await requested.body(request), host.name)
-    broker.finish(None)
     await broker.committed()
     return changing.deleted()
 

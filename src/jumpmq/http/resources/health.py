@@ -84,9 +84,9 @@ async def aliveness(request: Request) -> JSONResponse:
         changing.check_permission(request, host.name, kind, ALIVENESS_QUEUE)
     queue = broker.topology.apply(DeclareQueue(host.name, ALIVENESS_QUEUE))
     message = Message("", ALIVENESS_QUEUE.encode(), Properties().encode(), b"test_message", False, time.time())
-    publish_one(broker, requested.user(request).name, host, message)
-    queue.settle(queue.take(1), Outcome.ACKNOWLEDGED)
-    broker.finish(None)
+    with broker.turns.turn():
+        publish_one(broker.authorization, requested.user(request).name, host, message)
+        queue.settle(queue.take(1), Outcome.ACKNOWLEDGED)
     return JSONResponse({"status": "ok"})
 
 

@@ -56,10 +56,9 @@ async def publish(request: Request) -> JSONResponse:
     )
     broker = requested.broker(request)
     try:
-        routed = publish_one(broker, requested.user(request).name, host, message)
+        routed = publish_one(broker.authorization, requested.user(request).name, host, message)
     except AMQPError as error:  # RabbitMQ answers 400 to all of them here
         raise BadRequest(f"{error.code} {error.reply_text}") from None
-    broker.finish(None)
     await broker.committed()
     return JSONResponse({"routed": routed})
 

@@ -44,12 +44,12 @@ async def get(request: Request) -> Response:
     """``POST /api/queues/{vhost}/{queue}/get``: messages from the front; ``ackmode`` says what becomes of them."""
     queue, body = requested.queue(request), await requested.shaped_body(request, SHAPE)
     changing.check_permission(request, queue.vhost, "read", queue.name)
-    queue.touch()
-    messages = queue.take(body["count"])
-    left = queue.ready_count + len(messages)
-    found = [_shown(message, body, left - place) for place, message in enumerate(messages, 1)]
-    queue.settle(messages, OUTCOMES[body["ackmode"]])
-    requested.broker(request).finish(None)
+    with requested.broker(request).turns.turn():
+        queue.touch()
+        messages = queue.take(body["count"])
+        left = queue.ready_count + len(messages)
+        found = [_shown(message, body, left - place) for place, message in enumerate(messages, 1)]
+        queue.settle(messages, OUTCOMES[body["ackmode"]])
     return answer(found)
 
 
@@ -58,9 +58,7 @@ async def purge(request: Request) -> Response:
     queue = requested.queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)
     queue.purge()
-    broker = requested.broker(request)
-    broker.finish(None)
-    await broker.committed()
+    await requested.broker(request).committed()
     return changing.deleted()
 
 

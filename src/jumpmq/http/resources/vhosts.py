@@ -44,7 +44,6 @@ async def put_vhost(request: Request) -> Response:
     broker.topology.apply(AddVirtualHost(name))
     if not existed:
         broker.topology.apply(SetPermissions(user.name, name, ".*", ".*", ".*"))
-    broker.finish(None)
     await broker.committed()
     return changing.put_answer(existed)
 

@@ -1,0 +1,44 @@
+"""From an exchange to the queues: the one place where messages are routed and pushed, whoever publishes them."""
+
+from typing import NamedTuple
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import EXPIRATION, HEADERS
+from jumpmq.topology import VirtualHost
+from jumpmq.topology.exchanges import Exchange
+
+
+class Pushed(NamedTuple):
+    """What became of a run of messages.
+
+    Attributes:
+        queues: how many queues they were routed to.
+        refused: the messages that a queue refused, once a queue.
+        unroutable: those that reached no queue.
+        error: why routing stopped at a malformed message; those published after it went nowhere.
+    """
+
+    queues: int
+    refused: list[Message]
+    unroutable: list[Message]
+    error: AMQPError | None
+
+
+def push(vhost: VirtualHost, exchange: str | Exchange, messages: list[Message], flags: int) -> Pushed:
+    """Route a run of messages and push each queue its share.
+
+    Args:
+        messages: in published order.
+        flags: the property flags of all messages, or-ed.
+
+    Raises:
+        NotFound, AccessRefused: as :meth:`VirtualHost.publishable`.
+    """
+    routed = vhost.route(exchange, messages, plain=not flags & HEADERS)
+    refused: list[Message] = []
+    for queue, share in routed.queues.items():
+        if flags & EXPIRATION:
+            queue.expect_expiry()
+        refused += queue.push(share)
+    return Pushed(len(routed.queues), refused, routed.unroutable, routed.error)

@@ -1,0 +1,38 @@
+"""What the broker offers its connections and channels."""
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jumpmq.broker.authorization import Authorization
+from jumpmq.broker.config import Config
+from jumpmq.broker.login import Authenticator
+from jumpmq.broker.turns import Turns
+from jumpmq.topology import Topology
+
+if TYPE_CHECKING:
+    from jumpmq.broker.connection import Connection
+    from jumpmq.broker.direct_reply import ReplyQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What connections share.
+
+    Attributes:
+        connections: those that are open; each enters and leaves by itself.
+        reply_queues: direct reply-to addresses in use.
+    """
+
+    config: Config
+    topology: Topology
+    turns: Turns
+    authorization: Authorization
+    authenticator: Authenticator
+    connections: "set[Connection]"
+    reply_queues: "dict[bytes, ReplyQueue]"
+
+
+def unique_name() -> str:
+    """A name that nobody else has."""
+    return secrets.token_urlsafe(16)

@@ -1,0 +1,127 @@
+"""Turns: what one read of a connection asks for, or one tick of the clock, is done as a whole.
+
+A turn is a ``with`` block around a change of the broker's state::
+
+    with turns.turn():
+        queue.purge()
+
+Its end hands what was staged to the store, tells who waits for the disk which commit covers the turn, and writes what
+there is to send. What depends on the disk (confirms, answers to changes of definitions) is sent when the store reports
+that commit. A turn within a turn ends with the outer one.
+"""
+
+from typing import TYPE_CHECKING, Self
+
+from jumpmq.broker.commits import Commits
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel import Channel
+    from jumpmq.broker.connection import Connection
+
+
+class Turns:
+    """The turns of a broker.
+
+    Args:
+        commits: tells what is on disk.
+        write_backlog: octets waiting for the disk beyond which publishers are no longer read.
+    """
+
+    def __init__(self, commits: Commits, write_backlog: int) -> None:
+        self._commits = commits
+        self._write_backlog = write_backlog
+        self._depth = 0
+        self._reader: Connection | None = None
+        self._writing: set[Connection] = set()
+        self._deferring: set[Connection] = set()
+        self._deferred: set[Connection] = set()
+        self._confirming: set[Channel] = set()
+        self._unconfirmed: set[Channel] = set()
+        self._paused: set[Connection] = set()
+        commits.on_commit = self._on_commit
+
+    def turn(self, reader: "Connection | None" = None) -> Self:
+        """A turn, as a context.
+
+        Args:
+            reader: the connection whose read this is; it is read no further while the disk is behind.
+        """
+        if reader is not None:
+            self._reader = reader
+        return self
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._end()
+
+    async def committed(self) -> None:
+        """End the turn, and wait until all that was changed is on disk."""
+        with self.turn():
+            pass
+        await self._commits.wait()
+
+    # --- what a turn may ask for ---
+
+    def write_soon(self, connection: "Connection") -> None:
+        """The connection has something to send."""
+        self._writing.add(connection)
+
+    def defer(self, connection: "Connection") -> bool:
+        """What the connection has to send is to leave only when this turn's changes are on disk.
+
+        Returns:
+            Whether it has to wait at all: where nothing is durable it has not.
+        """
+        if self._commits.store is None:
+            return False
+        self._deferring.add(connection)
+        return True
+
+    def confirm(self, channel: "Channel") -> None:
+        """The channel's publishes of this turn are to be confirmed."""
+        self._confirming.add(channel)
+
+    # --- its end ---
+
+    def _end(self) -> None:
+        commit = self._commits.flush()
+        if self._deferring:
+            for connection in self._deferring:
+                connection.defer_until(commit)
+            self._deferred |= self._deferring
+            self._deferring.clear()
+            self._send_deferred()
+        if self._confirming:
+            for channel in self._confirming:
+                channel.seal_confirms(commit)
+                if channel.send_confirms(self._commits.completed):
+                    self._unconfirmed.add(channel)
+            self._confirming.clear()
+        while self._writing:
+            self._writing.pop().write()
+        reader, self._reader = self._reader, None
+        if reader is not None and self._commits.backlog > self._write_backlog:
+            self._paused.add(reader)
+            reader.pause_reading()
+
+    def _on_commit(self) -> None:
+        """A commit is on disk: answer who waited for it."""
+        with self.turn():
+            completed = self._commits.completed
+            self._send_deferred()
+            for channel in list(self._unconfirmed):
+                if not channel.send_confirms(completed):
+                    self._unconfirmed.discard(channel)
+            if self._paused and self._commits.backlog <= self._write_backlog // 2:
+                while self._paused:
+                    self._paused.pop().resume_reading()
+
+    def _send_deferred(self) -> None:
+        completed = self._commits.completed
+        for connection in [one for one in self._deferred if one.send_deferred(completed)]:
+            self._deferred.discard(connection)
+            self._writing.add(connection)
