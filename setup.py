@@ -6,7 +6,7 @@ The kernels are optional: where no C compiler is found, their plain Python twins
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-KERNELS = ["jumpmq.hashing._kernel", "jumpmq.amqp._kernel"]
+KERNELS = ["jumpmq.hashing._kernel", "jumpmq.amqp._kernel", "jumpmq.store._kernel", "jumpmq.queues._kernel"]
 
 setup(
     ext_modules=cythonize(
@@ -14,6 +14,7 @@ setup(
             Extension(name, [f"src/{name.replace('.', '/')}.pyx"], extra_compile_args=["-O3"], optional=True)
             for name in KERNELS
         ],
+        include_path=["src"],
         compiler_directives={"language_level": 3},
         build_dir="build",
     )

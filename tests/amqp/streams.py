@@ -99,3 +99,16 @@ def reads(draw: st.DrawFn, octets: bytes) -> list[bytes]:
     """The octets as a socket might hand them over."""
     cuts = sorted(draw(st.lists(st.integers(0, len(octets)), max_size=10)))
     return [octets[start:end] for start, end in zip([0, *cuts], [*cuts, len(octets)], strict=True)]
+
+
+MESSAGES = st.lists(
+    st.tuples(
+        st.sampled_from(["", "flights", "Flüge"]),
+        st.binary(max_size=255),
+        st.sampled_from(PROPERTIES),
+        st.binary(max_size=100),
+        st.booleans(),
+    ),
+    max_size=8,
+)
+"""The contents of messages: exchange, routing key, properties, body, persistent."""

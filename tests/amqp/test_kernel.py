@@ -1,6 +1,5 @@
 """The compiled kernel says what its readable twin says, on whatever a client may send."""
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from tests.amqp.streams import (
     HEADERS,
     MALFORMED_PROPERTIES,
+    MESSAGES,
     PROPERTIES,
     WHOLE,
     damaged,
@@ -184,27 +184,6 @@ def test_headers_nest_so_deep_and_no_deeper(twin: ModuleType, depth: int, answer
 
 # --- messages ---
 
-MESSAGES = st.lists(
-    st.tuples(
-        st.sampled_from(["", "flights", "Flüge"]),
-        st.binary(max_size=255),
-        st.sampled_from(PROPERTIES),
-        st.binary(max_size=100),
-        st.booleans(),
-    ),
-    max_size=8,
-)
-
-
-class Settled:
-    """Stands where a message's batch stands, and notes what it is told."""
-
-    def __init__(self) -> None:
-        self.seqs: list[int] = []
-
-    def settle(self, seq: int) -> None:
-        self.seqs.append(seq)
-
 
 def made(twin: ModuleType, values: list[tuple[Any, ...]]) -> list[Any]:
     return [twin.Message(*value, NOW) for value in values]
@@ -258,41 +237,3 @@ def test_a_copy_shares_the_content_and_is_in_no_queue(twin: ModuleType) -> None:
     assert content(copy) == ("e", b"k", b"\x10\x00\x02", b"b", True, NOW, 0.0, 0, False)
     assert (copy.queue, copy.consumer, copy.batch) == (None, None, None)
     assert copy.body is message.body
-
-
-@TWINS
-def test_enter_queue_numbers_messages_and_copies_those_of_another_queue(twin: ModuleType) -> None:
-    new, old = twin.Message("e", b"k", b"\0\0", b"new"), twin.Message("e", b"k", b"\0\0", b"old")
-    old.queue, old.seq, old.expires_at = "other", 3, NOW
-    first, second = twin.enter_queue([new, old], "queue", 10)
-    assert (first is new, second is old) == (True, False)
-    assert [(one.queue, one.seq, one.body, one.expires_at) for one in (first, second, old)] == [
-        ("queue", 10, b"new", 0.0), ("queue", 11, b"old", NOW), ("other", 3, b"old", NOW),
-    ]  # fmt: skip
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.integers(0, 2)), max_size=12))
-def test_runs_by_holder_and_settling(held: list[tuple[str, str, int]]) -> None:
-    seen = []
-    for twin in (kernel, reference):
-        messages, batches = made(twin, [("", b"", b"\0\0", b"x" * size) for _, _, size in held]), [Settled(), Settled()]
-        for seq, (message, (consumer, queue, place)) in enumerate(zip(messages, held, strict=True), 1):
-            message.seq, message.queue, message.consumer = seq, queue, consumer
-            message.batch = batches[place] if place < 2 else None
-        twin.settle(messages)
-        runs = [(consumer, queue, [one.seq for one in run]) for consumer, queue, run in twin.by_holder(messages)]
-        twin.set_consumer(messages, "c")
-        assert all(message.consumer == "c" for message in messages)
-        seen.append((runs, [batch.seqs for batch in batches], twin.body_octets(messages)))
-    assert seen[0] == seen[1]
-    assert [seq for _, _, run in seen[0][0] for seq in run] == list(range(1, len(held) + 1))
-
-
-@given(MESSAGES)
-def test_columns(values: list[tuple[Any, ...]]) -> None:
-    def columns(twin: ModuleType) -> list[Any]:
-        messages = twin.enter_queue(made(twin, values), "queue", 5)
-        column: Callable[[str], Any] = lambda name: twin.binary_column(messages, name)  # noqa: E731
-        return [column("routing_key"), column("properties"), column("body"), twin.seq_column(messages)]
-
-    assert columns(kernel) == columns(reference)

@@ -4,7 +4,7 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from jumpmq.amqp.errors import MalformedFrame
@@ -25,19 +25,6 @@ DEF MAX_DEPTH = 64
 @cython.freelist(4096)
 @cython.no_gc
 cdef class Message:
-    cdef public str exchange
-    cdef public bytes routing_key
-    cdef public bytes properties
-    cdef public bytes body
-    cdef public bint persistent
-    cdef public bint redelivered
-    cdef public double published_at
-    cdef public double expires_at
-    cdef public long long seq
-    cdef public object queue
-    cdef public object consumer
-    cdef public object batch
-
     def __init__(
         self,
         str exchange,
@@ -479,109 +466,3 @@ def encode_deliveries(list messages, int channel, bytes consumer_tag, uint64_t f
         at = write_delivery(at, message, channel, consumer_tag, first_tag, step)
         first_tag += 1
     return out
-
-
-# --- runs of messages ---
-
-
-def body_octets(list messages):
-    cdef Message message
-    cdef Py_ssize_t total = 0
-    for message in messages:
-        total += PyBytes_GET_SIZE(message.body)
-    return total
-
-
-def enter_queue(list messages, queue, long long first_seq):
-    cdef Message message, own
-    cdef list entered = []
-    for message in messages:
-        own = message
-        if message.queue is not None:
-            own = message.copy()
-            own.expires_at = message.expires_at
-        own.queue = queue
-        own.seq = first_seq
-        first_seq += 1
-        entered.append(own)
-    return entered
-
-
-def set_consumer(list messages, consumer):
-    cdef Message message
-    for message in messages:
-        message.consumer = consumer
-
-
-def by_holder(list messages):
-    cdef Message message
-    cdef list runs = [], run = None
-    cdef object consumer = None, queue = None
-    for message in messages:
-        if run is None or message.consumer is not consumer or message.queue is not queue:
-            consumer, queue, run = message.consumer, message.queue, []
-            runs.append((consumer, queue, run))
-        run.append(message)
-    return runs
-
-
-def settle(list messages):
-    cdef Message message
-    for message in messages:
-        if message.batch is not None:
-            message.batch.settle(message.seq)
-
-
-cdef inline const char* octets_of(Message message, int field, Py_ssize_t* size) except NULL:
-    """A field's octets, 0 to 3 being body, routing key, properties and exchange."""
-    cdef bytes value
-    if field == 3:
-        return PyUnicode_AsUTF8AndSize(message.exchange, size)
-    value = message.body if field == 0 else message.routing_key if field == 1 else message.properties
-    size[0] = PyBytes_GET_SIZE(value)
-    return PyBytes_AS_STRING(value)
-
-
-def binary_column(list messages, str name):
-    cdef int field = ("body", "routing_key", "properties", "exchange").index(name)
-    cdef Message message
-    cdef Py_ssize_t total = 0, size
-    cdef const char* value
-    cdef bytes octets, offsets = PyBytes_FromStringAndSize(NULL, 4 * (len(messages) + 1))
-    cdef int32_t* offset = <int32_t*>PyBytes_AS_STRING(offsets)
-    cdef char* at
-    offset[0] = 0
-    for message in messages:
-        octets_of(message, field, &size)
-        total += size
-        if total > INT32_MAX:
-            raise OverflowError("a binary column holds less than 2 GiB")
-        offset += 1
-        offset[0] = <int32_t>total
-    octets = PyBytes_FromStringAndSize(NULL, total)
-    at = PyBytes_AS_STRING(octets)
-    for message in messages:
-        value = octets_of(message, field, &size)
-        memcpy(at, value, size)
-        at += size
-    return offsets, octets
-
-
-def seq_column(list messages):
-    cdef Message message
-    cdef bytes octets = PyBytes_FromStringAndSize(NULL, 8 * len(messages))
-    cdef int64_t* at = <int64_t*>PyBytes_AS_STRING(octets)
-    for message in messages:
-        at[0] = message.seq
-        at += 1
-    return octets
-
-
-def time_column(list messages):
-    cdef Message message
-    cdef bytes octets = PyBytes_FromStringAndSize(NULL, 8 * len(messages))
-    cdef int64_t* at = <int64_t*>PyBytes_AS_STRING(octets)
-    for message in messages:
-        at[0] = <int64_t>(message.published_at * 1e6 + 0.5)
-        at += 1
-    return octets

@@ -7,8 +7,6 @@ header and body frame side by side) as one event, and :func:`encode_deliveries` 
 of bytes, so that all else in the broker costs once a run, not once a message.
 """
 
-import itertools
-from array import array
 from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, MalformedFrame
@@ -264,77 +262,3 @@ def encode_deliveries(messages: list[Any], channel: int, consumer_tag: bytes, fi
         )
         out += encode_content(message, channel, frame_max)
     return bytes(out)
-
-
-# --- runs of messages ---
-
-
-def body_octets(messages: list[Any]) -> int:
-    """Octets of all bodies."""
-    return sum(len(message.body) for message in messages)
-
-
-def enter_queue(messages: list[Any], queue: Any, first_seq: int) -> list[Any]:
-    """Make messages a queue's own, numbered from ``first_seq``; those that already are in a queue are copied."""
-    entered = []
-    for seq, message in enumerate(messages, first_seq):
-        own = message
-        if message.queue is not None:
-            own = message.copy()
-            own.expires_at = message.expires_at
-        own.queue = queue
-        own.seq = seq
-        entered.append(own)
-    return entered
-
-
-def set_consumer(messages: list[Any], consumer: Any) -> None:
-    """Note who holds the messages unacknowledged."""
-    for message in messages:
-        message.consumer = consumer
-
-
-def by_holder(messages: list[Any]) -> list[tuple[Any, Any, list[Any]]]:
-    """The messages in runs with the same consumer and queue, as (consumer, queue, messages)."""
-    runs: list[tuple[Any, Any, list[Any]]] = []
-    for message in messages:
-        if not runs or runs[-1][0] is not message.consumer or runs[-1][1] is not message.queue:
-            runs.append((message.consumer, message.queue, []))
-        runs[-1][2].append(message)
-    return runs
-
-
-def settle(messages: list[Any]) -> None:
-    """Tell the batches of those messages that are stored that they are gone for good."""
-    for message in messages:
-        if message.batch is not None:
-            message.batch.settle(message.seq)
-
-
-def binary_column(messages: list[Any], name: str) -> tuple[bytes, bytes]:
-    """One field of all messages as Arrow lays out a binary column (Arrow columnar format, variable-size binary).
-
-    Args:
-        name: ``exchange`` (as UTF-8), ``routing_key``, ``properties`` or ``body``.
-
-    Returns:
-        The offsets, n + 1 native 32-bit integers, and the octets side by side.
-
-    Raises:
-        OverflowError: the octets are 2 GiB or more.
-    """
-    values = [getattr(message, name) for message in messages]
-    if name == "exchange":
-        values = [value.encode() for value in values]
-    offsets = array("i", itertools.accumulate(map(len, values), initial=0))
-    return offsets.tobytes(), b"".join(values)
-
-
-def seq_column(messages: list[Any]) -> bytes:
-    """The messages' numbers, as native 64-bit integers."""
-    return array("q", [message.seq for message in messages]).tobytes()
-
-
-def time_column(messages: list[Any]) -> bytes:
-    """When the messages were published, as native 64-bit integers of microseconds since the epoch."""
-    return array("q", [int(message.published_at * 1e6 + 0.5) for message in messages]).tobytes()

@@ -5,17 +5,9 @@ import warnings
 try:
     from jumpmq.amqp._kernel import (
         Message,
-        binary_column,
-        body_octets,
-        by_holder,
         check_properties,
         encode_deliveries,
-        enter_queue,
         scan,
-        seq_column,
-        set_consumer,
-        settle,
-        time_column,
     )
 except ImportError:
     warnings.warn(
@@ -26,30 +18,14 @@ except ImportError:
     )
     from jumpmq.amqp._reference import (  # type: ignore[assignment]
         Message,
-        binary_column,
-        body_octets,
-        by_holder,
         check_properties,
         encode_deliveries,
-        enter_queue,
         scan,
-        seq_column,
-        set_consumer,
-        settle,
-        time_column,
     )
 
 __all__ = [
     "Message",
-    "binary_column",
-    "body_octets",
-    "by_holder",
     "check_properties",
     "encode_deliveries",
-    "enter_queue",
     "scan",
-    "seq_column",
-    "set_consumer",
-    "settle",
-    "time_column",
 ]

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
-from jumpmq.amqp.messages import Message, encode_deliveries, set_consumer
+from jumpmq.amqp.messages import Message, encode_deliveries
 from jumpmq.queues import Queue
 from jumpmq.queues.delivery import CHUNK
+from jumpmq.queues.runs import set_consumer
 from jumpmq.topology.erlang import TYPE_NAMES
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
-from jumpmq.amqp.messages import Message, by_holder
+from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome
+from jumpmq.queues.runs import by_holder
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel

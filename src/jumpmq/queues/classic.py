@@ -4,13 +4,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from jumpmq.amqp.messages import Message, body_octets, enter_queue, settle
+from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, Properties
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.ready import ReadyMessages
+from jumpmq.queues.runs import body_octets, enter_queue, settle_stored
 from jumpmq.store import Batch
 
 CHUNK_OCTETS = 1 << 20
@@ -118,7 +119,7 @@ class ClassicQueue(Queue):
         self.unacknowledged_count -= len(messages)
         if outcome is Outcome.ACKNOWLEDGED:
             self.acknowledged += len(messages)
-            settle(messages)
+            settle_stored(messages)
         elif outcome is Outcome.REJECTED:
             self._discard(messages, "rejected")
         else:
@@ -148,7 +149,7 @@ class ClassicQueue(Queue):
     def purge(self) -> int:
         count = len(self._ready)
         messages, batches = self._ready.drop_all()
-        settle(messages)
+        settle_stored(messages)
         for batch in batches:
             batch.settle_all()
         return count
@@ -245,7 +246,7 @@ class ClassicQueue(Queue):
         if messages:
             if self.limits.dead_letter_exchange is not None:
                 self._dead_letter(self, messages, reason)
-            settle(messages)
+            settle_stored(messages)
 
     # --- the store ---
 

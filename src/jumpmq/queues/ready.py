@@ -12,8 +12,9 @@ from itertools import accumulate, chain, groupby
 from operator import attrgetter
 from typing import Protocol
 
-from jumpmq.amqp.messages import Message, body_octets
+from jumpmq.amqp.messages import Message
 from jumpmq.queues.memory import OVERHEAD
+from jumpmq.queues.runs import body_octets
 from jumpmq.store import Batch
 
 

@@ -10,7 +10,8 @@ from collections.abc import Container
 from functools import cache
 from typing import TYPE_CHECKING
 
-from jumpmq.amqp.messages import Message, binary_column, seq_column, time_column
+from jumpmq.amqp.messages import Message
+from jumpmq.store.layout import binary_column, seq_column, time_column
 
 if TYPE_CHECKING:
     import pyarrow as pa

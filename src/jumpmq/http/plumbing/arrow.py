@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from jumpmq.amqp.messages import Message, body_octets
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.runs import body_octets
 from jumpmq.store import columns as store_columns
 
 if TYPE_CHECKING:

@@ -1,0 +1,15 @@
+"""What other compiled kernels see of messages."""
+
+cdef class Message:
+    cdef public str exchange
+    cdef public bytes routing_key
+    cdef public bytes properties
+    cdef public bytes body
+    cdef public bint persistent
+    cdef public bint redelivered
+    cdef public double published_at
+    cdef public double expires_at
+    cdef public long long seq
+    cdef public object queue
+    cdef public object consumer
+    cdef public object batch

@@ -1,0 +1,45 @@
+"""What queues do with runs of messages: the plain twin of the compiled kernel, its specification and its stand-in."""
+
+from typing import Any
+
+
+def body_octets(messages: list[Any]) -> int:
+    """Octets of all bodies."""
+    return sum(len(message.body) for message in messages)
+
+
+def enter_queue(messages: list[Any], queue: Any, first_seq: int) -> list[Any]:
+    """Make messages a queue's own, numbered from ``first_seq``; those that already are in a queue are copied."""
+    entered = []
+    for seq, message in enumerate(messages, first_seq):
+        own = message
+        if message.queue is not None:
+            own = message.copy()
+            own.expires_at = message.expires_at
+        own.queue = queue
+        own.seq = seq
+        entered.append(own)
+    return entered
+
+
+def set_consumer(messages: list[Any], consumer: Any) -> None:
+    """Note who holds the messages unacknowledged."""
+    for message in messages:
+        message.consumer = consumer
+
+
+def by_holder(messages: list[Any]) -> list[tuple[Any, Any, list[Any]]]:
+    """The messages in runs with the same consumer and queue, as (consumer, queue, messages)."""
+    runs: list[tuple[Any, Any, list[Any]]] = []
+    for message in messages:
+        if not runs or runs[-1][0] is not message.consumer or runs[-1][1] is not message.queue:
+            runs.append((message.consumer, message.queue, []))
+        runs[-1][2].append(message)
+    return runs
+
+
+def settle_stored(messages: list[Any]) -> None:
+    """Tell the batches of those messages that are stored that they are gone for good."""
+    for message in messages:
+        if message.batch is not None:
+            message.batch.settle(message.seq)

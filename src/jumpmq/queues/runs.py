@@ -1,0 +1,28 @@
+"""Runs of messages: the compiled kernel, or its plain twin where it was not built."""
+
+import warnings
+
+try:
+    from jumpmq.queues._kernel import (
+        body_octets,
+        by_holder,
+        enter_queue,
+        set_consumer,
+        settle_stored,
+    )
+except ImportError:
+    warnings.warn(
+        "jumpmq's compiled kernel of queues is not built: the plain Python twin serves, at a fraction of the speed. "
+        "Install a C compiler and reinstall jumpmq.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    from jumpmq.queues._reference import (
+        body_octets,
+        by_holder,
+        enter_queue,
+        set_consumer,
+        settle_stored,
+    )
+
+__all__ = ["body_octets", "by_holder", "enter_queue", "set_consumer", "settle_stored"]

@@ -1,0 +1,24 @@
+"""Messages laid out as Arrow columns: the compiled kernel, or its plain twin where it was not built."""
+
+import warnings
+
+try:
+    from jumpmq.store._kernel import (
+        binary_column,
+        seq_column,
+        time_column,
+    )
+except ImportError:
+    warnings.warn(
+        "jumpmq's compiled kernel of the store is not built: the plain Python twin serves, at a fraction of the speed. "
+        "Install a C compiler and reinstall jumpmq.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    from jumpmq.store._reference import (
+        binary_column,
+        seq_column,
+        time_column,
+    )
+
+__all__ = ["binary_column", "seq_column", "time_column"]

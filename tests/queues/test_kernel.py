@@ -1,0 +1,53 @@
+"""The compiled kernel says of runs of messages what its readable twin says."""
+
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues import _reference as reference
+
+kernel: ModuleType = pytest.importorskip("jumpmq.queues._kernel", reason="the compiled kernel is not built")
+TWINS = pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
+
+NOW = 1_700_000_000.25
+
+
+class Settled:
+    """Stands where a message's batch stands, and notes what it is told."""
+
+    def __init__(self) -> None:
+        self.seqs: list[int] = []
+
+    def settle(self, seq: int) -> None:
+        self.seqs.append(seq)
+
+
+@TWINS
+def test_enter_queue_numbers_messages_and_copies_those_of_another_queue(twin: ModuleType) -> None:
+    new, old = Message("e", b"k", b"\0\0", b"new"), Message("e", b"k", b"\0\0", b"old")
+    old.queue, old.seq, old.expires_at = "other", 3, NOW
+    first, second = twin.enter_queue([new, old], "queue", 10)
+    assert (first is new, second is old) == (True, False)
+    assert [(one.queue, one.seq, one.body, one.expires_at) for one in (first, second, old)] == [
+        ("queue", 10, b"new", 0.0), ("queue", 11, b"old", NOW), ("other", 3, b"old", NOW),
+    ]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.integers(0, 2)), max_size=12))
+def test_runs_by_holder_and_settling(held: list[tuple[str, str, int]]) -> None:
+    seen = []
+    for twin in (kernel, reference):
+        messages, batches = [Message("", b"", b"\0\0", b"x" * size) for _, _, size in held], [Settled(), Settled()]
+        for seq, (message, (consumer, queue, place)) in enumerate(zip(messages, held, strict=True), 1):
+            message.seq, message.queue, message.consumer = seq, queue, consumer
+            message.batch = batches[place] if place < 2 else None
+        twin.settle_stored(messages)
+        runs = [(consumer, queue, [one.seq for one in run]) for consumer, queue, run in twin.by_holder(messages)]
+        twin.set_consumer(messages, "c")
+        assert all(message.consumer == "c" for message in messages)
+        seen.append((runs, [batch.seqs for batch in batches], twin.body_octets(messages)))
+    assert seen[0] == seen[1]
+    assert [seq for _, _, run in seen[0][0] for seq in run] == list(range(1, len(held) + 1))
