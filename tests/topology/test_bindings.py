@@ -4,7 +4,7 @@ import pytest
 from tests.topology.built import Built
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.topology import Arguments, Binding, DeleteExchange, DeleteQueue, Unbind
+from jumpmq.topology import Arguments, Binding, DeleteExchange, Unbind
 
 
 def test_what_must_exist_to_be_bound(built: Built) -> None:
@@ -60,7 +60,7 @@ def test_a_deleted_queue_takes_its_bindings_along(built: Built) -> None:
     built.queue("q")
     built.bind("amq.direct", "q", "a")
     built.bind("amq.fanout", "q")
-    built.topology.apply(DeleteQueue("/", "q"))
+    built.delete_queue("q")
     assert list(built.vhost.bindings()) == []
     built.queue("q")
     assert built.reached("amq.fanout") == []
@@ -100,7 +100,7 @@ def test_auto_deletion_goes_up_a_chain(built: Built) -> None:
     built.queue("q")
     built.feed("first", "second")
     built.bind("second", "q")
-    built.topology.apply(DeleteQueue("/", "q"))
+    built.delete_queue("q")
     assert not {"first", "second"} & set(built.vhost.exchanges)
 
 
@@ -113,6 +113,6 @@ def test_auto_deletion_survives_a_circle(built: Built) -> None:
     built.bind("two", "q")
     built.topology.apply(DeleteExchange("/", "one"))
     assert list(built.vhost.exchange("two").bindings) == [Binding("two", "queue", "q")]
-    built.topology.apply(DeleteQueue("/", "q"))
+    built.delete_queue("q")
     assert "two" not in built.vhost.exchanges
     assert list(built.vhost.bindings()) == []

@@ -63,7 +63,9 @@ def test_a_second_equivalent_declaration_returns_the_queue_with_its_messages(bui
 
 def test_integers_are_equivalent_whatever_their_size_on_the_wire(built: Built) -> None:
     queue = built.queue("q", {"x-max-length": 5})
-    assert built.topology.apply(DeclareQueue("/", "q", arguments=Arguments([Field("x-max-length", "l", 5)]))) is queue
+    again = built.topology.define_queue("/", "q", arguments=Arguments([Field("x-max-length", "l", 5)]))
+    built.topology.apply(DeclareQueue(again))
+    assert built.vhost.queue("q") is queue
 
 
 @pytest.mark.parametrize("flag", ["durable", "auto_delete"])
@@ -98,7 +100,7 @@ def test_reserved_names_are_the_servers(built: Built) -> None:
 
 def test_queues_are_numbered_and_know_their_home(built: Built) -> None:
     first, second = built.queue("a"), built.queue("b")
-    built.topology.apply(DeleteQueue("/", "b"))
+    built.delete_queue("b")
     third = built.queue("b")
     assert [first.id, second.id, third.id] == [1, 2, 3]
     assert third.node == "jumpmq@test"
@@ -110,27 +112,36 @@ def test_looking_up_what_is_not_there(built: Built) -> None:
     assert refused.value.text == "no queue 'x' in vhost '/'"
 
 
-def test_deleting_tells_how_many_messages_were_ready(built: Built) -> None:
+def test_deleting_a_queue_that_is_not_there_changes_nothing(built: Built) -> None:
     queue = built.queue("q")
-    queue.push([message("q"), message("q")])
-    assert built.topology.apply(DeleteQueue("/", "q")) == 2
+    built.delete_queue("q")
     assert queue.deleted
-    assert built.topology.apply(DeleteQueue("/", "q")) == 0
+    built.delete_queue("q")
     assert built.reached("", "q") == []
+
+
+def test_a_deletion_is_of_one_queue_not_of_its_name(built: Built) -> None:
+    """Where one of the same name was declared meanwhile, it stays."""
+    first = built.queue("q")
+    built.delete_queue("q")
+    second = built.queue("q")
+    built.topology.apply(DeleteQueue("/", "q", first.id))
+    assert built.vhost.queue("q") is second
 
 
 def test_if_empty(built: Built) -> None:
     queue = built.queue("q")
     queue.push([message("q")])
     with pytest.raises(PreconditionFailed) as refused:
-        built.topology.apply(DeleteQueue("/", "q", if_empty=True))
+        built.delete_queue("q", if_empty=True)
     assert refused.value.text == "queue 'q' in vhost '/' not empty"
     queue.take(1)
-    assert built.topology.apply(DeleteQueue("/", "q", if_empty=True)) == 0
+    built.delete_queue("q", if_empty=True)
+    assert queue.deleted
 
 
 def exclusive(built: Built) -> Queue:
-    return built.queue("q", exclusive=True, connection="mine")
+    return built.queue("q", exclusive=True, owner="mine")
 
 
 def test_an_exclusive_queue_is_its_connections(built: Built) -> None:
@@ -147,10 +158,10 @@ def test_others_are_locked_out_of_an_exclusive_queue(built: Built) -> None:
     built.topology.apply(Bind("/", binding, "mine"))
     for refusing in (
         lambda: built.vhost.queue("q", "other"),
-        lambda: built.queue("q", exclusive=True, connection="other"),
-        lambda: built.queue("q", durable=True, connection="other"),
-        lambda: built.queue("q", connection="mine"),  # its owner, but not exclusive
-        lambda: built.topology.apply(DeleteQueue("/", "q", connection="other")),
+        lambda: built.queue("q", exclusive=True, owner="other"),
+        lambda: built.queue("q", durable=True),
+        lambda: built.queue("q"),  # its owner, but not exclusive
+        lambda: built.delete_queue("q", connection="other"),
         lambda: built.topology.apply(Bind("/", binding, "other")),
         lambda: built.topology.apply(Unbind("/", binding, "other")),
     ):
@@ -161,7 +172,7 @@ def test_others_are_locked_out_of_an_exclusive_queue(built: Built) -> None:
 
 
 def test_a_shared_queue_cannot_become_exclusive(built: Built) -> None:
-    built.queue("q", connection="mine")
+    built.queue("q")
     with pytest.raises(ResourceLocked) as refused:
         exclusive(built)
     assert refused.value.reply_text == LOCKED
@@ -169,5 +180,5 @@ def test_a_shared_queue_cannot_become_exclusive(built: Built) -> None:
 
 def test_a_deleted_exclusive_queue_is_nobodys(built: Built) -> None:
     exclusive(built)
-    built.topology.apply(DeleteQueue("/", "q", connection="mine"))
+    built.delete_queue("q", connection="mine")
     assert built.vhost.exclusive_queues("mine") == []

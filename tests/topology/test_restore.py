@@ -17,7 +17,6 @@ from jumpmq.topology import (
     Binding,
     ConsistentHashExchange,
     DeleteExchange,
-    DeleteQueue,
     DeleteVirtualHost,
     Permissions,
     PutUser,
@@ -59,7 +58,7 @@ def test_durable_definitions_return_and_others_do_not(opened: Opened) -> None:
         built.exchange("lost", "topic")
         built.queue("kept", {"x-max-length": 7}, durable=True, auto_delete=True)
         built.queue("lost")
-        built.queue("ended", durable=True, exclusive=True, connection="c")
+        built.queue("ended", durable=True, exclusive=True, owner="c")
         for source in ("kept", "lost", "amq.topic"):
             for queue in ("kept", "lost", "ended"):
                 built.bind(source, queue, "k.#", {"n": 1})
@@ -98,7 +97,7 @@ def test_what_was_deleted_stays_deleted(opened: Opened) -> None:
             built.bind("f", name, "1")
     with opened() as built:
         built.unbind("e", "a", "1")
-        built.topology.apply(DeleteQueue("/", "b"))
+        built.delete_queue("b")
         built.topology.apply(DeleteExchange("/", "f"))
     with opened() as built:
         assert sorted(built.vhost.queues) == ["a", "c"]
@@ -187,8 +186,8 @@ def test_exchanges_feed_exchanges_again(opened: Opened) -> None:
 def test_numbers_of_queues_are_never_given_again(opened: Opened) -> None:
     with opened() as built:
         numbers = [built.queue(name, durable=True).id for name in ("a", "b", "c")]
-        built.topology.apply(DeleteQueue("/", "c"))
-        built.topology.apply(DeleteQueue("/", "b"))
+        built.delete_queue("c")
+        built.delete_queue("b")
     with opened() as built:
         assert built.vhost.queue("a").id == numbers[0]
         assert built.queue("b", durable=True).id > numbers[2]

@@ -15,7 +15,6 @@ from jumpmq.topology import (
     AddVirtualHost,
     ClearPolicy,
     DeleteExchange,
-    DeleteQueue,
     InvalidPolicy,
     SetPolicy,
     Topology,
@@ -23,7 +22,7 @@ from jumpmq.topology import (
 
 
 def shard(built: Built, per_node: int, pattern: str = "^x$", **definition: Any) -> None:
-    built.topology.apply(SetPolicy("/", "shards", pattern, {"shards-per-node": per_node, **definition}))
+    built.topology.make(SetPolicy("/", "shards", pattern, {"shards-per-node": per_node, **definition}))
 
 
 def names(built: Built) -> list[str]:
@@ -42,6 +41,8 @@ def opened(directory: Path, node: str = "jumpmq@test") -> Iterator[Built]:
         topology = Topology(node, store)
         topology.restore(store.definitions())
         topology.apply(AddVirtualHost("/"))
+        for change in topology.sharding.missing(topology.vhost("/")):
+            topology.apply(change)
         yield Built(topology)
         topology.flush_rings()
     finally:
@@ -62,7 +63,7 @@ def test_after_a_restart_everything_is_as_before(tmp_path: Path) -> None:
         assert bound(built) == [(name, "1234") for name in SHARDS]
         assert [built.vhost.queues[name].limits.single_active_consumer for name in names(built)] == [True, True]
         assert built.vhost.policies.get("shards", operator=False).definition["routing-key"] == "1234"
-        built.topology.apply(ClearPolicy("/", "shards"))
+        built.topology.make(ClearPolicy("/", "shards"))
     with opened(tmp_path) as built:
         assert (names(built), bound(built)) == (SHARDS, [])
 
@@ -71,7 +72,7 @@ def test_missing_shards_are_made_anew_at_a_restart(tmp_path: Path) -> None:
     with opened(tmp_path) as built:
         built.exchange("x", "fanout", durable=True)
         shard(built, 2)
-        built.topology.apply(DeleteQueue("/", SHARDS[0]))
+        built.delete_queue(SHARDS[0])
     for _ in range(2):
         with opened(tmp_path) as built:
             assert sorted(bound(built)) == [(name, "") for name in SHARDS]
@@ -124,7 +125,7 @@ def test_names_that_would_be_too_long(built: Built) -> None:
         built.exchange(long)
     assert refused.value.text == problem
     assert long not in built.vhost.exchanges
-    built.topology.apply(ClearPolicy("/", "shards"))
+    built.topology.make(ClearPolicy("/", "shards"))
     built.exchange(long)
     with pytest.raises(InvalidPolicy) as invalid:
         shard(built, 1, "^x")
@@ -179,7 +180,7 @@ def test_without_the_policy_or_the_exchange_all_are_served(built: Built, end: An
     shard(built, 1, **{"single-active-consumer": True})
     (queue,) = built.vhost.queues.values()
     assert queue.limits.single_active_consumer
-    built.topology.apply(end)
+    built.topology.make(end)
     assert not queue.limits.single_active_consumer
     if isinstance(end, DeleteExchange):
         built.exchange("x", "fanout")

@@ -133,6 +133,9 @@ class Broker:
     def _restore_definitions(self, store: Store) -> None:
         definitions, batches = store.definitions(), store.batches()
         self.topology.restore(definitions)
+        for vhost in self.topology.vhosts.values():
+            for change in self.topology.sharding.missing(vhost):
+                self.topology.apply(change)
         next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
         delivered = {key: value for kind, key, value in definitions if kind == "delivered"}
         for queue in self._queues():

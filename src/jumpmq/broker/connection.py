@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
         vhost: VirtualHost | None = getattr(self, "vhost", None)
         for queue in vhost.exclusive_queues(self.name) if vhost is not None else ():
             try:
-                self._services.topology.apply(DeleteQueue(queue.vhost, queue.name))
+                self._services.topology.apply(DeleteQueue(queue.vhost, queue.name, queue.id))
             except AMQPError as error:
                 log.error("cannot delete exclusive queue %r: %s", queue.name, error.text)
 

@@ -11,6 +11,7 @@ from jumpmq.broker.services import unique_name
 from jumpmq.topology import changes, rules
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
+from jumpmq.topology.definitions import ExchangeDefinition
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
@@ -22,25 +23,23 @@ def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> None:
         rules.passive_exchange(connection.vhost, method.exchange)
     else:
         connection.require_permission("configure", method.exchange)
-        _apply(
-            channel,
-            changes.DeclareExchange(
-                connection.vhost.name,
-                method.exchange,
-                method.type,
-                method.durable,
-                method.auto_delete,
-                method.internal,
-                Arguments(method.arguments),
-            ),
+        definition = ExchangeDefinition(
+            connection.vhost.name,
+            method.exchange,
+            method.type,
+            method.durable,
+            method.auto_delete,
+            method.internal,
+            Arguments(method.arguments),
         )
+        _make(channel, changes.DeclareExchange(definition))
     if not method.no_wait:
         channel.send(m.ExchangeDeclareOk())
 
 
 def exchange_delete(channel: "Channel", method: m.ExchangeDelete) -> None:
     channel.connection.require_permission("configure", method.exchange)
-    _apply(channel, changes.DeleteExchange(channel.connection.vhost.name, method.exchange, method.if_unused))
+    _make(channel, changes.DeleteExchange(channel.connection.vhost.name, method.exchange, method.if_unused))
     if not method.no_wait:
         channel.send(m.ExchangeDeleteOk())
 
@@ -69,19 +68,17 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
         server_named = not name
         name = name or f"amq.gen-{unique_name()}"
         connection.require_permission("configure", name)
-        queue = _apply(
-            channel,
-            changes.DeclareQueue(
-                connection.vhost.name,
-                name,
-                method.durable,
-                method.exclusive,
-                method.auto_delete,
-                Arguments(method.arguments),
-                connection.name,
-                server_named,
-            ),
+        definition = channel.topology.define_queue(
+            connection.vhost.name,
+            name,
+            method.durable,
+            method.exclusive,
+            method.auto_delete,
+            Arguments(method.arguments),
+            connection.name if method.exclusive else None,
         )
+        _make(channel, changes.DeclareQueue(definition, server_named))
+        queue = connection.vhost.queues[name]
         queue.touch()
     channel.last_queue = queue.name
     if not method.no_wait:
@@ -114,8 +111,13 @@ def queue_delete(channel: "Channel", method: m.QueueDelete) -> None:
     _refuse_sharded(channel, method.queue, "delete")
     connection, name = channel.connection, channel.resolve(method.queue)
     connection.require_permission("configure", name)
-    change = changes.DeleteQueue(connection.vhost.name, name, method.if_unused, method.if_empty, connection.name)
-    count = _apply(channel, change)
+    change = rules.queue_deletion(
+        connection.vhost, name, if_unused=method.if_unused, if_empty=method.if_empty, connection=connection.name
+    )
+    count = 0
+    if change is not None:
+        count = connection.vhost.queues[name].ready_count
+        _make(channel, change)
     if not method.no_wait:
         channel.send(m.QueueDeleteOk(count))
 
@@ -124,17 +126,16 @@ def _refuse_sharded(channel: "Channel", queue: str, operation: str) -> None:
     channel.topology.sharding.refuse(channel.connection.vhost, queue, operation)
 
 
-def _apply(channel: "Channel", change: changes.Change[changes.R]) -> changes.R:
-    result = channel.topology.apply(change)
+def _make(channel: "Channel", change: changes.Change) -> None:
+    channel.topology.make(change)
     channel.connection.defer_answers()
-    return result
 
 
 def _change_binding(channel: "Channel", change: type[changes.Bind] | type[changes.Unbind], binding: Binding) -> None:
     connection = channel.connection
     connection.require_permission("write", binding.destination)
     connection.require_permission("read", binding.source)
-    _apply(channel, change(connection.vhost.name, binding, connection.name))
+    _make(channel, change(connection.vhost.name, binding, connection.name))
 
 
 def _exchange_binding(method: m.ExchangeBind | m.ExchangeUnbind) -> Binding:

@@ -57,7 +57,7 @@ class Timers:
                 queue.trim(now)
             expires = queue.limits.expires
             if expires is not None and not queue.consumers and now - queue.last_used > expires / 1000:
-                self._services.topology.apply(DeleteQueue(queue.vhost, queue.name))
+                self._services.topology.apply(DeleteQueue(queue.vhost, queue.name, queue.id))
 
     def _queues(self) -> list[Queue]:
         return [queue for vhost in self._services.topology.vhosts.values() for queue in vhost.queues.values()]

@@ -21,6 +21,7 @@ from jumpmq.topology.changes import (
     SetPolicy,
     Unbind,
 )
+from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
 from jumpmq.topology.policies import InForce, InvalidPolicy, Policy
 from jumpmq.topology.routing import Routes
@@ -46,11 +47,13 @@ __all__ = [
     "DeleteUser",
     "DeleteVirtualHost",
     "Exchange",
+    "ExchangeDefinition",
     "InForce",
     "InvalidPolicy",
     "Permissions",
     "Policy",
     "PutUser",
+    "QueueDefinition",
     "Routes",
     "SetOperatorPolicy",
     "SetPermissions",

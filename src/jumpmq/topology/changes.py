@@ -1,47 +1,42 @@
 """The changes of definitions: one small value each. :meth:`Topology.apply` is the only way they take effect.
 
-They hold plain data only, so that they can be logged and replayed. A change is generic in what applying it returns.
+They hold plain data only, and all that their effect depends on, so that a log of them can be replayed on another node,
+in the same order, to the same state: a queue brings its number and its home node, a user the hash of the password. What
+only a queue's home can judge (whether it is in use, or empty) is judged before there is a change.
 
 ``connection`` names the connection that asks; None is the broker itself or an operator, who may touch exclusive queues.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any
 
-from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
-
-if TYPE_CHECKING:  # what changes return; these modules import this one
-    from jumpmq.queues import Queue  # noqa: F401
-    from jumpmq.topology.exchanges.base import Exchange  # noqa: F401
-    from jumpmq.topology.vhost import VirtualHost  # noqa: F401
-
-R = TypeVar("R")
+from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 
 
-class Change(Generic[R]):
+class Change:
     """Base of all changes."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class AddVirtualHost(Change["VirtualHost"]):
+class AddVirtualHost(Change):
     """Add a virtual host with the predeclared exchanges; nothing changes where it exists."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteVirtualHost(Change[None]):
+class DeleteVirtualHost(Change):
     """Delete a virtual host with all that is in it, and all permissions in it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class PutUser(Change[None]):
+class PutUser(Change):
     """Add a user, or replace password and tags of an existing one.
 
     Attributes:
@@ -54,14 +49,14 @@ class PutUser(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteUser(Change[None]):
+class DeleteUser(Change):
     """Delete a user with all permissions."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class SetPermissions(Change[None]):
+class SetPermissions(Change):
     """Set what a user may do in a virtual host: a regular expression each, searched in the names of resources."""
 
     user: str
@@ -72,7 +67,7 @@ class SetPermissions(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class ClearPermissions(Change[None]):
+class ClearPermissions(Change):
     """Take a user's permissions in a virtual host away."""
 
     user: str
@@ -80,20 +75,14 @@ class ClearPermissions(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class DeclareExchange(Change["Exchange"]):
+class DeclareExchange(Change):
     """Declare an exchange; one that exists must be equivalent."""
 
-    vhost: str
-    name: str
-    type: str = "direct"
-    durable: bool = False
-    auto_delete: bool = False
-    internal: bool = False
-    arguments: Arguments = NO_ARGUMENTS
+    definition: ExchangeDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteExchange(Change[None]):
+class DeleteExchange(Change):
     """Delete an exchange and its bindings; nothing changes where there is none.
 
     Attributes:
@@ -106,42 +95,32 @@ class DeleteExchange(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class DeclareQueue(Change["Queue"]):
-    """Declare a queue; one that exists must be equivalent.
+class DeclareQueue(Change):
+    """Declare a queue; one that exists must be equivalent, and keeps its number and home.
 
     Attributes:
-        connection: the owner, if the queue is exclusive.
+        definition: :meth:`Topology.define_queue` makes one with the next number, at home here.
         server_named: whether the broker has made up the name, which may then start with ``amq.``.
     """
 
-    vhost: str
-    name: str
-    durable: bool = False
-    exclusive: bool = False
-    auto_delete: bool = False
-    arguments: Arguments = NO_ARGUMENTS
-    connection: str | None = None
+    definition: QueueDefinition
     server_named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteQueue(Change[int]):
-    """Delete a queue, its messages and bindings; returns how many messages were ready, 0 where there is no queue.
+class DeleteQueue(Change):
+    """Delete a queue, its messages and bindings. Nothing changes where there is none of this name and number.
 
-    Attributes:
-        if_unused: refuse while it has consumers.
-        if_empty: refuse while it has ready messages.
+    :func:`jumpmq.topology.rules.queue_deletion` makes one of what a client asks for.
     """
 
     vhost: str
     name: str
-    if_unused: bool = False
-    if_empty: bool = False
-    connection: str | None = None
+    id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Bind(Change[None]):
+class Bind(Change):
     """Add a binding; nothing changes where it exists."""
 
     vhost: str
@@ -150,7 +129,7 @@ class Bind(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Unbind(Change[None]):
+class Unbind(Change):
     """Remove a binding; nothing changes where there is none."""
 
     vhost: str
@@ -159,7 +138,7 @@ class Unbind(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class SetPolicy(Change[None]):
+class SetPolicy(Change):
     """Add a policy, or replace the one of this name; it takes effect at once.
 
     Attributes:
@@ -178,7 +157,7 @@ class SetPolicy(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class SetOperatorPolicy(Change[None]):
+class SetOperatorPolicy(Change):
     """As :class:`SetPolicy`, for operator policies: they take limits only, and are merged with policies."""
 
     vhost: str
@@ -190,7 +169,7 @@ class SetOperatorPolicy(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class ClearPolicy(Change[None]):
+class ClearPolicy(Change):
     """Take a policy away."""
 
     vhost: str
@@ -198,7 +177,7 @@ class ClearPolicy(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class ClearOperatorPolicy(Change[None]):
+class ClearOperatorPolicy(Change):
     """Take an operator policy away."""
 
     vhost: str

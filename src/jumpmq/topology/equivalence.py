@@ -6,12 +6,12 @@ from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.topology import erlang
 from jumpmq.topology.arguments import Arguments, comparable
-from jumpmq.topology.changes import DeclareExchange, DeclareQueue
+from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.queue_arguments import CHECKS, DEFAULT_QUEUE_TYPE
 
 
-def check_exchange(current: Exchange, declared: DeclareExchange) -> None:
+def check_exchange(current: Exchange, declared: ExchangeDefinition) -> None:
     """
     Raises:
         PreconditionFailed: the exchange was declared in another way.
@@ -23,7 +23,7 @@ def check_exchange(current: Exchange, declared: DeclareExchange) -> None:
     _check_arguments(subject, declared.arguments, current.arguments, current.compared_arguments)
 
 
-def check_queue(current: DeclareQueue, declared: DeclareQueue) -> None:
+def check_queue(current: QueueDefinition, declared: QueueDefinition) -> None:
     """
     Raises:
         PreconditionFailed: the queue was declared in another way. (Exclusiveness is checked elsewhere.)

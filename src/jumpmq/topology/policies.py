@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.topology import erlang, policy_definitions
 from jumpmq.topology.bindings import Kind
+from jumpmq.topology.changes import SetOperatorPolicy, SetPolicy
 
 APPLY_TO = {"queues": ("queue",), "exchanges": ("exchange",), "all": ("queue", "exchange")}
 """The kinds of objects that each ``apply-to`` means."""
@@ -75,6 +76,11 @@ class Policy:
     def matches(self, kind: Kind, name: str) -> bool:
         """Whether the policy is meant for a queue or exchange of this name."""
         return kind in APPLY_TO[self.apply_to] and _compiled(self.pattern).search(name) is not None
+
+
+def policy_of(change: SetPolicy | SetOperatorPolicy) -> Policy:
+    """The policy that a change sets."""
+    return Policy(change.vhost, change.name, change.pattern, change.definition, change.priority, change.apply_to)
 
 
 class InForce(NamedTuple):

@@ -9,7 +9,7 @@ from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.topology import erlang
 from jumpmq.topology.arguments import Arguments
-from jumpmq.topology.changes import DeclareQueue
+from jumpmq.topology.definitions import QueueDefinition
 
 DEFAULT_QUEUE_TYPE = "classic"
 QUEUE_TYPES = (DEFAULT_QUEUE_TYPE,)
@@ -21,22 +21,22 @@ Check = Callable[[Field, Arguments], str | None]
 """What is wrong with an argument, as Erlang would print it, or None; it is given all arguments."""
 
 
-def check_arguments(declared: DeclareQueue) -> None:
+def check_arguments(definition: QueueDefinition) -> None:
     """
     Raises:
         PreconditionFailed: an argument is not what it may be.
     """
-    subject = f"queue '{declared.name}' in vhost '{declared.vhost}'"
+    subject = f"queue '{definition.name}' in vhost '{definition.vhost}'"
     for name, check in CHECKS.items():
-        field = declared.arguments.get(name)
+        field = definition.arguments.get(name)
         if field is None:
             continue
         if name == "x-dead-letter-exchange" and field.type != "S":
             kind = erlang.TYPE_NAMES[field.type]
             raise PreconditionFailed(f"invalid type '{kind}' for arg '{name}' in {subject}")
-        if (problem := check(field, declared.arguments)) is not None:
+        if (problem := check(field, definition.arguments)) is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {subject}: {problem}")
-    for field in declared.arguments:
+    for field in definition.arguments:
         if field.name in _OTHER_QUEUE_TYPES_ONLY:
             raise PreconditionFailed(f"invalid arg '{field.name}' for {subject} of queue type rabbit_classic_queue")
 

@@ -8,12 +8,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from jumpmq.queues import Queue
 from jumpmq.queues.base import Journal
-from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import DeclareExchange, DeclareQueue
+from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, Destination, Exchange
+from jumpmq.topology.json_form import from_json, to_json
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.users import User
 
@@ -45,14 +44,7 @@ class Records:
         self._delete("user", name)
 
     def put_permissions(self, user: User, vhost: str) -> None:
-        granted = user.permissions[vhost]
-        value = {
-            "user": user.name,
-            "vhost": vhost,
-            "configure": granted.configure,
-            "write": granted.write,
-            "read": granted.read,
-        }
+        value = {"user": user.name, "vhost": vhost, **to_json(user.permissions[vhost])}
         self._put("permissions", _key(user.name, vhost), value)
 
     def delete_permissions(self, user: str, vhost: str) -> None:
@@ -64,9 +56,9 @@ class Records:
     def delete_policy(self, policy: Policy, operator: bool) -> None:
         self._delete(_policy_kind(operator), _key(policy.vhost, policy.name))
 
-    def put_exchange(self, exchange: Exchange) -> None:
-        if exchange.durable:
-            self._put("exchange", _key(exchange.vhost, exchange.name), _exchange_value(exchange))
+    def put_exchange(self, definition: ExchangeDefinition) -> None:
+        if definition.durable:
+            self._put("exchange", _key(definition.vhost, definition.name), to_json(definition))
 
     def delete_exchange(self, exchange: Exchange) -> None:
         if not exchange.durable:
@@ -76,24 +68,25 @@ class Records:
             self._changed_rings.pop(exchange, None)
             self._delete("ring", _key(exchange.vhost, exchange.name))
 
-    def put_queue(self, queue: Queue, declared: DeclareQueue) -> None:
-        if is_kept(queue):
-            self._put("counter", NEXT_QUEUE_ID, queue.id + 1)
-            self._put("queue", _key(queue.vhost, queue.name), _queue_value(queue, declared))
+    def put_queue(self, definition: QueueDefinition, next_id: int) -> None:
+        if definition.is_kept:
+            self._put("counter", NEXT_QUEUE_ID, next_id)
+            self._put("queue", _key(definition.vhost, definition.name), to_json(definition))
 
-    def delete_queue(self, queue: Queue) -> None:
-        if is_kept(queue):
-            self._delete("queue", _key(queue.vhost, queue.name))
+    def delete_queue(self, definition: QueueDefinition) -> None:
+        if definition.is_kept:
+            self._delete("queue", _key(definition.vhost, definition.name))
 
     def put_binding(self, source: Exchange, binding: Binding, destination: Destination) -> None:
         self._note_ring(source)
-        if source.durable and is_kept(destination):
-            self._put("binding", _binding_key(source.vhost, binding), _binding_value(source.vhost, binding))
+        if source.durable and _is_kept(destination):
+            value = {"vhost": source.vhost, **to_json(binding)}
+            self._put("binding", _key(*value.values()), value)
 
     def delete_binding(self, source: Exchange, binding: Binding, destination: Destination) -> None:
         self._note_ring(source)
-        if source.durable and is_kept(destination):
-            self._delete("binding", _binding_key(source.vhost, binding))
+        if source.durable and _is_kept(destination):
+            self._delete("binding", _key(source.vhost, *to_json(binding).values()))
 
     def note_ring(self, exchange: ConsistentHashExchange) -> None:
         """The ring of a durable exchange has changed; :meth:`flush_rings` will write it.
@@ -123,79 +116,28 @@ class Records:
             self._journal.delete(kind, key)
 
 
-def is_kept(destination: Destination) -> bool:
-    """Whether a queue or exchange survives a restart. Exclusive queues end with their connection."""
-    return destination.durable and not (isinstance(destination, Queue) and destination.exclusive)
+def read_exchange(value: dict[str, Any]) -> ExchangeDefinition:
+    """The definition that an ``exchange`` record keeps."""
+    return from_json(ExchangeDefinition, {"durable": True} | value)
 
 
-def read_exchange(value: dict[str, Any]) -> DeclareExchange:
-    """The declaration that an ``exchange`` record keeps."""
-    return DeclareExchange(**{**value, "durable": True, "arguments": Arguments.from_json(value["arguments"])})
-
-
-def read_queue(value: dict[str, Any]) -> tuple[int, str, DeclareQueue]:
-    """The number, home node and declaration that a ``queue`` record keeps."""
-    declared = DeclareQueue(
-        value["vhost"],
-        value["name"],
-        durable=True,
-        auto_delete=value["auto_delete"],
-        arguments=Arguments.from_json(value["arguments"]),
-    )
-    return value["id"], value["node"], declared
+def read_queue(value: dict[str, Any]) -> QueueDefinition:
+    """The definition that a ``queue`` record keeps."""
+    return from_json(QueueDefinition, {"durable": True} | value)
 
 
 def read_binding(value: dict[str, Any]) -> tuple[str, Binding]:
     """The virtual host and binding that a ``binding`` record keeps."""
-    binding = Binding(
-        value["source"],
-        value["kind"],
-        value["destination"],
-        value["key"].encode(errors="surrogateescape"),
-        Arguments.from_json(value["arguments"]),
-    )
-    return value["vhost"], binding
+    return value["vhost"], from_json(Binding, {name: value[name] for name in value if name != "vhost"})
+
+
+def _is_kept(destination: Destination) -> bool:
+    """Whether a queue or exchange survives a restart."""
+    return destination.durable and (isinstance(destination, Exchange) or not destination.exclusive)
 
 
 def _policy_kind(operator: bool) -> str:
     return "operator_policy" if operator else "policy"
-
-
-def _exchange_value(exchange: Exchange) -> dict[str, Any]:
-    return {
-        "vhost": exchange.vhost,
-        "name": exchange.name,
-        "type": exchange.type,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-        "arguments": exchange.arguments.to_json(),
-    }
-
-
-def _queue_value(queue: Queue, declared: DeclareQueue) -> dict[str, Any]:
-    return {
-        "vhost": queue.vhost,
-        "name": queue.name,
-        "id": queue.id,
-        "node": queue.node,
-        "auto_delete": queue.auto_delete,
-        "arguments": declared.arguments.to_json(),
-    }
-
-
-def _binding_value(vhost: str, binding: Binding) -> dict[str, Any]:
-    return {
-        "vhost": vhost,
-        "source": binding.source,
-        "kind": binding.kind,
-        "destination": binding.destination,
-        "key": binding.key.decode(errors="surrogateescape"),
-        "arguments": binding.arguments.to_json(),
-    }
-
-
-def _binding_key(vhost: str, binding: Binding) -> str:
-    return _key(*_binding_value(vhost, binding).values())
 
 
 def _key(*parts: Any) -> str:

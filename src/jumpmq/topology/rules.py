@@ -1,17 +1,39 @@
-"""What may be declared, deleted and bound in a virtual host: rules, order of checks and texts are RabbitMQ 3.10's."""
+"""What may be declared, deleted and bound: rules, order of checks and texts are RabbitMQ 3.10's.
+
+:func:`check` judges a change by the definitions alone, so that every node judges it alike. What depends on a queue's
+messages and consumers is judged by :func:`queue_deletion`, at its home.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import AccessRefused, PreconditionFailed
-from jumpmq.queues import Queue
-from jumpmq.topology import equivalence
+from jumpmq.topology import changes, equivalence
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
-from jumpmq.topology.exchanges import Exchange, exchange_type
+from jumpmq.topology.exchanges import Exchange, exchange_type, make_exchange
+from jumpmq.topology.policies import policy_of
 from jumpmq.topology.queue_arguments import check_arguments
+from jumpmq.topology.users import Permissions
 from jumpmq.topology.vhost import VirtualHost
 
+if TYPE_CHECKING:
+    from jumpmq.topology.topology import Topology
+
 RESERVED_PREFIX = "amq."
+
+
+def check(topology: Topology, change: changes.Change) -> None:
+    """Refuse a change that may not be made.
+
+    Raises:
+        AMQPError: with the reason.
+    """
+    _CHECKS[type(change)](topology, change)
+
+
+# --- what a client asks for ---
 
 
 def passive_exchange(vhost: VirtualHost, name: str) -> Exchange:
@@ -25,117 +47,107 @@ def passive_exchange(vhost: VirtualHost, name: str) -> Exchange:
     return vhost.exchange(name)
 
 
-def declare_exchange(vhost: VirtualHost, change: DeclareExchange) -> Exchange:
-    """Add an exchange, or return the equivalent one that is there.
+def queue_deletion(
+    vhost: VirtualHost, name: str, *, if_unused: bool = False, if_empty: bool = False, connection: str | None = None
+) -> changes.DeleteQueue | None:
+    """The change by which a queue is deleted on request, or None where there is none.
 
-    Raises:
-        CommandInvalid: unknown type.
-        AccessRefused: the default exchange, or a reserved name.
-        PreconditionFailed: another declaration than the existing one's, or arguments the type does not take.
-    """
-    _refuse_default_exchange(change.name)
-    exchange_type(change.type)
-    current = vhost.exchanges.get(change.name)
-    if current is not None:
-        equivalence.check_exchange(current, change)
-        return current
-    _refuse_reserved("exchange", change.name)
-    exchange = vhost.insert_exchange(change)
-    vhost.records.put_exchange(exchange)
-    return exchange
-
-
-def delete_exchange(vhost: VirtualHost, change: DeleteExchange) -> None:
-    """Delete an exchange and the bindings from and to it.
-
-    Raises:
-        AccessRefused: a predeclared exchange.
-        PreconditionFailed: it is in use.
-    """
-    _refuse_default_exchange(change.name)
-    subject = f"exchange '{change.name}' in vhost '{vhost.name}'"
-    if change.name.startswith(RESERVED_PREFIX):
-        raise AccessRefused(f"deletion of system {subject} not allowed")
-    exchange = vhost.exchanges.get(change.name)
-    if exchange is None:
-        return
-    if change.if_unused and exchange.bindings:
-        raise PreconditionFailed(f"{subject} in use")
-    vhost.remove_exchange(exchange)
-
-
-def declare_queue(vhost: VirtualHost, change: DeclareQueue, make_queue: Callable[[DeclareQueue], Queue]) -> Queue:
-    """Add a queue, or return the equivalent one that is there.
-
-    Raises:
-        AccessRefused: a reserved name.
-        PreconditionFailed: another declaration than the existing one's, or arguments no queue takes.
-        ResourceLocked: the existing one is exclusive, and this is not its owner's same declaration, or vice versa.
-    """
-    current = vhost.queues.get(change.name)
-    if current is not None:
-        if current.exclusive != change.exclusive or (current.exclusive and current.owner != change.connection):
-            raise vhost.locked(change.name)
-        equivalence.check_queue(vhost.declared(current), change)
-        return current
-    if not change.server_named:
-        _refuse_reserved("queue", change.name)
-    check_arguments(change)
-    queue = make_queue(change)
-    vhost.insert_queue(queue, change)
-    vhost.records.put_queue(queue, change)
-    return queue
-
-
-def delete_queue(vhost: VirtualHost, change: DeleteQueue) -> int:
-    """Delete a queue and the bindings to it; returns how many messages were ready.
+    Args:
+        if_unused: refuse while it has consumers.
+        if_empty: refuse while it has ready messages.
+        connection: who asks.
 
     Raises:
         PreconditionFailed: it is in use, or not empty.
         ResourceLocked: it belongs to another connection exclusively.
     """
-    if change.name not in vhost.queues:
-        return 0
-    queue = vhost.queue(change.name, change.connection)
-    if change.if_unused and queue.consumers:
-        raise PreconditionFailed(f"queue '{change.name}' in vhost '{vhost.name}' in use")
-    if change.if_empty and queue.ready_count:
-        raise PreconditionFailed(f"queue '{change.name}' in vhost '{vhost.name}' not empty")
-    return vhost.remove_queue(queue)
+    if name not in vhost.queues:
+        return None
+    queue = vhost.queue(name, connection)
+    if if_unused and queue.consumers:
+        raise PreconditionFailed(f"queue '{name}' in vhost '{vhost.name}' in use")
+    if if_empty and queue.ready_count:
+        raise PreconditionFailed(f"queue '{name}' in vhost '{vhost.name}' not empty")
+    return changes.DeleteQueue(vhost.name, name, queue.id)
 
 
-def bind(vhost: VirtualHost, change: Bind) -> None:
-    """Add a binding; nothing changes where it exists.
+# --- users and policies ---
 
-    Raises:
-        AccessRefused: the default exchange.
-        NotFound: there is no such exchange or queue.
-        PreconditionFailed: the exchange's type does not take this binding.
-        ResourceLocked: the queue belongs to another connection exclusively.
-    """
-    binding = change.binding
+
+def _check_permissions(topology: Topology, change: changes.SetPermissions) -> None:
+    topology.user(change.user)
+    topology.vhost(change.vhost)
+    Permissions(change.configure, change.write, change.read)
+
+
+def _check_policy(topology: Topology, change: changes.SetPolicy | changes.SetOperatorPolicy) -> None:
+    topology.vhost(change.vhost)
+    policy_of(change).check(isinstance(change, changes.SetOperatorPolicy))
+
+
+def _check_clear_policy(topology: Topology, change: changes.ClearPolicy | changes.ClearOperatorPolicy) -> None:
+    operator = isinstance(change, changes.ClearOperatorPolicy)
+    topology.vhost(change.vhost).policies.get(change.name, operator)
+
+
+# --- exchanges and queues ---
+
+
+def _check_declare_exchange(topology: Topology, change: changes.DeclareExchange) -> None:
+    definition = change.definition
+    vhost = topology.vhost(definition.vhost)
+    _refuse_default_exchange(definition.name)
+    exchange_type(definition.type)
+    current = vhost.exchanges.get(definition.name)
+    if current is not None:
+        equivalence.check_exchange(current, definition)
+    else:
+        _refuse_reserved("exchange", definition.name)
+        make_exchange(definition)  # refuses arguments that its type does not take
+
+
+def _check_delete_exchange(topology: Topology, change: changes.DeleteExchange) -> None:
+    vhost = topology.vhost(change.vhost)
+    _refuse_default_exchange(change.name)
+    subject = f"exchange '{change.name}' in vhost '{vhost.name}'"
+    if change.name.startswith(RESERVED_PREFIX):
+        raise AccessRefused(f"deletion of system {subject} not allowed")
+    exchange = vhost.exchanges.get(change.name)
+    if exchange is not None and change.if_unused and exchange.bindings:
+        raise PreconditionFailed(f"{subject} in use")
+
+
+def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> None:
+    definition = change.definition
+    vhost = topology.vhost(definition.vhost)
+    current = vhost.queues.get(definition.name)
+    if current is not None:
+        if current.exclusive != definition.exclusive or current.owner != definition.owner:
+            raise vhost.locked(definition.name)
+        equivalence.check_queue(vhost.definition(current), definition)
+        return
+    if not change.server_named:
+        _refuse_reserved("queue", definition.name)
+    check_arguments(definition)
+
+
+# --- bindings ---
+
+
+def _check_bind(topology: Topology, change: changes.Bind) -> None:
+    vhost, binding = topology.vhost(change.vhost), change.binding
     _refuse_default_exchanges(binding)
     source = vhost.exchange(binding.source)
-    destination = vhost.destination(binding, change.connection)
+    vhost.destination(binding, change.connection)
     source.check(binding)
-    if binding not in source.bindings:
-        vhost.insert_binding(binding)
-        vhost.records.put_binding(source, binding, destination)
 
 
-def unbind(vhost: VirtualHost, change: Unbind) -> None:
-    """Remove a binding; nothing changes where there is none.
-
-    Raises:
-        AccessRefused: the default exchange.
-        ResourceLocked: the queue belongs to another connection exclusively.
-    """
-    binding = change.binding
+def _check_unbind(topology: Topology, change: changes.Unbind) -> None:
+    vhost, binding = topology.vhost(change.vhost), change.binding
     _refuse_default_exchanges(binding)
     source = vhost.exchanges.get(binding.source)
     if source is not None and binding in source.bindings:
         vhost.destination(binding, change.connection)
-        vhost.remove_binding(binding)
 
 
 def _refuse_default_exchanges(binding: Binding) -> None:
@@ -152,3 +164,23 @@ def _refuse_default_exchange(name: str) -> None:
 def _refuse_reserved(kind: str, name: str) -> None:
     if name.startswith(RESERVED_PREFIX):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+
+_CHECKS: dict[type[changes.Change], Callable[[Topology, Any], object]] = {
+    changes.AddVirtualHost: lambda topology, change: None,
+    changes.DeleteVirtualHost: lambda topology, change: topology.vhost(change.name),
+    changes.PutUser: lambda topology, change: None,
+    changes.DeleteUser: lambda topology, change: topology.user(change.name),
+    changes.SetPermissions: _check_permissions,
+    changes.ClearPermissions: lambda topology, change: topology.user(change.user),
+    changes.SetPolicy: _check_policy,
+    changes.SetOperatorPolicy: _check_policy,
+    changes.ClearPolicy: _check_clear_policy,
+    changes.ClearOperatorPolicy: _check_clear_policy,
+    changes.DeclareExchange: _check_declare_exchange,
+    changes.DeleteExchange: _check_delete_exchange,
+    changes.DeclareQueue: _check_declare_queue,
+    changes.DeleteQueue: lambda topology, change: topology.vhost(change.vhost),
+    changes.Bind: _check_bind,
+    changes.Unbind: _check_unbind,
+}

@@ -5,19 +5,26 @@ The shards are queues of their own, bound to the exchange; the exchange's name s
 cleared policy and a deleted exchange leave them where they are, for they may hold messages.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.queues import Queue
-from jumpmq.topology import erlang, rules
+from jumpmq.topology import erlang
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import Bind, DeclareQueue, Unbind
-from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
-from jumpmq.topology.policies import InvalidPolicy, Policy
-from jumpmq.topology.shards import MAX_NAME, MAX_SHARDS, ShardSettings, parse_shard_name, shard_name, shard_names
+from jumpmq.topology.changes import Bind, Change, ClearPolicy, DeclareExchange, DeclareQueue, SetPolicy, Unbind
+from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange, make_exchange
+from jumpmq.topology.policies import InvalidPolicy, Policy, policy_of
+from jumpmq.topology.shards import MAX_NAME, MAX_SHARDS, ShardSettings, shard_name, shard_names
 from jumpmq.topology.vhost import VirtualHost
+
+if TYPE_CHECKING:
+    from jumpmq.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +52,64 @@ class Shard:
 
 
 class Sharding:
-    """Makes, binds and finds the shards on a node.
+    """Finds the shards on a node, and says by which changes they are made and bound.
 
     Args:
         node: the name of the node.
-        declare: declares a queue.
+        define: :meth:`Topology.define_queue`.
     """
 
-    def __init__(self, node: str, declare: Callable[[DeclareQueue], Queue]) -> None:
+    def __init__(self, node: str, define: Callable[..., QueueDefinition]) -> None:
         self._node = node
-        self._declare = declare
+        self._define = define
 
     # --- as policies and exchanges change ---
 
-    def check_policy(self, vhost: VirtualHost, policy: Policy) -> None:
-        """Refuse a policy by which an exchange that is there cannot be sharded.
+    def steps(self, topology: Topology, change: Change) -> Iterator[Change]:
+        """A change that the rules admit, and what sharding adds to it; see :meth:`Topology.steps`.
 
         Raises:
-            InvalidPolicy: with the reason, or the limit on the number of new shards.
+            InvalidPolicy: by the policy an exchange that is there cannot be sharded, or too many shards are to be made.
+            PreconditionFailed: the policy in force wants to shard the exchange, and that is not possible.
         """
+        match change:
+            case SetPolicy():
+                vhost = topology.vhost(change.vhost)
+                self._check_policy(vhost, policy_of(change))
+                yield from self._policy_steps(vhost, change)
+            case ClearPolicy():
+                yield from self._policy_steps(topology.vhost(change.vhost), change)
+            case DeclareExchange():
+                yield from self._exchange_steps(topology.vhost(change.definition.vhost), change)
+            case _:
+                yield change
+
+    def missing(self, vhost: VirtualHost) -> Iterator[Change]:
+        """What makes and binds the shards that this node lacks, as one whose name is new does."""
+        for exchange in list(vhost.exchanges.values()):
+            yield from self._reshard(vhost, exchange, None)
+
+    def _policy_steps(self, vhost: VirtualHost, change: Change) -> Iterator[Change]:
+        before = {exchange: vhost.sharding(exchange) for exchange in vhost.exchanges.values()}
+        yield change
+        for exchange, settings in before.items():
+            yield from self._reshard(vhost, exchange, settings)
+
+    def _exchange_steps(self, vhost: VirtualHost, change: DeclareExchange) -> Iterator[Change]:
+        definition = change.definition
+        in_force = vhost.policies.in_force("exchange", definition.name)
+        settings = ShardSettings.of(in_force.definition)
+        if settings is None or definition.name in vhost.exchanges:
+            yield change
+            return
+        if (problem := self._problem(make_exchange(definition), settings)) is not None:
+            raise PreconditionFailed(problem)
+        yield change
+        yield from self._reshard(vhost, vhost.exchanges[definition.name], None)
+
+    def _check_policy(self, vhost: VirtualHost, policy: Policy) -> None:
+        if ShardSettings.of(policy.definition) is None:
+            return
         policies, new_shards = vhost.policies.with_policy(policy), 0
         for exchange in vhost.exchanges.values():
             if not exchange.name or policies.in_force("exchange", exchange.name).policy is not policy:
@@ -76,16 +122,7 @@ class Sharding:
         if new_shards > MAX_SHARDS:
             raise InvalidPolicy(f"policy would make {new_shards} shards, at most {MAX_SHARDS} may be made at once")
 
-    def check(self, vhost: VirtualHost, exchange: Exchange) -> None:
-        """
-        Raises:
-            PreconditionFailed: the policy in force wants to shard the exchange, and that is not possible.
-        """
-        settings = vhost.sharding(exchange)
-        if settings is not None and (problem := self._problem(exchange, settings)) is not None:
-            raise PreconditionFailed(problem)
-
-    def follow(self, vhost: VirtualHost, exchange: Exchange, before: ShardSettings | None) -> None:
+    def _reshard(self, vhost: VirtualHost, exchange: Exchange, before: ShardSettings | None) -> Iterator[Change]:
         """Shard an exchange as the policy in force says; make shards that are missing.
 
         Args:
@@ -93,36 +130,31 @@ class Sharding:
         """
         after = vhost.sharding(exchange)
         if after is not None and exchange.auto_delete:  # before its last binding goes, and the exchange with it
-            self._add(vhost, exchange, after)
+            yield from self._bind(vhost, exchange, after)
         if before is not None and (after is None or after.routing_key != before.routing_key):
-            self._unbind(vhost, exchange, before)
+            for binding in self._bindings(exchange, before):
+                if binding in exchange.bindings:
+                    yield Unbind(vhost.name, binding)
         if after is not None:
-            self._add(vhost, exchange, after)
+            yield from self._bind(vhost, exchange, after)
 
-    def release(self, vhost: VirtualHost, exchange: str) -> None:
-        """The exchange is gone: what were its shards are queues like others."""
-        for queue, _ in self._queues(vhost, exchange):
-            vhost.follow_queue(queue)
-
-    def _add(self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings) -> None:
+    def _bind(self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings) -> Iterator[Change]:
+        """Bind the shards of an exchange, made where they are missing, as long as it is there and sharded so."""
         if self._problem(exchange, settings) is not None:
             return
         for binding in self._bindings(exchange, settings):
-            queue = vhost.queues.get(binding.destination)
-            if queue is None:
-                self._declare(DeclareQueue(vhost.name, binding.destination, durable=exchange.durable))
-            else:
-                vhost.follow_queue(queue)
-            rules.bind(vhost, Bind(vhost.name, binding))
+            if vhost.exchanges.get(exchange.name) is not exchange or vhost.sharding(exchange) != settings:
+                return
+            if binding.destination not in vhost.queues:
+                definition = self._define(vhost.name, binding.destination, durable=exchange.durable)
+                yield DeclareQueue(definition)
+            if binding not in exchange.bindings and binding.destination in vhost.queues:
+                yield Bind(vhost.name, binding)
 
-    def _unbind(self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings) -> None:
-        for binding in self._bindings(exchange, settings):
-            rules.unbind(vhost, Unbind(vhost.name, binding))
-
-    def _bindings(self, exchange: Exchange, settings: ShardSettings) -> list[Binding]:
+    def _bindings(self, exchange: Exchange, settings: ShardSettings) -> Iterator[Binding]:
         key = _binding_key(exchange, settings)
-        names = shard_names(exchange.name, self._node, settings.count)
-        return [Binding(exchange.name, "queue", name, key) for name in names]
+        for name in shard_names(exchange.name, self._node, settings.count):
+            yield Binding(exchange.name, "queue", name, key)
 
     def _problem(self, exchange: Exchange, settings: ShardSettings) -> str | None:
         """Why an exchange cannot be sharded, or None."""
@@ -180,22 +212,14 @@ class Sharding:
 
     def shards(self, vhost: VirtualHost, exchange: str) -> list[Shard]:
         """The shards of an exchange here in order, also those left from when there were more."""
-        found = self._queues(vhost, exchange)
-        total = sum(queue.message_count for queue, _ in found)
+        found = vhost.shards_of(exchange, self._node)
+        total = sum(queue.message_count for _, queue in found)
         shards = []
-        for queue, number in found:
+        for number, queue in found:
             share = queue.message_count / total if total else 0.0
             skew = share * len(found)
             shards.append(Shard(queue, number, queue.message_count, len(queue.consumers), share, skew))
         return shards
-
-    def _queues(self, vhost: VirtualHost, exchange: str) -> list[tuple[Queue, int]]:
-        found = []
-        for queue in vhost.queues.values():
-            parsed = parse_shard_name(queue.name, self._node)
-            if parsed is not None and parsed[0] == exchange:
-                found.append((queue, parsed[1]))
-        return sorted(found, key=lambda one: one[1])
 
 
 def _binding_key(exchange: Exchange, settings: ShardSettings) -> bytes:

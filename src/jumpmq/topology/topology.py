@@ -2,31 +2,33 @@
 
 A change is a value (:mod:`jumpmq.topology.changes`). :meth:`Topology.apply` checks it against the rules, applies it to
 the state in memory, and has it recorded in the journal as far as it is durable. A change that is refused changes
-nothing.
+nothing. What sharding adds to a change are changes too: :meth:`Topology.steps` gives them all, one by one, and
+:meth:`Topology.make` applies them at once.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from jumpmq.amqp.errors import NotAllowed, NotFound, PreconditionFailed
+from jumpmq.amqp.errors import NotAllowed, NotFound
 from jumpmq.queues import Queue, make_queue
 from jumpmq.queues.base import DEFAULT_BUDGET, DeadLetter, Journal, drop_dead_letters
 from jumpmq.topology import changes, records, rules
+from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
+from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.effects import take_effect
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.sharding import Sharding
 from jumpmq.topology.users import Permissions, User
 from jumpmq.topology.vhost import VirtualHost
 
-R = TypeVar("R")
-
 
 class Topology:
     """Virtual hosts with what is in them, and users.
 
     Args:
-        node: name of this broker's node, home of the queues declared here.
+        node: name of this broker's node, home of the queues defined here.
         journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
         queue_memory: octets of memory for a queue's ready messages.
         dead_letter: told of messages that expired, overflowed or were rejected, see :class:`Queue`.
@@ -34,6 +36,9 @@ class Topology:
     Attributes:
         vhosts, users: by name.
         sharding: knows the shards of exchanges.
+        records: where durable definitions are kept.
+        next_queue_id: the number of the next queue; those below were given, or are not to be.
+        listeners: called with each change that was applied.
     """
 
     def __init__(
@@ -47,30 +52,13 @@ class Topology:
         self.node = node
         self._queue_memory = queue_memory
         self._dead_letter = dead_letter
+        self._journal = journal
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}
-        self._journal = journal
-        self._records = records.Records(journal)
-        self._next_queue_id = 1
-        self.sharding = Sharding(node, self._declare_queue)
-        self._appliers: dict[type[changes.Change[Any]], Callable[[Any], Any]] = {
-            changes.AddVirtualHost: self._add_virtual_host,
-            changes.DeleteVirtualHost: self._delete_virtual_host,
-            changes.PutUser: self._put_user,
-            changes.DeleteUser: self._delete_user,
-            changes.SetPermissions: self._set_permissions,
-            changes.ClearPermissions: self._clear_permissions,
-            changes.SetPolicy: lambda change: self._set_policy(change, operator=False),
-            changes.SetOperatorPolicy: lambda change: self._set_policy(change, operator=True),
-            changes.ClearPolicy: lambda change: self._clear_policy(change, operator=False),
-            changes.ClearOperatorPolicy: lambda change: self._clear_policy(change, operator=True),
-            changes.DeclareExchange: self._declare_exchange,
-            changes.DeleteExchange: self._delete_exchange,
-            changes.DeclareQueue: self._declare_queue,
-            changes.DeleteQueue: lambda change: rules.delete_queue(self.vhost(change.vhost), change),
-            changes.Bind: lambda change: rules.bind(self.vhost(change.vhost), change),
-            changes.Unbind: lambda change: rules.unbind(self.vhost(change.vhost), change),
-        }
+        self.records = records.Records(journal)
+        self.next_queue_id = 1
+        self.sharding = Sharding(node, self.define_queue)
+        self.listeners: list[Callable[[changes.Change], None]] = []
 
     def vhost(self, name: str) -> VirtualHost:
         """The virtual host of this name.
@@ -94,136 +82,96 @@ class Topology:
         except KeyError:
             raise NotFound(f"no user '{name}'") from None
 
-    def apply(self, change: changes.Change[R]) -> R:
-        """Make a change.
+    # --- changing ---
 
-        Returns:
-            What the kind of change says: the queue or exchange declared, the number of messages deleted.
+    def define_queue(
+        self,
+        vhost: str,
+        name: str,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Arguments = NO_ARGUMENTS,
+        owner: str | None = None,
+    ) -> QueueDefinition:
+        """A queue's definition with a number of its own, and this node as its home."""
+        number = self.next_queue_id
+        self.next_queue_id += 1
+        return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, self.node, number)
+
+    def check(self, change: changes.Change) -> None:
+        """Refuse a change that may not be made, by the definitions that there are.
+
+        Raises:
+            AMQPError: with the reason.
+        """
+        rules.check(self, change)
+
+    def apply(self, change: changes.Change) -> None:
+        """Make one change, and nothing that should follow from it (see :meth:`steps`).
 
         Raises:
             AMQPError: the change is refused, and nothing has changed.
         """
-        return cast(R, self._appliers[type(change)](change))
+        rules.check(self, change)
+        take_effect(self, change)
+        for listener in self.listeners:
+            listener(change)
+
+    def steps(self, change: changes.Change) -> Iterator[changes.Change]:
+        """A change, and the changes that follow from it: shards to be made, bound and unbound.
+
+        Each is to be applied before the next is asked for. Between two the state may change otherwise, so that somebody
+        who has many steps to make may let others go first.
+
+        Raises:
+            AMQPError: the change is refused, and nothing has changed.
+        """
+        rules.check(self, change)
+        yield from self.sharding.steps(self, change)
+
+    def make(self, change: changes.Change) -> None:
+        """Make a change with all that follows from it.
+
+        Raises:
+            AMQPError: the change is refused, and nothing has changed.
+        """
+        for step in self.steps(change):
+            self.apply(step)
+
+    def insert_queue(self, definition: QueueDefinition) -> Queue:
+        """Add a queue that the rules admit, or that the records keep."""
+        queue = make_queue(
+            definition.vhost,
+            definition.name,
+            id=definition.id,
+            durable=definition.durable,
+            exclusive=definition.exclusive,
+            auto_delete=definition.auto_delete,
+            arguments=definition.arguments.plain(),
+            node=definition.node,
+            journal=self._journal,
+            owner=definition.owner,
+            budget=self._queue_memory,
+            dead_letter=self._dead_letter,
+        )
+        self.next_queue_id = max(self.next_queue_id, definition.id + 1)
+        self.vhosts[definition.vhost].insert_queue(queue, definition)
+        return queue
 
     def flush_rings(self) -> None:
         """Hand the hash rings that changed to the journal; to be called before each of its commits.
 
         A burst of bindings so writes its ring once.
         """
-        self._records.flush_rings()
-
-    # --- virtual hosts and users ---
-
-    def _add_virtual_host(self, change: changes.AddVirtualHost) -> VirtualHost:
-        if change.name not in self.vhosts:
-            self._insert_virtual_host(change.name)
-            self._records.put_virtual_host(change.name)
-        return self.vhosts[change.name]
-
-    def _insert_virtual_host(self, name: str) -> None:
-        self.vhosts[name] = VirtualHost(name, self._records)
-
-    def _delete_virtual_host(self, change: changes.DeleteVirtualHost) -> None:
-        vhost = self.vhost(change.name)
-        for operator in (False, True):
-            for policy in vhost.policies.all(operator):
-                self._records.delete_policy(policy, operator)
-        vhost.clear()
-        for user in self.users.values():
-            self._clear_permissions(changes.ClearPermissions(user.name, change.name))
-        del self.vhosts[change.name]
-        self._records.delete_virtual_host(change.name)
-
-    def _put_user(self, change: changes.PutUser) -> None:
-        user = self.users.setdefault(change.name, User(change.name, ""))
-        user.password_hash, user.tags = change.password_hash, change.tags
-        self._records.put_user(user)
-
-    def _delete_user(self, change: changes.DeleteUser) -> None:
-        for vhost in list(self.user(change.name).permissions):
-            self._clear_permissions(changes.ClearPermissions(change.name, vhost))
-        del self.users[change.name]
-        self._records.delete_user(change.name)
-
-    def _set_permissions(self, change: changes.SetPermissions) -> None:
-        user = self.user(change.user)
-        self.vhost(change.vhost)
-        user.permissions[change.vhost] = Permissions(change.configure, change.write, change.read)
-        self._records.put_permissions(user, change.vhost)
-
-    def _clear_permissions(self, change: changes.ClearPermissions) -> None:
-        if self.user(change.user).permissions.pop(change.vhost, None) is not None:
-            self._records.delete_permissions(change.user, change.vhost)
-
-    # --- policies ---
-
-    def _set_policy(self, change: changes.SetPolicy | changes.SetOperatorPolicy, operator: bool) -> None:
-        vhost = self.vhost(change.vhost)
-        policy = Policy(vhost.name, change.name, change.pattern, change.definition, change.priority, change.apply_to)
-        policy.check(operator)
-        if not operator:
-            self.sharding.check_policy(vhost, policy)
-        vhost.policies.put(policy, operator)
-        self._records.put_policy(policy, operator)
-        self._follow_policies(vhost)
-
-    def _clear_policy(self, change: changes.ClearPolicy | changes.ClearOperatorPolicy, operator: bool) -> None:
-        vhost = self.vhost(change.vhost)
-        self._records.delete_policy(vhost.policies.remove(change.name, operator), operator)
-        self._follow_policies(vhost)
-
-    def _follow_policies(self, vhost: VirtualHost) -> None:
-        for exchange, before in vhost.follow_policies():
-            self.sharding.follow(vhost, exchange, before)
-
-    # --- exchanges and queues ---
-
-    def _declare_exchange(self, change: changes.DeclareExchange) -> Exchange:
-        vhost = self.vhost(change.vhost)
-        if change.name in vhost.exchanges:
-            return rules.declare_exchange(vhost, change)
-        exchange = rules.declare_exchange(vhost, change)
-        try:
-            self.sharding.check(vhost, exchange)
-        except PreconditionFailed:
-            vhost.remove_exchange(exchange)
-            raise
-        self.sharding.follow(vhost, exchange, None)
-        return exchange
-
-    def _delete_exchange(self, change: changes.DeleteExchange) -> None:
-        vhost = self.vhost(change.vhost)
-        rules.delete_exchange(vhost, change)
-        self.sharding.release(vhost, change.name)
-
-    def _declare_queue(self, change: changes.DeclareQueue) -> Queue:
-        return rules.declare_queue(self.vhost(change.vhost), change, self._make_queue)
-
-    def _make_queue(self, declared: changes.DeclareQueue) -> Queue:
-        queue = self._new_queue(self._next_queue_id, self.node, declared)
-        self._next_queue_id += 1
-        return queue
-
-    def _new_queue(self, number: int, node: str, declared: changes.DeclareQueue) -> Queue:
-        return make_queue(
-            declared.vhost,
-            declared.name,
-            id=number,
-            durable=declared.durable,
-            exclusive=declared.exclusive,
-            auto_delete=declared.auto_delete,
-            arguments=declared.arguments.plain(),
-            node=node,
-            journal=self._journal,
-            owner=declared.connection if declared.exclusive else None,
-            budget=self._queue_memory,
-            dead_letter=self._dead_letter,
-        )
+        self.records.flush_rings()
 
     # --- restart ---
 
     def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
         """Rebuild what the journal kept, into an empty topology. Records of kinds that are not definitions are skipped.
+
+        Shards that this node lacks are the changes that :meth:`Sharding.missing` then gives.
 
         Args:
             definitions: (kind, key, value), in the order in which they were first put.
@@ -232,43 +180,37 @@ class Topology:
         for kind, key, value in definitions:
             found[kind].append((key, value) if kind == "counter" else value)
         for value in found["vhost"]:
-            self._insert_virtual_host(value["name"])
-        for value in found["user"]:
-            self.users[value["name"]] = User(value["name"], value["password_hash"], tuple(value["tags"]))
-        for value in found["permissions"]:
-            granted = Permissions(value["configure"], value["write"], value["read"])
-            self.users[value["user"]].permissions[value["vhost"]] = granted
+            self.vhosts[value["name"]] = VirtualHost(value["name"], self.records)
+        self._restore_users(found)
         self._restore_policies(found)
         for value in found["exchange"]:
             self.vhosts[value["vhost"]].insert_exchange(records.read_exchange(value))
         for value in found["queue"]:
-            self._restore_queue(value)
+            self.insert_queue(records.read_queue(value))
         for value in found["binding"]:
             vhost, binding = records.read_binding(value)
             self.vhosts[vhost].insert_binding(binding)
         for value in found["ring"]:
             self._restore_ring(self.vhosts[value["vhost"]].exchanges[value["exchange"]], value["state"])
         counters = dict(found["counter"])
-        self._next_queue_id = max(self._next_queue_id, counters.get(records.NEXT_QUEUE_ID, 1))
-        for host in self.vhosts.values():
-            for exchange in list(host.exchanges.values()):
-                self.sharding.follow(host, exchange, None)
+        self.next_queue_id = max(self.next_queue_id, counters.get(records.NEXT_QUEUE_ID, 1))
 
-    def _restore_policies(self, found: dict[str, list[Any]]) -> None:
+    def _restore_users(self, found: Mapping[str, list[Any]]) -> None:
+        for value in found["user"]:
+            self.users[value["name"]] = User(value["name"], value["password_hash"], tuple(value["tags"]))
+        for value in found["permissions"]:
+            granted = Permissions(value["configure"], value["write"], value["read"])
+            self.users[value["user"]].permissions[value["vhost"]] = granted
+
+    def _restore_policies(self, found: Mapping[str, list[Any]]) -> None:
         for kind, operator in (("policy", False), ("operator_policy", True)):
             for value in found[kind]:
                 self.vhosts[value["vhost"]].policies.put(Policy(**value), operator)
         for host in self.vhosts.values():
-            for exchange in host.exchanges.values():  # the predeclared ones
-                host.follow_exchange(exchange)
-
-    def _restore_queue(self, value: dict[str, Any]) -> None:
-        number, node, declared = records.read_queue(value)
-        self.vhosts[declared.vhost].insert_queue(self._new_queue(number, node, declared), declared)
-        self._next_queue_id = max(self._next_queue_id, number + 1)
+            host.follow_policies()  # the predeclared exchanges
 
     def _restore_ring(self, exchange: Exchange, state: dict[str, Any]) -> None:
         if isinstance(exchange, ConsistentHashExchange):
             exchange.restore_ring(state)
             if exchange.ring.state() != state:
-                self._records.note_ring(exchange)
+                self.records.note_ring(exchange)

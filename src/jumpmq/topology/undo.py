@@ -4,17 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 from jumpmq.topology import changes
-from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.topology import Topology
 
-Changes = list[changes.Change[Any]]
+Changes = list[changes.Change]
 
 
-def inverse(topology: Topology, change: changes.Change[Any]) -> Changes:
+def inverse(topology: Topology, change: changes.Change) -> Changes:
     """The changes that take back one that is about to be made, to be applied in reverse order after it was.
 
-    Only changes that add or replace have one. Shards that a policy or exchange brings with it are not among them.
+    Only changes that add or replace have one, and unbinding.
 
     Raises:
         AMQPError: there is no such virtual host or user, so that the change itself would be refused.
@@ -41,15 +40,17 @@ def _permissions(topology: Topology, change: changes.SetPermissions) -> Changes:
 
 
 def _exchange(topology: Topology, change: changes.DeclareExchange) -> Changes:
-    if change.name in topology.vhost(change.vhost).exchanges:
+    definition = change.definition
+    if definition.name in topology.vhost(definition.vhost).exchanges:
         return []
-    return [changes.DeleteExchange(change.vhost, change.name)]
+    return [changes.DeleteExchange(definition.vhost, definition.name)]
 
 
 def _queue(topology: Topology, change: changes.DeclareQueue) -> Changes:
-    if change.name in topology.vhost(change.vhost).queues:
+    definition = change.definition
+    if definition.name in topology.vhost(definition.vhost).queues:
         return []
-    return [changes.DeleteQueue(change.vhost, change.name)]
+    return [changes.DeleteQueue(definition.vhost, definition.name, definition.id)]
 
 
 def _binding(topology: Topology, change: changes.Bind) -> Changes:
@@ -58,20 +59,15 @@ def _binding(topology: Topology, change: changes.Bind) -> Changes:
         return []
     back: Changes = [changes.Unbind(change.vhost, change.binding)]
     if source.auto_delete:  # it goes with its last binding
-        back.insert(0, _declaration(source))
+        back.insert(0, changes.DeclareExchange(source.definition))
     return back
 
 
-def _declaration(exchange: Exchange) -> changes.DeclareExchange:
-    return changes.DeclareExchange(
-        exchange.vhost,
-        exchange.name,
-        exchange.type,
-        exchange.durable,
-        exchange.auto_delete,
-        exchange.internal,
-        exchange.arguments,
-    )
+def _unbinding(topology: Topology, change: changes.Unbind) -> Changes:
+    source = topology.vhost(change.vhost).exchanges.get(change.binding.source)
+    if source is None or change.binding not in source.bindings:
+        return []
+    return [changes.Bind(change.vhost, change.binding)]
 
 
 def _policy(topology: Topology, change: changes.SetPolicy) -> Changes:
@@ -92,13 +88,14 @@ def _parts(policy: Policy) -> tuple[Any, ...]:
     return policy.vhost, policy.name, policy.pattern, policy.definition, policy.priority, policy.apply_to
 
 
-_INVERSES: dict[type[changes.Change[Any]], Callable[[Topology, Any], Changes]] = {
+_INVERSES: dict[type[changes.Change], Callable[[Topology, Any], Changes]] = {
     changes.AddVirtualHost: _virtual_host,
     changes.PutUser: _user,
     changes.SetPermissions: _permissions,
     changes.DeclareExchange: _exchange,
     changes.DeclareQueue: _queue,
     changes.Bind: _binding,
+    changes.Unbind: _unbinding,
     changes.SetPolicy: _policy,
     changes.SetOperatorPolicy: _operator_policy,
 }

@@ -4,17 +4,21 @@ What may be done to it, and when that is refused, is in :mod:`jumpmq.topology.ru
 """
 
 from collections.abc import Iterator
+from typing import Any, TypeVar
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue
 from jumpmq.topology.bindings import Binding, Kind
-from jumpmq.topology.changes import DeclareExchange, DeclareQueue
+from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Destination, Exchange, make_exchange
 from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes, route
 from jumpmq.topology.shards import ShardSettings, parse_shard_name
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 PREDECLARED = {
     "": "direct",
@@ -50,12 +54,13 @@ class VirtualHost:
         self.queues: dict[str, Queue] = {}
         self.policies = Policies()
         self._in_force: dict[Destination, InForce] = {}
-        self._declared: dict[Queue, DeclareQueue] = {}
+        self._definitions: dict[Queue, QueueDefinition] = {}
+        self._shards: dict[str, dict[tuple[str, int], Queue]] = {}
         self._owned: dict[str, dict[Queue, None]] = {}
         self._bound_to: dict[Destination, dict[Binding, None]] = {}
         for exchange, kind in PREDECLARED.items():
             internal = exchange == "amq.rabbitmq.trace"
-            self.insert_exchange(DeclareExchange(name, exchange, kind, durable=True, internal=internal))
+            self.insert_exchange(ExchangeDefinition(name, exchange, kind, durable=True, internal=internal))
 
     def __repr__(self) -> str:
         return f"<virtual host {self.name!r}>"
@@ -101,9 +106,14 @@ class VirtualHost:
             return self.exchange(binding.destination)
         return self.queue(binding.destination, connection)
 
-    def declared(self, queue: Queue) -> DeclareQueue:
-        """The declaration that made a queue, with its arguments' types."""
-        return self._declared[queue]
+    def definition(self, queue: Queue) -> QueueDefinition:
+        """How a queue was declared, with its arguments' types."""
+        return self._definitions[queue]
+
+    def shards_of(self, exchange: str, node: str) -> list[tuple[int, Queue]]:
+        """The numbered queues on a node that are called as shards of an exchange, in order."""
+        found = self._shards.get(exchange, {})
+        return [(number, found[home, number]) for home, number in sorted(found) if home == node]
 
     def exclusive_queues(self, connection: str) -> list[Queue]:
         """The queues that end with a connection."""
@@ -170,20 +180,17 @@ class VirtualHost:
         """How an exchange is sharded; None where it is not, as the default exchange never is."""
         return ShardSettings.of(self.in_force(exchange).definition) if exchange.name else None
 
-    def follow_policies(self) -> list[tuple[Exchange, ShardSettings | None]]:
-        """The policies have changed: let everything act by those that are in force now.
-
-        Returns:
-            The exchanges for which another policy is in force, with how they were sharded before.
-        """
-        changed = []
+    def follow_policies(self) -> None:
+        """The policies have changed: let everything act by those that are in force now."""
         for exchange in self.exchanges.values():
-            before, sharded = self.in_force(exchange), self.sharding(exchange)
-            if self.follow_exchange(exchange) != before:
-                changed.append((exchange, sharded))
+            self.follow_exchange(exchange)
         for queue in list(self.queues.values()):
             self.follow_queue(queue)
-        return changed
+
+    def follow_shards(self, exchange: str) -> None:
+        """An exchange has come or gone: let the queues that are called as its shards act by that."""
+        for queue in self._shards.get(exchange, {}).values():
+            self.follow_queue(queue)
 
     def follow_queue(self, queue: Queue) -> None:
         """Let a queue act by its arguments, its policies, and the policy of the exchange it is a shard of."""
@@ -197,11 +204,10 @@ class VirtualHost:
         if limits != queue.limits:
             queue.set_limits(limits)
 
-    def follow_exchange(self, exchange: Exchange) -> InForce:
-        """Let an exchange act by its arguments and its policies, which are returned."""
+    def follow_exchange(self, exchange: Exchange) -> None:
+        """Let an exchange act by its arguments and its policies."""
         in_force = self._look_up("exchange", exchange)
         exchange.alternate = exchange.declared_alternate or in_force.definition.get("alternate-exchange")
-        return in_force
 
     def _look_up(self, kind: Kind, destination: Destination) -> InForce:
         in_force = self.policies.in_force(kind, destination.name)
@@ -213,14 +219,15 @@ class VirtualHost:
 
     # --- exchanges ---
 
-    def insert_exchange(self, declared: DeclareExchange) -> Exchange:
+    def insert_exchange(self, definition: ExchangeDefinition) -> Exchange:
         """Add an exchange.
 
         Raises:
             CommandInvalid, PreconditionFailed: as :func:`make_exchange`.
         """
-        exchange = self.exchanges[declared.name] = make_exchange(declared)
+        exchange = self.exchanges[definition.name] = make_exchange(definition)
         self.follow_exchange(exchange)
+        self.follow_shards(exchange.name)
         return exchange
 
     def remove_exchange(self, exchange: Exchange) -> None:
@@ -231,30 +238,33 @@ class VirtualHost:
             self._take_binding(exchange, binding)
         self._remove_bindings_to(exchange)
         self.records.delete_exchange(exchange)
+        self.follow_shards(exchange.name)
 
     # --- queues ---
 
-    def insert_queue(self, queue: Queue, declared: DeclareQueue) -> None:
+    def insert_queue(self, queue: Queue, definition: QueueDefinition) -> None:
         """Add a queue, and its binding to the default exchange."""
         self.queues[queue.name] = queue
-        self._declared[queue] = declared
-        if queue.exclusive and declared.connection is not None:
-            self._owned.setdefault(declared.connection, {})[queue] = None
+        self._definitions[queue] = definition
+        if definition.owner is not None:
+            self._owned.setdefault(definition.owner, {})[queue] = None
+        if (shard := parse_shard_name(queue.name, queue.node)) is not None:
+            self._shards.setdefault(shard[0], {})[queue.node, shard[1]] = queue
         self.follow_queue(queue)
-        self.insert_binding(Binding("", "queue", queue.name, queue.name.encode()))
+        self.insert_binding(Binding("", "queue", queue.name, queue.name.encode(errors="surrogateescape")))
 
-    def remove_queue(self, queue: Queue) -> int:
-        """Take a queue away, with its messages and the bindings to it; returns how many messages were ready."""
+    def remove_queue(self, queue: Queue) -> None:
+        """Take a queue away, with its messages and the bindings to it."""
         del self.queues[queue.name]
         self._in_force.pop(queue, None)
-        connection = self._declared.pop(queue).connection
-        if connection in self._owned:
-            self._owned[connection].pop(queue, None)
-            if not self._owned[connection]:
-                del self._owned[connection]
+        definition = self._definitions.pop(queue)
+        if definition.owner is not None:
+            _discard(self._owned, definition.owner, queue)
+        if (shard := parse_shard_name(queue.name, queue.node)) is not None:
+            _discard(self._shards, shard[0], (queue.node, shard[1]))
         self._remove_bindings_to(queue)
-        self.records.delete_queue(queue)
-        return queue.delete()
+        self.records.delete_queue(definition)
+        queue.delete()
 
     # --- bindings ---
 
@@ -278,9 +288,7 @@ class VirtualHost:
     def _take_binding(self, source: Exchange, binding: Binding) -> None:
         destination = source.bindings[binding]
         source.unbind(binding)
-        del self._bound_to[destination][binding]
-        if not self._bound_to[destination]:
-            del self._bound_to[destination]
+        _discard(self._bound_to, destination, binding)
         if source.name:
             self.records.delete_binding(source, binding, destination)
 
@@ -293,3 +301,10 @@ class VirtualHost:
         for exchange in list(self.exchanges.values()):
             if exchange.name in self.exchanges:
                 self.remove_exchange(exchange)
+
+
+def _discard(groups: dict[K, dict[T, Any]], group: K, item: T) -> None:
+    """Take an item out of its group, and the group away when it is empty."""
+    del groups[group][item]
+    if not groups[group]:
+        del groups[group]

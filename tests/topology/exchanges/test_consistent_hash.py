@@ -9,7 +9,7 @@ from tests.topology.built import Built, message, message_of, shares
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
-from jumpmq.topology import ConsistentHashExchange, DeleteQueue
+from jumpmq.topology import ConsistentHashExchange
 
 VECTORS = Path(__file__).parents[2] / "data"
 SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 20, 32, 64, 100, 128, 1000, 4096, 10000]
@@ -163,7 +163,7 @@ def test_a_queue_stays_on_the_ring_until_its_last_binding_goes(built: Built) -> 
 
 def test_a_queue_that_is_deleted_leaves_the_ring(built: Built) -> None:
     exchange = ring(built, {"q1": 1, "q2": 1})
-    built.topology.apply(DeleteQueue("/", "q1"))
+    built.delete_queue("q1")
     assert set(placed(built).values()) == {"q2"}
     assert dict(exchange.ring.destinations) == {"q2": 1}
 

@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Iterator
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.http.plumbing import requested
-from jumpmq.topology.changes import Change, R
+from jumpmq.topology import Topology
+from jumpmq.topology.changes import Change
 from jumpmq.topology.users import Operation
 
+TURN = 0.005
+"""Seconds for which many changes may go on before others are served."""
 
-async def apply(request: Request, change: Change[R]) -> R:
-    """Apply a change and wait until it is on disk.
+
+async def apply(request: Request, change: Change) -> None:
+    """Make a change, with what follows from it, and wait until it is on disk.
 
     Raises:
         AMQPError: it is refused, and nothing has changed.
     """
-    broker = requested.broker(request)
-    result = broker.topology.apply(change)
+    await in_turns(request, _making(requested.broker(request).topology, change))
+
+
+def _making(topology: Topology, change: Change) -> Iterator[None]:
+    for step in topology.steps(change):
+        topology.apply(step)
+        yield
+
+
+async def in_turns(request: Request, steps: Iterator[None]) -> None:
+    """Make changes step by step, let others be served between, and wait until all is on disk.
+
+    Raises:
+        AMQPError: as the steps do.
+    """
+    broker, going_on = requested.broker(request), True
+    while going_on:
+        with broker.turns.turn():
+            going_on = _some(steps)
+        if going_on:
+            await asyncio.sleep(0)
     await broker.committed()
-    return result
+
+
+def _some(steps: Iterator[None]) -> bool:
+    """Make changes for the time of a turn; returns whether there may be more."""
+    end = time.monotonic() + TURN
+    return any(time.monotonic() > end for _ in steps)
 
 
 def check_permission(request: Request, vhost: str, kind: Operation, name: str) -> None:

@@ -13,7 +13,7 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.resources import bindings, exchanges
+from jumpmq.http.resources import bindings
 from jumpmq.http.resources.import_definitions import FILE, import_definitions
 from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.resources.policies import shown as shown_policy
@@ -55,17 +55,16 @@ async def export_host(request: Request) -> Response:
 
 async def import_all(request: Request) -> Response:
     """``POST /api/definitions``: add what a definitions file holds, or, where one entry is wrong, nothing at all."""
-    broker, found = requested.broker(request), await requested.body(request)
-    import_definitions(broker.topology, found, None)
-    await broker.committed()
+    topology, found = requested.broker(request).topology, await requested.body(request)
+    await changing.in_turns(request, import_definitions(topology, found, None))
     return changing.deleted()
 
 
 async def import_host(request: Request) -> Response:
     """``POST /api/definitions/{vhost}``: as for the whole broker, into one virtual host."""
-    host, broker = requested.virtual_host(request), requested.broker(request)
-    import_definitions(broker.topology, await requested.body(request), host.name)
-    await broker.committed()
+    host, topology = requested.virtual_host(request), requested.broker(request).topology
+    found = await requested.body(request)
+    await changing.in_turns(request, import_definitions(topology, found, host.name))
     return changing.deleted()
 
 
@@ -93,22 +92,13 @@ def _parameter(policy: Policy) -> dict[str, Any]:
 def _queues(host: VirtualHost) -> Iterator[dict[str, Any]]:
     for queue in host.queues.values():
         if not queue.exclusive:
-            yield {
-                "name": queue.name,
-                "vhost": queue.vhost,
-                "durable": queue.durable,
-                "auto_delete": queue.auto_delete,
-                "arguments": queue.arguments,
-            }
+            yield host.definition(queue).shown()
 
 
 def _exchanges(host: VirtualHost) -> Iterator[dict[str, Any]]:
     for exchange in host.exchanges.values():
         if exchange.name and not exchange.name.startswith("amq."):
-            yield {key: exchanges.shown(exchange)[key] for key in EXCHANGE_KEYS}
-
-
-EXCHANGE_KEYS = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
+            yield exchange.definition.shown()
 
 
 def _bindings(host: VirtualHost) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
-from jumpmq.topology import Arguments, DeclareExchange, DeleteExchange, Exchange
+from jumpmq.topology import DeclareExchange, DeleteExchange, Exchange, ExchangeDefinition
 
 SHAPE = Shape(
     {"type": TEXT, "durable": BOOLEAN, "auto_delete": BOOLEAN, "internal": BOOLEAN, "arguments": ARGUMENTS},
@@ -34,7 +34,7 @@ async def exchanges_of_host(request: Request) -> Response:
 async def one_exchange(request: Request) -> Response:
     """``GET /api/exchanges/{vhost}/{exchange}``: one exchange."""
     exchange = requested.exchange(request)
-    return answer_object(request, shown(exchange) | in_force(request, exchange))
+    return answer_object(request, _shown(request, exchange))
 
 
 async def declare_exchange(request: Request) -> Response:
@@ -43,16 +43,7 @@ async def declare_exchange(request: Request) -> Response:
     body = await requested.shaped_body(request, SHAPE)
     changing.check_permission(request, host.name, "configure", name)
     existed = name in host.exchanges
-    change = DeclareExchange(
-        host.name,
-        name,
-        body.get("type", "direct"),
-        body.get("durable", False),
-        body.get("auto_delete", False),
-        body.get("internal", False),
-        body.get("arguments", Arguments()),
-    )
-    await changing.apply(request, change)
+    await changing.apply(request, DeclareExchange(ExchangeDefinition(host.name, name, **body)))
     return changing.put_answer(existed)
 
 
@@ -65,20 +56,11 @@ async def delete_exchange(request: Request) -> Response:
 
 
 async def _answer(request: Request, exchanges: list[Exchange]) -> Response:
-    return await answer_list(request, exchanges, lambda exchange: shown(exchange) | in_force(request, exchange))
+    return await answer_list(request, exchanges, lambda exchange: _shown(request, exchange))
 
 
-def shown(exchange: Exchange) -> dict[str, Any]:
-    """An exchange as RabbitMQ's management API shows one."""
-    return {
-        "name": exchange.name,
-        "vhost": exchange.vhost,
-        "type": exchange.type,
-        "durable": exchange.durable,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-        "arguments": exchange.arguments.plain(),
-    }
+def _shown(request: Request, exchange: Exchange) -> dict[str, Any]:
+    return exchange.definition.shown() | in_force(request, exchange)
 
 
 ROUTES = [

@@ -82,7 +82,8 @@ async def aliveness(request: Request) -> JSONResponse:
     host, broker = requested.virtual_host(request), requested.broker(request)
     for kind in ("configure", "read"):
         changing.check_permission(request, host.name, kind, ALIVENESS_QUEUE)
-    queue = broker.topology.apply(DeclareQueue(host.name, ALIVENESS_QUEUE))
+    broker.topology.make(DeclareQueue(broker.topology.define_queue(host.name, ALIVENESS_QUEUE)))
+    queue = host.queue(ALIVENESS_QUEUE)
     message = Message("", ALIVENESS_QUEUE.encode(), Properties().encode(), b"test_message", False, time.time())
     with broker.turns.turn():
         publish_one(broker.authorization, requested.user(request).name, host, message)

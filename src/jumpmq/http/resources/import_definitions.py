@@ -1,13 +1,14 @@
 """Definitions files of RabbitMQ, put into a broker: all of it or nothing.
 
 First every entry is read; what has the wrong shape is refused before anything changes. Then the entries become changes,
-applied in one turn of the event loop, so that nobody sees a part. If the topology refuses one, those before are undone,
-the last first, which puts hash rings back as they were. The store commits whole turns, so that a crash halves nothing.
+made in steps, between which others are served. If the topology refuses one, those before are undone, the last first,
+which puts hash rings back as they were. A file whose import a crash has cut short can be imported again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from jumpmq.topology import (
     Change,
     DeclareExchange,
     DeclareQueue,
-    DeleteQueue,
+    ExchangeDefinition,
     PutUser,
     SetOperatorPolicy,
     SetPermissions,
@@ -40,23 +41,19 @@ class Section:
     """One list of a definitions file: what an entry may hold, and the change that it is."""
 
     shape: Shape
-    change: Callable[[Entry], Change[Any]]
+    change: Callable[[Topology, Entry], Change]
 
 
-def _user(entry: Entry) -> Change[Any]:
+def _user(topology: Topology, entry: Entry) -> Change:
     return PutUser(entry["name"], read_hash(entry), entry["tags"])
 
 
-def _permissions(entry: Entry) -> Change[Any]:
-    return SetPermissions(entry["user"], entry["vhost"], entry["configure"], entry["write"], entry["read"])
-
-
-def _operator_policy(entry: Entry) -> Change[Any]:
+def _operator_policy(topology: Topology, entry: Entry) -> Change:
     value = _POLICY_VALUE.read(entry["value"], "value")
     return SetOperatorPolicy(entry["vhost"], entry["name"], *_policy_parts(value))
 
 
-def _policy(entry: Entry) -> Change[Any]:
+def _policy(topology: Topology, entry: Entry) -> Change:
     return SetPolicy(entry["vhost"], entry["name"], *_policy_parts(entry))
 
 
@@ -64,30 +61,11 @@ def _policy_parts(entry: Entry) -> tuple[str, dict[str, Any], float, str]:
     return entry["pattern"], entry["definition"], entry.get("priority", 0), entry.get("apply-to", "all")
 
 
-def _queue(entry: Entry) -> Change[Any]:
-    return DeclareQueue(
-        entry["vhost"],
-        entry["name"],
-        entry.get("durable", False),
-        auto_delete=entry.get("auto_delete", False),
-        arguments=entry.get("arguments", Arguments()),
-        server_named=True,
-    )
+def _queue(topology: Topology, entry: Entry) -> Change:
+    return DeclareQueue(topology.define_queue(**entry), server_named=True)
 
 
-def _exchange(entry: Entry) -> Change[Any]:
-    return DeclareExchange(
-        entry["vhost"],
-        entry["name"],
-        entry["type"],
-        entry.get("durable", False),
-        entry.get("auto_delete", False),
-        entry.get("internal", False),
-        entry.get("arguments", Arguments()),
-    )
-
-
-def _binding(entry: Entry) -> Change[Any]:
+def _binding(topology: Topology, entry: Entry) -> Change:
     key = entry.get("routing_key", "").encode()
     arguments = entry.get("arguments", Arguments())
     return Bind(
@@ -110,7 +88,7 @@ _PERMISSIONS = {"user": NAME, "vhost": NAME, "configure": TEXT, "write": TEXT, "
 BROKER_SECTIONS = {
     "vhosts": Section(
         Shape({"name": NAME}, ("name",), ("description", "tags", "metadata", "default_queue_type", "limits")),
-        lambda entry: AddVirtualHost(entry["name"]),
+        lambda topology, entry: AddVirtualHost(entry["name"]),
     ),
     "users": Section(
         Shape(
@@ -120,7 +98,7 @@ BROKER_SECTIONS = {
         ),
         _user,
     ),
-    "permissions": Section(Shape(_PERMISSIONS, tuple(_PERMISSIONS)), _permissions),
+    "permissions": Section(Shape(_PERMISSIONS, tuple(_PERMISSIONS)), lambda topology, entry: SetPermissions(**entry)),
 }
 """What only a file for a whole broker holds, in the order in which it is applied."""
 
@@ -138,7 +116,7 @@ HOST_SECTIONS = {
     "queues": Section(Shape(_DECLARED, ("vhost", "name"), ("type",)), _queue),
     "exchanges": Section(
         Shape({**_DECLARED, "type": TEXT, "internal": BOOLEAN}, ("vhost", "name", "type")),
-        _exchange,
+        lambda topology, entry: DeclareExchange(ExchangeDefinition(**entry)),
     ),
     "bindings": Section(Shape(_BINDING, ("vhost", "source", "destination")), _binding),
 }
@@ -152,32 +130,32 @@ FILE = Shape(
 )
 
 
-def import_definitions(topology: Topology, found: Entry, vhost: str | None) -> None:
-    """Add what a definitions file holds.
+def import_definitions(topology: Topology, found: Entry, vhost: str | None) -> Iterator[None]:
+    """Add what a definitions file holds, and pause after each change, so that others may be served.
 
     Args:
         found: the file's JSON.
         vhost: the virtual host that everything goes to; None where the entries say.
 
     Raises:
-        BadRequest: an entry is wrong; nothing has changed then.
+        BadRequest: an entry is wrong; all that was made is taken back then.
     """
-    changes = list(_changes(FILE.read(found), vhost))
-    queues = {host.name: set(host.queues) for host in topology.vhosts.values()}
-    undoing: list[Change[Any]] = []
-    for subject, change in changes:
+    undoing: list[Change] = []
+    for subject, change in list(_changes(topology, FILE.read(found), vhost)):
         try:
-            inverse = undo.inverse(topology, change)
-            topology.apply(change)
+            for step in topology.steps(change):
+                inverse = undo.inverse(topology, step)
+                topology.apply(step)
+                undoing += inverse
+                yield
         except AMQPError as error:
             for back in reversed(undoing):
-                topology.apply(back)
-            _delete_new_queues(topology, queues)
+                with suppress(AMQPError):  # somebody else may have deleted it
+                    topology.apply(back)
             raise BadRequest(f"{subject}: {error.text}") from None
-        undoing += inverse
 
 
-def _changes(found: Entry, vhost: str | None) -> Iterator[tuple[str, Change[Any]]]:
+def _changes(topology: Topology, found: Entry, vhost: str | None) -> Iterator[tuple[str, Change]]:
     """The changes that the file is, each with the entry that it comes from."""
     if found.get("topic_permissions"):
         raise BadRequest("topic_permissions: there are none here")
@@ -192,13 +170,6 @@ def _changes(found: Entry, vhost: str | None) -> Iterator[tuple[str, Change[Any]
                 entry = {**entry, "vhost": vhost}
             read = section.shape.read(entry, subject)
             try:
-                yield subject, section.change(read)
+                yield subject, section.change(topology, read)
             except BadRequest as error:
                 raise BadRequest(f"{subject}: {error}") from None
-
-
-def _delete_new_queues(topology: Topology, before: dict[str, set[str]]) -> None:
-    """Take away the shards that policies and exchanges made meanwhile."""
-    for vhost, names in before.items():
-        for name in [name for name in topology.vhost(vhost).queues if name not in names]:
-            topology.apply(DeleteQueue(vhost, name))

@@ -15,7 +15,7 @@ from jumpmq.http.rates import Rates
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.queues import Queue
-from jumpmq.topology import Arguments, DeclareQueue, DeleteQueue
+from jumpmq.topology import DeclareQueue, rules
 
 SHAPE = Shape(
     {"durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS, "node": TEXT},
@@ -49,14 +49,9 @@ async def declare_queue(request: Request) -> Response:
         raise BadRequest(f"Node {body['node']} could not be contacted")
     changing.check_permission(request, host.name, "configure", name)
     existed = name in host.queues
-    change = DeclareQueue(
-        host.name,
-        name,
-        body.get("durable", False),
-        auto_delete=body.get("auto_delete", False),
-        arguments=body.get("arguments", Arguments()),
-    )
-    await changing.apply(request, change)
+    body.pop("node", None)
+    definition = requested.broker(request).topology.define_queue(host.name, name, **body)
+    await changing.apply(request, DeclareQueue(definition))
     return changing.put_answer(existed)
 
 
@@ -65,7 +60,10 @@ async def delete_queue(request: Request) -> Response:
     queue = requested.queue(request)
     changing.check_permission(request, queue.vhost, "configure", queue.name)
     if_unused, if_empty = requested.flag(request, "if-unused"), requested.flag(request, "if-empty")
-    await changing.apply(request, DeleteQueue(queue.vhost, queue.name, if_unused, if_empty))
+    host = requested.virtual_host(request)
+    deletion = rules.queue_deletion(host, queue.name, if_unused=if_unused, if_empty=if_empty)
+    if deletion is not None:
+        await changing.apply(request, deletion)
     return changing.deleted()
 
 
@@ -77,13 +75,9 @@ def shown(request: Request, queue: Queue) -> dict[str, Any]:
     """A queue as RabbitMQ's management API shows one, and the number of its youngest message (``last_seq``)."""
     rates: Rates = request.app.state.rates
     return {
-        "name": queue.name,
-        "vhost": queue.vhost,
+        **requested.broker(request).topology.vhosts[queue.vhost].definition(queue).shown(),
         "type": queue.type,
-        "durable": queue.durable,
-        "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive,
-        "arguments": queue.arguments,
         "node": queue.node,
         "state": "running",
         "consumers": len(queue.consumers),

@@ -1,7 +1,7 @@
 """The exchange types, a file each: given a message, which destinations?"""
 
 from jumpmq.amqp.errors import CommandInvalid
-from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.exchanges.base import Destination, Exchange
 from jumpmq.topology.exchanges.consistent_hash import ConsistentHashExchange
 from jumpmq.topology.exchanges.direct import DirectExchange
@@ -38,11 +38,11 @@ def exchange_type(name: str) -> type[Exchange]:
         raise CommandInvalid(f"unknown exchange type '{name}'") from None
 
 
-def make_exchange(declared: DeclareExchange) -> Exchange:
+def make_exchange(definition: ExchangeDefinition) -> Exchange:
     """An exchange as declared, without bindings.
 
     Raises:
         CommandInvalid: there is no such type (503).
         PreconditionFailed: the type does not take the arguments (406).
     """
-    return exchange_type(declared.type)(declared)
+    return exchange_type(definition.type)(definition)

@@ -10,7 +10,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue
 from jumpmq.topology import erlang
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 
 Destination = Union[Queue, "Exchange"]
@@ -29,6 +29,7 @@ class Exchange(ABC):
     :meth:`destinations`. One that can decide for many messages at once also overrides :meth:`split`.
 
     Attributes:
+        definition: how it was declared.
         bindings: every binding with its destination, the oldest first.
         declared_alternate: name of the exchange that gets what no binding matches, or None; the argument.
         alternate: the one in force, by argument or policy.
@@ -39,18 +40,19 @@ class Exchange(ABC):
     compared_arguments: ClassVar[tuple[str, ...]] = ("alternate-exchange",)
     """The declare arguments that a second declaration must repeat; as in RabbitMQ, others are ignored there."""
 
-    def __init__(self, declared: DeclareExchange) -> None:
+    def __init__(self, definition: ExchangeDefinition) -> None:
         """
         Raises:
             PreconditionFailed: the type does not take these arguments.
         """
-        self.vhost = declared.vhost
-        self.name = declared.name
-        self.durable = declared.durable
-        self.auto_delete = declared.auto_delete
-        self.internal = declared.internal
-        self.arguments = declared.arguments
-        self.alternate = self.declared_alternate = string_argument(declared, "alternate-exchange")
+        self.definition = definition
+        self.vhost = definition.vhost
+        self.name = definition.name
+        self.durable = definition.durable
+        self.auto_delete = definition.auto_delete
+        self.internal = definition.internal
+        self.arguments = definition.arguments
+        self.alternate = self.declared_alternate = string_argument(definition, "alternate-exchange")
         self.bindings: dict[Binding, Destination] = {}
         self.fed_exchanges = 0
 
@@ -97,17 +99,17 @@ class Exchange(ABC):
         return split(envelopes, self.destinations)
 
 
-def string_argument(declared: DeclareExchange, name: str) -> str | None:
+def string_argument(definition: ExchangeDefinition, name: str) -> str | None:
     """A declare argument that must be a string, None where it is absent.
 
     Raises:
         PreconditionFailed: it is something else.
     """
-    field = declared.arguments.get(name)
+    field = definition.arguments.get(name)
     if field is None:
         return None
     if field.type != "S" or not isinstance(field.value, str):
-        subject = f"exchange '{declared.name}' in vhost '{declared.vhost}'"
+        subject = f"exchange '{definition.name}' in vhost '{definition.vhost}'"
         raise PreconditionFailed(f"invalid type '{erlang.TYPE_NAMES[field.type]}' for arg '{name}' in {subject}")
     return field.value
 

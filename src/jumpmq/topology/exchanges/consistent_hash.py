@@ -15,7 +15,7 @@ from jumpmq.hashing import MAX_WEIGHT, MISSING, HashRing, header_key
 from jumpmq.hashing.ring import Removal
 from jumpmq.topology import erlang
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange, Split, gather, string_argument
 
@@ -37,10 +37,10 @@ class ConsistentHashExchange(Exchange):
     type = "x-consistent-hash"
     compared_arguments = (*Exchange.compared_arguments, "ring-removal")
 
-    def __init__(self, declared: DeclareExchange) -> None:
-        super().__init__(declared)
-        self._header, self._property = _hashed(declared)
-        self.ring = HashRing(_removal(declared))
+    def __init__(self, definition: ExchangeDefinition) -> None:
+        super().__init__(definition)
+        self._header, self._property = _hashed(definition)
+        self.ring = HashRing(_removal(definition))
         self.missing_count = 0
         self._bindings_to: dict[Destination, list[Binding]] = {}
         self._by_label: dict[str, Destination] = {}
@@ -166,9 +166,9 @@ def label(destination: Destination) -> str:
     return destination.name
 
 
-def _hashed(declared: DeclareExchange) -> tuple[str | None, str | None]:
+def _hashed(definition: ExchangeDefinition) -> tuple[str | None, str | None]:
     """The header and the property to hash; at most one is not None."""
-    header, name = string_argument(declared, "hash-header"), string_argument(declared, "hash-property")
+    header, name = string_argument(definition, "hash-header"), string_argument(definition, "hash-property")
     if header is not None and name is not None:
         raise PreconditionFailed("hash-header and hash-property are mutually exclusive")
     if name is not None and name not in PROPERTIES:
@@ -176,8 +176,8 @@ def _hashed(declared: DeclareExchange) -> tuple[str | None, str | None]:
     return header, name
 
 
-def _removal(declared: DeclareExchange) -> Removal:
-    match string_argument(declared, "ring-removal"):
+def _removal(definition: ExchangeDefinition) -> Removal:
+    match string_argument(definition, "ring-removal"):
         case None | "minimal":
             return "minimal"
         case "shift":

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from jumpmq.amqp.messages import Message
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Split
 
@@ -14,8 +14,8 @@ class FanoutExchange(Exchange):
 
     type = "fanout"
 
-    def __init__(self, declared: DeclareExchange) -> None:
-        super().__init__(declared)
+    def __init__(self, definition: ExchangeDefinition) -> None:
+        super().__init__(definition)
         self._bound = BoundDestinations()
 
     def added(self, binding: Binding, destination: Destination) -> None:

@@ -12,7 +12,7 @@ from jumpmq.amqp.fields import Field
 from jumpmq.topology import erlang
 from jumpmq.topology.arguments import comparable
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange
 
@@ -33,8 +33,8 @@ class HeadersExchange(Exchange):
 
     type = "headers"
 
-    def __init__(self, declared: DeclareExchange) -> None:
-        super().__init__(declared)
+    def __init__(self, definition: ExchangeDefinition) -> None:
+        super().__init__(definition)
         self._matchers: dict[Binding, Matcher] = {}
 
     def check(self, binding: Binding) -> None:

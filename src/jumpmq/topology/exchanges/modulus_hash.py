@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from jumpmq.amqp.messages import Message
 from jumpmq.hashing import moduli, modulus
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Split, gather
 
@@ -19,8 +19,8 @@ class ModulusHashExchange(Exchange):
 
     type = "x-modulus-hash"
 
-    def __init__(self, declared: DeclareExchange) -> None:
-        super().__init__(declared)
+    def __init__(self, definition: ExchangeDefinition) -> None:
+        super().__init__(definition)
         self._bound = BoundDestinations()
         self._sorted: list[Destination] | None = None
 

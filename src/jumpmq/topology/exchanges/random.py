@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable
 
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange
 
@@ -14,8 +14,8 @@ class RandomExchange(Exchange):
 
     type = "x-random"
 
-    def __init__(self, declared: DeclareExchange) -> None:
-        super().__init__(declared)
+    def __init__(self, definition: ExchangeDefinition) -> None:
+        super().__init__(definition)
         self._bound = BoundDestinations()
         self._choices: tuple[Destination, ...] | None = None
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from jumpmq.amqp.messages import Message
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import DeclareExchange
+from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Split, split
 
@@ -36,8 +36,8 @@ class TopicExchange(Exchange):
 
     type = "topic"
 
-    def __init__(self, declared: DeclareExchange) -> None:
-        super().__init__(declared)
+    def __init__(self, definition: ExchangeDefinition) -> None:
+        super().__init__(definition)
         self._root = _Node(False)
         self._matched: dict[bytes, tuple[Destination, ...]] = {}
 

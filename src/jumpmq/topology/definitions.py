@@ -1,0 +1,67 @@
+"""What is declared, as values: they stand in changes and records, and are what the management API shows and imports."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeDefinition:
+    """An exchange as declared."""
+
+    vhost: str
+    name: str
+    type: str = "direct"
+    durable: bool = False
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = NO_ARGUMENTS
+
+    def shown(self) -> dict[str, Any]:
+        """The keys of the management API and of definitions files, with arguments as plain values."""
+        return {
+            "name": self.name,
+            "vhost": self.vhost,
+            "type": self.type,
+            "durable": self.durable,
+            "auto_delete": self.auto_delete,
+            "internal": self.internal,
+            "arguments": self.arguments.plain(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefinition:
+    """A queue as declared, with what it was given then.
+
+    Attributes:
+        owner: name of the connection that an exclusive queue belongs to.
+        node: its home node.
+        id: its number, never given again; 0 where it is only compared with the queue that exists.
+    """
+
+    vhost: str
+    name: str
+    durable: bool = False
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: Arguments = NO_ARGUMENTS
+    owner: str | None = None
+    node: str = ""
+    id: int = 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it survives a restart. Exclusive queues end with their connection."""
+        return self.durable and not self.exclusive
+
+    def shown(self) -> dict[str, Any]:
+        """The keys of definitions files, which the management API shows too, with arguments as plain values."""
+        return {
+            "name": self.name,
+            "vhost": self.vhost,
+            "durable": self.durable,
+            "auto_delete": self.auto_delete,
+            "arguments": self.arguments.plain(),
+        }

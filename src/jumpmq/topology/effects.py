@@ -1,0 +1,150 @@
+"""What each change does to the state in memory and to the records, once :mod:`jumpmq.topology.rules` admit it.
+
+No clock, no random number and no name of this node has a say here: a log of changes has the same effect everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.topology import changes
+from jumpmq.topology.policies import policy_of
+from jumpmq.topology.users import Permissions, User
+from jumpmq.topology.vhost import VirtualHost
+
+if TYPE_CHECKING:
+    from jumpmq.topology.topology import Topology
+
+
+def take_effect(topology: Topology, change: changes.Change) -> None:
+    """Make a change that the rules admit."""
+    _EFFECTS[type(change)](topology, change)
+
+
+# --- virtual hosts and users ---
+
+
+def _add_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> None:
+    if change.name not in topology.vhosts:
+        topology.vhosts[change.name] = VirtualHost(change.name, topology.records)
+        topology.records.put_virtual_host(change.name)
+
+
+def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) -> None:
+    vhost = topology.vhost(change.name)
+    for operator in (False, True):
+        for policy in vhost.policies.all(operator):
+            topology.records.delete_policy(policy, operator)
+    vhost.clear()
+    for user in topology.users.values():
+        _clear_permissions(topology, changes.ClearPermissions(user.name, change.name))
+    del topology.vhosts[change.name]
+    topology.records.delete_virtual_host(change.name)
+
+
+def _put_user(topology: Topology, change: changes.PutUser) -> None:
+    user = topology.users.setdefault(change.name, User(change.name, ""))
+    user.password_hash, user.tags = change.password_hash, change.tags
+    topology.records.put_user(user)
+
+
+def _delete_user(topology: Topology, change: changes.DeleteUser) -> None:
+    for vhost in list(topology.user(change.name).permissions):
+        _clear_permissions(topology, changes.ClearPermissions(change.name, vhost))
+    del topology.users[change.name]
+    topology.records.delete_user(change.name)
+
+
+def _set_permissions(topology: Topology, change: changes.SetPermissions) -> None:
+    user = topology.user(change.user)
+    user.permissions[change.vhost] = Permissions(change.configure, change.write, change.read)
+    topology.records.put_permissions(user, change.vhost)
+
+
+def _clear_permissions(topology: Topology, change: changes.ClearPermissions) -> None:
+    if topology.user(change.user).permissions.pop(change.vhost, None) is not None:
+        topology.records.delete_permissions(change.user, change.vhost)
+
+
+# --- policies ---
+
+
+def _set_policy(topology: Topology, change: changes.SetPolicy | changes.SetOperatorPolicy) -> None:
+    vhost, policy = topology.vhost(change.vhost), policy_of(change)
+    operator = isinstance(change, changes.SetOperatorPolicy)
+    vhost.policies.put(policy, operator)
+    topology.records.put_policy(policy, operator)
+    vhost.follow_policies()
+
+
+def _clear_policy(topology: Topology, change: changes.ClearPolicy | changes.ClearOperatorPolicy) -> None:
+    vhost = topology.vhost(change.vhost)
+    operator = isinstance(change, changes.ClearOperatorPolicy)
+    topology.records.delete_policy(vhost.policies.remove(change.name, operator), operator)
+    vhost.follow_policies()
+
+
+# --- exchanges, queues and bindings ---
+
+
+def _declare_exchange(topology: Topology, change: changes.DeclareExchange) -> None:
+    vhost = topology.vhost(change.definition.vhost)
+    if change.definition.name not in vhost.exchanges:
+        vhost.insert_exchange(change.definition)
+        topology.records.put_exchange(change.definition)
+
+
+def _delete_exchange(topology: Topology, change: changes.DeleteExchange) -> None:
+    vhost = topology.vhost(change.vhost)
+    if change.name in vhost.exchanges:
+        vhost.remove_exchange(vhost.exchanges[change.name])
+
+
+def _declare_queue(topology: Topology, change: changes.DeclareQueue) -> None:
+    vhost = topology.vhost(change.definition.vhost)
+    if change.definition.name not in vhost.queues:
+        topology.insert_queue(change.definition)
+        topology.records.put_queue(change.definition, topology.next_queue_id)
+
+
+def _delete_queue(topology: Topology, change: changes.DeleteQueue) -> None:
+    vhost = topology.vhost(change.vhost)
+    queue = vhost.queues.get(change.name)
+    if queue is not None and queue.id == change.id:
+        vhost.remove_queue(queue)
+
+
+def _bind(topology: Topology, change: changes.Bind) -> None:
+    vhost, binding = topology.vhost(change.vhost), change.binding
+    source = vhost.exchanges[binding.source]
+    if binding not in source.bindings:
+        vhost.insert_binding(binding)
+        topology.records.put_binding(source, binding, source.bindings[binding])
+
+
+def _unbind(topology: Topology, change: changes.Unbind) -> None:
+    vhost, binding = topology.vhost(change.vhost), change.binding
+    source = vhost.exchanges.get(binding.source)
+    if source is not None and binding in source.bindings:
+        vhost.remove_binding(binding)
+
+
+_EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], None]] = {
+    changes.AddVirtualHost: _add_virtual_host,
+    changes.DeleteVirtualHost: _delete_virtual_host,
+    changes.PutUser: _put_user,
+    changes.DeleteUser: _delete_user,
+    changes.SetPermissions: _set_permissions,
+    changes.ClearPermissions: _clear_permissions,
+    changes.SetPolicy: _set_policy,
+    changes.SetOperatorPolicy: _set_policy,
+    changes.ClearPolicy: _clear_policy,
+    changes.ClearOperatorPolicy: _clear_policy,
+    changes.DeclareExchange: _declare_exchange,
+    changes.DeleteExchange: _delete_exchange,
+    changes.DeclareQueue: _declare_queue,
+    changes.DeleteQueue: _delete_queue,
+    changes.Bind: _bind,
+    changes.Unbind: _unbind,
+}

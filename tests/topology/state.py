@@ -1,0 +1,26 @@
+"""All that a topology holds, as values to compare."""
+
+from typing import Any
+
+from jumpmq.topology import ConsistentHashExchange, Topology, VirtualHost
+from jumpmq.topology.json_form import to_json
+
+
+def state_of(topology: Topology) -> dict[str, Any]:
+    """Every definition, in order, with what is in force and where hash rings stand."""
+    return {
+        "users": [to_json(user) for user in topology.users.values()],
+        "vhosts": {name: _state_of_host(host) for name, host in topology.vhosts.items()},
+    }
+
+
+def _state_of_host(host: VirtualHost) -> dict[str, Any]:
+    exchanges = host.exchanges.values()
+    return {
+        "exchanges": [(to_json(one.definition), one.alternate, list(one.bindings)) for one in exchanges],
+        "rings": {one.name: one.ring.state() for one in exchanges if isinstance(one, ConsistentHashExchange)},
+        "queues": [(to_json(host.definition(queue)), queue.id, queue.limits) for queue in host.queues.values()],
+        "bindings to": {queue.name: host.bindings_to(queue) for queue in host.queues.values()},
+        "policies": [(to_json(one), operator) for operator in (False, True) for one in host.policies.all(operator)],
+        "in force": {one.name: host.in_force(one) for one in (*exchanges, *host.queues.values())},
+    }

@@ -1,0 +1,159 @@
+"""A log of changes, as JSON, replayed on another node: the state is the same, and hash rings are bit for bit."""
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.topology.state import state_of
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.amqp.fields import Field
+from jumpmq.topology import (
+    AddVirtualHost,
+    Arguments,
+    Bind,
+    Binding,
+    Change,
+    ClearOperatorPolicy,
+    ClearPermissions,
+    ClearPolicy,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteUser,
+    DeleteVirtualHost,
+    ExchangeDefinition,
+    PutUser,
+    SetOperatorPolicy,
+    SetPermissions,
+    SetPolicy,
+    Topology,
+    Unbind,
+    rules,
+)
+from jumpmq.topology.json_form import change_from_json, change_to_json
+
+HOSTS = st.sampled_from(["/", "shop"])
+USERS = st.sampled_from(["ann", "bo\udcff"])
+QUEUES = st.sampled_from([*(f"q{number}" for number in range(6)), "é\udc80", "sharding: e0 - one@host - 1"])
+EXCHANGES = st.sampled_from(["e0", "e1", "e2", "amq.fanout", ""])
+TYPES = st.sampled_from(["x-consistent-hash", "x-consistent-hash", "x-modulus-hash", "topic", "headers", "odd"])
+PATTERNS = st.sampled_from(["", "^e", "^q", "0$", "("])
+FIELDS = st.sampled_from(
+    [
+        Field("x-max-length", "I", 7),
+        Field("x-odd", "A", [("x", b"\x00\xff"), ("F", [Field("in", "D", (1, 5))])]),
+        Field("text", "S", b"\xfe"),
+        Field("ring-removal", "S", "shift"),
+        Field("alternate-exchange", "S", "e1"),
+    ]
+)
+ARGUMENTS = st.lists(FIELDS, max_size=2, unique_by=lambda field: field.name).map(Arguments)
+BINDINGS = st.builds(
+    Binding,
+    EXCHANGES,
+    st.sampled_from(["queue", "queue", "exchange"]),
+    QUEUES | EXCHANGES,
+    st.sampled_from([b"1", b"3", b"20", b"#", b"\xff.*"]),
+    st.just(Arguments()) | ARGUMENTS,
+)
+DEFINITIONS = st.sampled_from(
+    [
+        {"shards-per-node": 3},
+        {"shards-per-node": 2, "routing-key": "2"},
+        {"shards-per-node": 1, "single-active-consumer": True},
+        {"max-length": 4},
+        {"alternate-exchange": "e2"},
+        {"odd": 1},
+    ]
+)
+PRIORITIES = st.integers(-1, 2)
+CHANGES = st.one_of(
+    st.builds(AddVirtualHost, HOSTS),
+    st.builds(DeleteVirtualHost, st.just("shop")),
+    st.builds(PutUser, USERS, st.text(max_size=3), st.lists(st.text(max_size=3), max_size=2).map(tuple)),
+    st.builds(DeleteUser, USERS),
+    st.builds(SetPermissions, USERS, HOSTS, PATTERNS, PATTERNS, PATTERNS),
+    st.builds(ClearPermissions, USERS, HOSTS),
+    st.builds(SetPolicy, HOSTS, st.sampled_from("pq"), PATTERNS, DEFINITIONS, PRIORITIES),
+    st.builds(SetOperatorPolicy, HOSTS, st.sampled_from("pq"), PATTERNS, DEFINITIONS, PRIORITIES),
+    st.builds(ClearPolicy, HOSTS, st.sampled_from("pq")),
+    st.builds(ClearOperatorPolicy, HOSTS, st.sampled_from("pq")),
+    st.builds(ExchangeDefinition, HOSTS, EXCHANGES, TYPES, st.booleans(), st.booleans(), st.booleans(), ARGUMENTS).map(
+        DeclareExchange
+    ),
+    st.builds(DeleteExchange, HOSTS, EXCHANGES, st.booleans()),
+    st.builds(Bind, HOSTS, BINDINGS, st.sampled_from([None, "client"])),
+    st.builds(Unbind, HOSTS, BINDINGS, st.sampled_from([None, "client"])),
+)
+QUEUE_DECLARATIONS = st.fixed_dictionaries(
+    {
+        "vhost": HOSTS,
+        "name": QUEUES,
+        "durable": st.booleans(),
+        "exclusive": st.booleans(),
+        "auto_delete": st.booleans(),
+        "arguments": ARGUMENTS,
+    }
+)
+Asked = Change | dict[str, Any] | tuple[str, str]
+ASKED: st.SearchStrategy[Asked] = st.one_of(CHANGES, CHANGES, QUEUE_DECLARATIONS, st.tuples(HOSTS, QUEUES))
+
+
+def change_of(topology: Topology, asked: Asked) -> Change | None:
+    """The change that a wish becomes at a queue's home."""
+    match asked:
+        case dict():
+            owner = "client" if asked["exclusive"] else None
+            return DeclareQueue(topology.define_queue(**asked, owner=owner))
+        case tuple():
+            return rules.queue_deletion(topology.vhost(asked[0]), asked[1])
+    return asked
+
+
+def log_of(topology: Topology, wishes: list[Asked]) -> list[str]:
+    """Make changes; returns each step, refused ones too, as JSON text."""
+    log: list[str] = []
+    for asked in wishes:
+        try:
+            change = change_of(topology, asked)
+            for step in topology.steps(change) if change is not None else ():
+                log.append(json.dumps(change_to_json(step)))
+                topology.apply(step)
+        except AMQPError:
+            continue
+    return log
+
+
+@given(st.lists(ASKED, max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_the_same_changes_make_the_same_state_on_every_node(wishes: list[Asked]) -> None:
+    first, second = Topology("one@host"), Topology("two@elsewhere")
+    for topology in (first, second):
+        topology.apply(AddVirtualHost("/"))
+    for entry in log_of(first, wishes):
+        change = change_from_json(json.loads(entry))
+        assert json.dumps(change_to_json(change)) == entry
+        second.apply(change)
+    assert state_of(second) == state_of(first)
+
+
+@given(st.lists(ASKED, max_size=40), CHANGES)
+@settings(max_examples=100, deadline=None)
+def test_a_refused_change_changes_nothing_and_is_refused_by_every_node(wishes: list[Asked], last: Change) -> None:
+    first, second = Topology("one@host"), Topology("two@elsewhere")
+    for topology in (first, second):
+        topology.apply(AddVirtualHost("/"))
+    for entry in log_of(first, wishes):
+        second.apply(change_from_json(json.loads(entry)))
+    before = state_of(first)
+    outcomes = []
+    for topology in (first, second):
+        try:
+            topology.check(last)
+            outcomes.append("")
+        except AMQPError as error:
+            outcomes.append(error.reply_text)
+        assert state_of(topology) == before
+    assert outcomes[0] == outcomes[1]
