@@ -47,6 +47,49 @@ def test_global_prefetch_limits_the_channel(channel: WireChannel, unique: Name) 
     assert channel.is_silent()
 
 
+def test_consumers_of_one_queue_hold_no_more_than_the_global_prefetch_together(
+    channel: WireChannel, queue: str
+) -> None:
+    fill(channel, queue, 20)
+    channel.call(Basic.Qos(prefetch_count=4, global_=True))
+    channel.consume(queue, "first")
+    channel.consume(queue, "second")
+    given = [channel.next().method for _ in range(4)]
+    assert channel.is_silent()
+    for delivery in given:
+        channel.send(Basic.Ack(delivery_tag=delivery.delivery_tag))
+    channel.take(4)
+    assert channel.is_silent()
+
+
+def test_a_global_prefetch_serves_several_queues(channel: WireChannel, unique: Name) -> None:
+    queues = [channel.queue(unique("turns")) for _ in range(3)]
+    for queue in queues:
+        fill(channel, queue, 10)
+    channel.call(Basic.Qos(prefetch_count=1, global_=True))
+    for tag, queue in zip("abc", queues, strict=True):
+        channel.consume(queue, tag)
+    given: Counter[str] = Counter()
+    for _ in range(12):
+        delivery = channel.next().method
+        given[delivery.consumer_tag] += 1
+        channel.send(Basic.Ack(delivery_tag=delivery.delivery_tag))
+    assert min(given[tag] for tag in "abc") >= 2
+
+
+def test_a_consumer_that_does_not_acknowledge_waits_for_the_global_prefetch(channel: WireChannel, unique: Name) -> None:
+    first, second = channel.queue(unique("acknowledged")), channel.queue(unique("automatic"))
+    channel.call(Basic.Qos(prefetch_count=1, global_=True))
+    channel.consume(first, "acknowledged")
+    channel.consume(second, "automatic", no_ack=True)
+    fill(channel, first, 1)
+    held = channel.next().method
+    fill(channel, second, 3)
+    assert channel.is_silent()
+    channel.send(Basic.Ack(delivery_tag=held.delivery_tag))
+    assert [delivery.method.consumer_tag for delivery in channel.take(3)] == ["automatic"] * 3
+
+
 def test_prefetch_is_that_of_the_time_of_consuming(channel: WireChannel, queue: str) -> None:
     fill(channel, queue, 10)
     channel.call(Basic.Qos(prefetch_count=2))

@@ -32,6 +32,10 @@ class Taker:
         self.queue.dispatch()
         return self
 
+    @property
+    def shares_capacity(self) -> bool:
+        return False
+
     def capacity(self) -> int:
         if not self.willing:
             return 0

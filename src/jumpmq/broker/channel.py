@@ -38,6 +38,7 @@ class Channel:
         self.consumers: dict[str, ChannelConsumer] = {}
         self.unacknowledged: dict[int, Message] = {}
         self.next_delivery_tag = 1
+        self._next_served = 0
         self.prefetch = 0
         self.consumer_prefetch = 0
         self.last_queue = ""
@@ -113,7 +114,11 @@ class Channel:
 
     def serve(self) -> None:
         """Offer the channel's consumers what waits for them; they may have room again."""
-        for consumer in list(self.consumers.values()):
+        consumers = list(self.consumers.values())
+        if self.prefetch and consumers:  # whoever comes first may take all that the limit allows: begin with the next
+            self._next_served = (self._next_served + 1) % len(consumers)
+            consumers = consumers[self._next_served :] + consumers[: self._next_served]
+        for consumer in consumers:
             if consumer.queue.ready_count and consumer.capacity() > 0:
                 consumer.queue.dispatch()
 

@@ -68,9 +68,15 @@ class ChannelConsumer:
         if channel.connection.congested:
             return 0
         capacity = self.prefetch - self.unacknowledged if self.prefetch else CHUNK
-        if channel.prefetch and not self.no_ack:
-            capacity = min(capacity, channel.prefetch - len(channel.unacknowledged))
+        if channel.prefetch:
+            left = channel.prefetch - len(channel.unacknowledged)
+            if left <= 0 or not self.no_ack:
+                return min(capacity, left)
         return capacity
+
+    @property
+    def shares_capacity(self) -> bool:
+        return self.channel.prefetch > 0 and len(self.channel.consumers) > 1
 
     def deliver(self, messages: list[Message]) -> None:
         channel = self.channel

@@ -25,6 +25,10 @@ class Consumer(Protocol):
     def capacity(self) -> int:
         """How many messages it would take now."""
 
+    @property
+    def shares_capacity(self) -> bool:
+        """Whether a delivery to it may leave another consumer less capacity."""
+
     def deliver(self, messages: list[Message]) -> None:
         """Hand it messages, at most as many as its capacity."""
 

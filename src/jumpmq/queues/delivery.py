@@ -93,11 +93,14 @@ class Delivery:
             if not eligible:
                 return
             room = min(capacity for _, capacity in eligible)
+            if len(eligible) > 1 and any(consumer.shares_capacity for consumer, _ in eligible):
+                del eligible[1:]
+                room = 1
             taken = source.take_for_delivery(min(room * len(eligible), CHUNK))
+            self._turn += len(taken)
             if len(eligible) == 1:
                 self._hand(eligible[0][0], taken)
                 continue
-            self._turn += len(taken)
             for place, (consumer, _) in enumerate(eligible):
                 self._hand(consumer, taken[place :: len(eligible)])
 
