@@ -107,7 +107,7 @@ def test_the_default_exchange_keeps_to_itself(built: Built) -> None:
         (
             {"pattern": "a)", "priority": "high"},
             'priority should be a number, actually was <<"high">>\n'
-            'pattern should be regular expression but is invalid: {"unbalanced parenthesis",1}',
+            'pattern should be regular expression but is invalid: {"unexpected ): a)"}',
         ),
     ],
 )

@@ -6,26 +6,17 @@ with it: of two limits the lower one counts.
 """
 
 import math
-import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
-from jumpmq.topology import erlang, policy_definitions
+from jumpmq.topology import erlang, patterns, policy_definitions
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import SetOperatorPolicy, SetPolicy
 
 APPLY_TO = {"queues": ("queue",), "exchanges": ("exchange",), "all": ("queue", "exchange")}
 """The kinds of objects that each ``apply-to`` means."""
-
-_CLASSES = {
-    "[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:alnum:]": "a-zA-Z0-9", "[:upper:]": "A-Z", "[:lower:]": "a-z",
-    "[:space:]": r"\s", "[:word:]": r"\w", "[:xdigit:]": "0-9A-Fa-f",
-}  # fmt: skip
-"""POSIX classes, which the patterns of RabbitMQ know and Python's do not."""
 
 
 class InvalidPolicy(PreconditionFailed):
@@ -75,7 +66,7 @@ class Policy:
 
     def matches(self, kind: Kind, name: str) -> bool:
         """Whether the policy is meant for a queue or exchange of this name."""
-        return kind in APPLY_TO[self.apply_to] and _compiled(self.pattern).search(name) is not None
+        return kind in APPLY_TO[self.apply_to] and patterns.search(self.pattern, name)
 
 
 def policy_of(change: SetPolicy | SetOperatorPolicy) -> Policy:
@@ -179,15 +170,6 @@ def _first(order: list[Policy], kind: Kind, name: str) -> Policy | None:
     return next((policy for policy in order if policy.matches(kind, name)), None)
 
 
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    for posix, python in _CLASSES.items():
-        pattern = pattern.replace(posix, python)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # "[[" may mean something else in a later Python
-        return re.compile(pattern)
-
-
 def _priority_problem(priority: object) -> str | None:
     if isinstance(priority, int | float) and not isinstance(priority, bool) and math.isfinite(priority):
         return None
@@ -198,12 +180,9 @@ def _pattern_problem(pattern: object) -> str | None:
     if not isinstance(pattern, str):
         return f"pattern should be a binary but was {erlang.json_term(pattern)}"
     try:
-        _compiled(pattern)
-    except re.error as error:
-        shown = f"{{{erlang.string(error.msg)},{error.pos or 0}}}"
-        return f"pattern should be regular expression but is invalid: {shown}"
-    except (OverflowError, RecursionError):
-        return "pattern should be regular expression but is too complex"
+        patterns.compiled(pattern)
+    except patterns.InvalidPattern as error:
+        return f"pattern should be regular expression but is invalid: {{{erlang.string(str(error))}}}"
     return None
 
 

@@ -77,7 +77,7 @@ def queue_deletion(
 def _check_permissions(topology: Topology, change: changes.SetPermissions) -> None:
     topology.user(change.user)
     topology.vhost(change.vhost)
-    Permissions(change.configure, change.write, change.read)
+    Permissions(change.configure, change.write, change.read).check()
 
 
 def _check_policy(topology: Topology, change: changes.SetPolicy | changes.SetOperatorPolicy) -> None:

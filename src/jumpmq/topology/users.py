@@ -1,10 +1,10 @@
 """Users, and what they may do in a virtual host."""
 
-import re
 from dataclasses import dataclass, field
 from typing import Literal
 
 from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.topology import patterns
 
 Operation = Literal["configure", "write", "read"]
 
@@ -17,22 +17,22 @@ class Permissions:
     write: str
     read: str
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         """
         Raises:
-            PreconditionFailed: one is no regular expression.
+            PreconditionFailed: one is no regular expression that is taken.
         """
         for operation in ("configure", "write", "read"):
             pattern = getattr(self, operation)
             try:
-                re.compile(pattern)
-            except re.error as error:
+                patterns.compiled(pattern)
+            except patterns.InvalidPattern as error:
                 raise PreconditionFailed(f"invalid regular expression {pattern!r} for {operation}: {error}") from None
 
     def allows(self, operation: Operation, name: str) -> bool:
         """Whether the operation is allowed on the exchange or queue of this name (``""``: the default exchange)."""
         pattern: str = getattr(self, operation)
-        return re.search(pattern or "^$", name or "amq.default") is not None
+        return patterns.search(pattern or "^$", name or "amq.default")
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,10 @@ from starlette.requests import Request
 
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.topology import patterns
 
 MAX_PAGE_SIZE = 500
 DEFAULT_PAGE_SIZE = 100
-MAX_PATTERN = 1000
 """Characters of a regular expression in a query."""
 
 Key = tuple[tuple[int, Any], ...]
@@ -44,7 +45,7 @@ class Page:
 
     number: int
     size: int
-    name: re.Pattern[str]
+    name: Callable[[str], bool]
 
     @classmethod
     def of(cls, request: Request) -> Page | None:
@@ -59,11 +60,11 @@ class Page:
         number, size = _number(query["page"]), _number(query.get("page_size", str(DEFAULT_PAGE_SIZE)))
         if not (number >= 1 and 1 <= size <= MAX_PAGE_SIZE):
             raise BadRequest(f"Invalid pagination parameters: page number {number}, page size {size}")
-        return cls(number, size, _pattern(query.get("name", ""), requested.flag(request, "use_regex")))
+        return cls(number, size, _name_filter(query.get("name", ""), requested.flag(request, "use_regex")))
 
     def matches(self, shown: dict[str, Any]) -> bool:
         """Whether an object's name is wanted."""
-        return self.name.search(str(shown.get("name", ""))) is not None
+        return self.name(str(shown.get("name", "")))
 
     def cut(self, items: list[Any]) -> list[Any]:
         """The page's part of the wanted items.
@@ -115,10 +116,12 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _pattern(name: str, is_regex: bool) -> re.Pattern[str]:
-    if len(name) > MAX_PATTERN:
-        raise BadRequest("Pagination parameters are invalid")
+def _name_filter(text: str, is_regex: bool) -> Callable[[str], bool]:
+    if not is_regex:
+        wanted = text.lower()
+        return lambda name: wanted in name.lower()
     try:
-        return re.compile(name if is_regex else re.escape(name), re.NOFLAG if is_regex else re.IGNORECASE)
-    except (re.error, RecursionError, OverflowError):
-        raise BadRequest("Pagination parameters are invalid") from None
+        pattern = patterns.compiled(text)
+    except patterns.InvalidPattern as error:
+        raise BadRequest(f"Pagination parameters are invalid: {error}") from None
+    return pattern.matches

@@ -1,0 +1,53 @@
+"""Regular expressions from outside: what they match, and what is not taken."""
+
+import pytest
+
+from jumpmq.topology.patterns import MAX_OCTETS, InvalidPattern, compiled, search
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("", "q", True),
+        ("rder", "orders", True),
+        ("^rder", "orders", False),
+        ("^(a|b)$", "b", True),
+        ("^.$", "é", True),
+        ("é+$", "caféé", True),
+        ("(?i)^ORDERS", "orders", True),
+        ("^amq[.]", "amq.topic", True),
+        ("[[:digit:]]{2}", "a12", True),
+        (r"\bred\b", "a red one", True),
+        ("^.*$", "\udcff\udc80", True),
+        ("^.$", "\udcff", True),
+        ("\udcff", "a\udcff", True),
+        ("\udcfe", "a\udcff", False),
+        ("(", "(", False),
+    ],
+)
+def test_searching_in_a_name(pattern: str, name: str, expected: bool) -> None:
+    assert search(pattern, name) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("(", "missing ): ("),
+        ("*", "no argument for repetition operator: *"),
+        ("^(?!amq)", "invalid perl operator: (?! (RE2 has no look-around and no back-references)"),
+        (r"(.)\1", r"invalid escape sequence: \1 (RE2 has no look-around and no back-references)"),
+        ("x" * (MAX_OCTETS + 1), f"it has more than {MAX_OCTETS} octets"),
+        ("é" * (MAX_OCTETS // 2 + 1), f"it has more than {MAX_OCTETS} octets"),
+        ("((a{100}){100}){100}", "invalid repetition size: {100}"),
+    ],
+)
+def test_what_is_not_taken(pattern: str, reason: str) -> None:
+    with pytest.raises(InvalidPattern) as refused:
+        compiled(pattern)
+    assert str(refused.value).startswith(reason)
+
+
+@pytest.mark.parametrize("pattern", ["(.|.|.|.|.|.|.|.)*!", "^(a+)+$", "(x+x+)+y", "(.*)" * 50 + "!"])
+def test_no_expression_takes_long(pattern: str) -> None:
+    """Each takes a backtracking engine longer than the test may run."""
+    assert not search(pattern, "a" * 200 + "x" * 55)
