@@ -55,7 +55,7 @@ def test_what_is_not_there_is_said(api, method, path, status, reason):
         ("queues/%2F/q/messages?from=-1", "'from' must be a whole number from 0 to 9223372036854775807, not '-1'"),
         ("queues/%2F/q/messages?to=1e3", "'to' must be a whole number from 0 to 9223372036854775807, not '1e3'"),
         ("queues/%2F/q/messages?to=" + "9" * 5000, "'to' must be"),
-        ("queues/%2F/q/messages?columns=body,colour", "'columns' must be some of seq, exchange"),
+        ("queues/%2F/q/messages?columns=body,colour", "'columns' must be some of queue, seq, exchange"),
         ("queues/%2F/q/messages?columns=body,body", "each at most once"),
         ("readers/%2F/g/queues/q/messages", "the query lacks 'upto'"),
     ],

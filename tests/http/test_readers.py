@@ -3,7 +3,9 @@
 import time
 
 import pika
+import pyarrow as pa
 import pytest
+import requests
 from benchmarks.brokers import JumpMQ
 from tests.http.api import API, publish
 
@@ -47,9 +49,17 @@ def test_reserve_read_acknowledge(api, queue):
     assert read(api, "q", 2, after=1) == rows(5, 8)
     api.post("readers", "/", "g", "commit", body={"queues": {"q": 2}})
     assert api.counts("q") == (2, 0)
-    assert api.get("readers", "/", "g") == {
-        "queues": {"q": {"acknowledged": 2, "offset": 2, "messages": 0, "lapsed": False, "lease": 60.0}}
+    shown = {
+        "acknowledged": 2,
+        "offset": 2,
+        "messages": 0,
+        "lapsed": False,
+        "lease": 60.0,
+        "ready": 2,
+        "reservations": {},
     }
+    assert api.get("readers", "/", "g") == {"queues": {"q": shown}}
+    assert api.get("readers", "/") == [{"name": "g", "queues": {"q": shown}}]
 
 
 def test_nothing_new_is_the_same_offset(api, queue):
@@ -197,3 +207,115 @@ def test_a_broker_that_keeps_nothing_reserves_too():
         assert reserve(api, {"q": None}) == {"q": (1, 3)}
         assert read(api, "q", 1) == rows(1, 3)
         assert reserve(api, {"q": 1}) == {"q": (1, 0)}
+
+
+def post(api, action, **body):
+    return api.request("POST", "readers", "/", "g", action, json=body)
+
+
+def read_slices(api, *slices, **body):
+    response = post(api, "read", slices=slices, columns=["queue", "body"], **body)
+    assert response.status_code == 200, response.text
+    table = pa.ipc.open_stream(response.content).read_all()
+    assert response.headers["JumpMQ-Messages"] == str(len(table))
+    return list(zip(table["queue"].to_pylist(), table["body"].to_pylist(), strict=True))
+
+
+def test_one_request_reads_parts_of_several_queues(api, channel, queue):
+    channel.queue_declare("p", durable=True)
+    publish(channel, "p", numbers(1, 3))
+    reserve(api, {"q": None, "p": None}, max_messages=6)
+    reserve(api, {"q": None, "p": None}, max_messages=9)
+    found = read_slices(api, ["q", 0, 2, 2, 3], ["p", None, 1, 0, None], ["q", 0, 2, 5, 100])
+    assert found == [
+        *[("q", body) for body in numbers(3, 5)],
+        *[("p", body) for body in numbers(1, 3)],
+        ("q", b"6"),
+    ]
+
+
+def test_octets_bound_a_reservation_and_a_larger_message_comes_alone(api, channel):
+    for name, size in {"a": 10, "b": 100}.items():
+        channel.queue_declare(name, durable=True)
+        publish(channel, name, [b"x" * size] * 20)
+    assert reserve(api, {"a": None, "b": None}, max_octets=500) == {"a": (1, 20), "b": (1, 3)}
+    api.post("readers", "/", "g", "commit", body={"queues": {"a": 1, "b": 1}})
+    assert reserve(api, {"b": 1}, max_octets=50) == {"b": (2, 1)}
+
+
+def test_the_queues_of_an_exchange_are_added(api, channel, queue):
+    channel.exchange_declare("x", "fanout")
+    channel.exchange_declare("y", "fanout")
+    channel.exchange_bind("y", "x")
+    channel.exchange_bind("x", "y")
+    channel.queue_bind("q", "y")
+    assert reserve(api, {}, exchange="x") == {"q": (1, 10)}
+    assert post(api, "reserve", exchange="nothing").json()["reason"] == "no exchange 'nothing' in vhost '/'"
+
+
+def test_a_second_query_is_refused_while_the_first_is_alive_and_the_first_when_it_comes_back(api, queue):
+    first = post(api, "open", query="one", lease=1).json()["session"]
+    refused = post(api, "open", query="two", lease=60)
+    assert (refused.status_code, refused.json()["error"]) == (409, "in_use")
+    for session in (None, "wrong"):
+        assert post(api, "reserve", queues={"q": None}, session=session).status_code == 409
+    assert post(api, "reserve", queues={"q": None}, session=first, lease=1, max_messages=2).status_code == 200
+    while (second := post(api, "open", query="two", lease=60)).status_code == 409:
+        time.sleep(0.05)
+    assert post(api, "reserve", queues={"q": 1}, session=first).status_code == 409
+    assert post(api, "commit", queues={"q": 1}, session=first).status_code == 409
+    assert post(api, "renew", session=first).status_code == 409
+    assert post(api, "reserve", queues={"q": None}, session=second.json()["session"]).status_code == 200
+
+
+def test_a_restarted_query_takes_over_at_once(api, queue):
+    first = post(api, "open", query="one", lease=60).json()["session"]
+    again = post(api, "open", query="one", lease=60).json()["session"]
+    assert post(api, "reserve", queues={"q": None}, session=first).status_code == 409
+    assert post(api, "reserve", queues={"q": None}, session=again).status_code == 200
+
+
+def test_a_query_that_attends_is_gone_with_its_connection(api, queue):
+    session = post(api, "open", query="one", lease=60).json()["session"]
+    path = f"{api.address}/api/readers/%2F/g/attend"
+    with requests.post(path, json={"session": session}, auth=api.session.auth, stream=True, timeout=30) as attended:
+        assert attended.status_code == 200
+        time.sleep(2.5)
+        assert post(api, "open", query="two", lease=60).status_code == 409
+    while post(api, "open", query="two", lease=60).status_code == 409:
+        time.sleep(0.1)
+
+
+def test_a_session_that_the_broker_forgot_is_said(api, queue):
+    assert post(api, "reserve", queues={"q": None}, session="old").status_code == 412
+
+
+def test_a_deleted_queue_is_lost_to_the_group_with_what_it_held(api, channel, queue):
+    channel.queue_declare("drained", durable=True)
+    publish(channel, "drained", numbers(1, 2))
+    reserve(api, {"q": None, "drained": None})
+    reserve(api, {"q": None, "drained": 1})
+    for name in ("q", "drained"):
+        channel.queue_delete(name)
+    answer = post(api, "reserve", queues={"q": None, "drained": 1}).json()
+    assert answer == {"queues": {}, "lost": {"q": 10, "drained": 0}}
+    assert post(api, "reserve", queues={"never": None}).status_code == 404
+    assert post(api, "reserve", queues={"never": None}, accept_loss=True).json()["lost"] == {"never": None}
+    assert post(api, "read", slices=[["q", 0, 1, 0, None]], columns=["body"]).status_code == 404
+    assert read_slices(api, ["q", 0, 1, 0, None], accept_loss=True) == []
+
+
+def test_a_silent_group_that_holds_nothing_is_forgotten(api, queue):
+    session = post(api, "open", query="one", lease=0.3).json()["session"]
+    post(api, "reserve", queues={"q": None}, session=session, lease=0.3)
+    post(api, "commit", queues={"q": 1}, session=session)
+    while api.get("readers", "/"):
+        time.sleep(0.05)
+    assert reserve(api, {"q": 1}) == {"q": (1, 0)}
+
+
+@pytest.mark.parametrize(
+    "slices", [None, ["q"], [["q"]], [["q", 0, 1, 0, -1]], [[1, 0, 1, 0, 1]], [["q", 0, "1", 0, 1]]]
+)
+def test_wrong_slices(api, queue, slices):
+    assert post(api, "read", slices=slices).status_code == 400

@@ -21,7 +21,6 @@ from jumpmq.broker.timers import Timers
 from jumpmq.broker.turns import Turns
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.reader import restore_readers
 from jumpmq.store import Store, StoreError
 from jumpmq.topology import Topology, changes
 
@@ -141,9 +140,7 @@ class Broker:
         for queue in self._queues():
             delivered_seq = delivered.get(str(queue.id), 0) if store.clean else None
             queue.restore(batches.get(queue.id, []), next_seqs.get(str(queue.id), 1), delivered_seq)
-        records = [(key, value) for kind, key, value in definitions if kind == "reservation"]
-        for key in restore_readers(records, {queue.id: queue for queue in self._queues()}):
-            store.delete("reservation", key)
+        self.reader_groups.restore(definitions, {queue.id: queue for queue in self._queues()})
 
     def _create_defaults(self) -> None:
         """What a new broker begins with: virtual host ``/`` and user guest, who may do everything from loopback."""

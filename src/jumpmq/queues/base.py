@@ -5,16 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.arguments import ARGUMENTS, NO_POLICY, POLICY_KEYS, Limits
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.ready import BatchReader
 from jumpmq.store import Batch
-
-if TYPE_CHECKING:
-    from jumpmq.queues.reader import Reader
 
 DEFAULT_BUDGET = 64 << 20
 """Octets of memory that a queue's ready messages may take; beyond it the store holds them."""
@@ -61,7 +58,7 @@ class Queue(ABC):
 
     Attributes:
         limits: the optional arguments in force.
-        readers: the groups that hold reservations of it, by name.
+        on_gone: called with the queue when it is being deleted, before its messages are dropped.
         last_used: when a client last used it, in seconds since the epoch (``x-expires``).
         deleted: whether it is gone; what is done with its messages then is without effect.
         published, delivered, acknowledged: message counts since the broker started.
@@ -116,7 +113,7 @@ class Queue(ABC):
         self.node = node
         self.owner = owner
         self.limits = self.limits_under(NO_POLICY)
-        self.readers: dict[str, Reader] = {}
+        self.on_gone: list[Callable[[Queue], None]] = []
         self.last_used = time.time()
         self.deleted = False
         self.published = self.delivered = self.acknowledged = 0
@@ -199,6 +196,12 @@ class Queue(ABC):
     @abstractmethod
     def purge(self) -> int:
         """Remove all ready messages; returns how many there were."""
+
+    def tell_gone(self) -> None:
+        """Tell those who asked that the queue is being deleted."""
+        callbacks, self.on_gone = self.on_gone, []
+        for callback in callbacks:
+            callback(self)
 
     @abstractmethod
     def delete(self) -> int:

@@ -155,6 +155,7 @@ class ClassicQueue(Queue):
         return count
 
     def delete(self) -> int:
+        self.tell_gone()
         count = len(self._ready)
         self.deleted = True
         self._ready.drop_all()
@@ -162,8 +163,6 @@ class ClassicQueue(Queue):
             self._journal.drop_queue(self.id)
             self._journal.delete("sequence", str(self.id))
             self._journal.delete("delivered", str(self.id))
-            for reader in self.readers.values():
-                self._journal.delete("reservation", reader.key)
         self._delivery.cancel_all()
         return count
 

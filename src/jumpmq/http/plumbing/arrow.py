@@ -1,8 +1,8 @@
 """Messages as an Arrow IPC stream: what Spark reads from the management port.
 
-The columns are ``seq int64, exchange string, routing_key binary, properties binary, body binary, published_at
-timestamp[us, UTC], redelivered bool``; ``properties`` are the octets that were published (property flags and property
-list), decoded by whoever needs them. A reader may ask for some of the columns only.
+The columns are ``queue string, seq int64, exchange string, routing_key binary, properties binary, body binary,
+published_at timestamp[us, UTC], redelivered bool``; ``properties`` are the octets that were published (property flags
+and property list), decoded by whoever needs them. A reader may ask for some of the columns only.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ from jumpmq.store import columns as store_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COLUMNS = ("seq", "exchange", "routing_key", "properties", "body", "published_at", "redelivered")
+COLUMNS = ("queue", "seq", "exchange", "routing_key", "properties", "body", "published_at", "redelivered")
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 BATCH_ROWS = 8192
 BATCH_OCTETS = 4 << 20
 """Bounds of a record batch: building one holds up the event loop, by some milliseconds at most."""
 
 
+Part = tuple[str, list[Message]]
+"""Messages of one queue, with its name."""
+
+
 class ArrowEncoder:
-    """Turns lists of messages into the octets of one IPC stream.
+    """Turns messages into the octets of one IPC stream.
 
     These are :meth:`head`, then :meth:`batch` any number of times, then :meth:`tail`.
 
@@ -37,21 +41,25 @@ class ArrowEncoder:
         import pyarrow as pa  # here, so that a broker nobody reads from with Spark does not spend the memory
 
         self._pa = pa
-        stored = {field.name: field for field in store_columns.schema()}
-        self._schema = pa.schema([stored.get(name, pa.field(name, pa.bool_())) for name in columns or COLUMNS])
+        known = {field.name: field for field in store_columns.schema()}
+        known |= {"queue": pa.field("queue", pa.string()), "redelivered": pa.field("redelivered", pa.bool_())}
+        self._schema = pa.schema([known[name] for name in columns or COLUMNS])
 
     def head(self) -> bytes:
         """The stream's schema message."""
         schema: bytes = self._schema.serialize().to_pybytes()
         return schema
 
-    def batch(self, messages: list[Message]) -> bytes:
+    def batch(self, parts: list[Part]) -> bytes:
         """One record batch message."""
-        arrays = [self._column(messages, name) for name in self._schema.names]
+        messages = parts[0][1] if len(parts) == 1 else [message for _, part in parts for message in part]
+        arrays = [self._column(parts, messages, name) for name in self._schema.names]
         octets: bytes = self._pa.record_batch(arrays, schema=self._schema).serialize().to_pybytes()
         return octets
 
-    def _column(self, messages: list[Message], name: str) -> pa.Array:
+    def _column(self, parts: list[Part], messages: list[Message], name: str) -> pa.Array:
+        if name == "queue":
+            return self._pa.concat_arrays([self._pa.repeat(queue, len(part)) for queue, part in parts])
         if name == "redelivered":
             return self._pa.array([message.redelivered for message in messages], self._pa.bool_())
         return store_columns.column(messages, name)
@@ -62,8 +70,24 @@ class ArrowEncoder:
         return b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
-def bounded(messages: list[Message]) -> Iterator[list[Message]]:
-    """Cut a list of messages into lists that make record batches of bounded size."""
+def bounded(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Cut and join messages so that they make record batches of bounded size, and no small ones without need."""
+    gathered: list[Part] = []
+    rows = octets = 0
+    for queue, messages in parts:
+        for piece in _cut(messages):
+            size = body_octets(piece)
+            if gathered and (rows + len(piece) > BATCH_ROWS or octets + size > BATCH_OCTETS):
+                yield gathered
+                gathered, rows, octets = [], 0, 0
+            gathered.append((queue, piece))
+            rows += len(piece)
+            octets += size
+    if gathered:
+        yield gathered
+
+
+def _cut(messages: list[Message]) -> Iterator[list[Message]]:
     for start in range(0, len(messages), BATCH_ROWS):
         yield from _halved(messages[start : start + BATCH_ROWS])
 

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, ResourceError
-from jumpmq.queues.reader import ReservationGone
+from jumpmq.broker.reader_group import GroupInUse, NoSession
+from jumpmq.queues.reservations import ReservationGone
 
 
 class BadRequest(Exception):
@@ -37,6 +38,14 @@ def bad_request(request: Request, error: Exception) -> JSONResponse:
 
 def gone(request: Request, error: Exception) -> JSONResponse:
     return _json(410, "gone", str(error))
+
+
+def in_use(request: Request, error: Exception) -> JSONResponse:
+    return _json(409, "in_use", str(error))
+
+
+def no_session(request: Request, error: Exception) -> JSONResponse:
+    return _json(412, "no_session", str(error))
 
 
 def protocol_error(request: Request, error: Exception) -> JSONResponse:
@@ -81,6 +90,8 @@ ANSWERS = {
     BadRequest: bad_request,
     Unauthorized: forbidden,
     ReservationGone: gone,
+    GroupInUse: in_use,
+    NoSession: no_session,
     AMQPError: protocol_error,
     HTTPException: http_error,
 }

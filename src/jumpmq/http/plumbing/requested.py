@@ -132,6 +132,11 @@ def flag(request: Request, parameter: str) -> bool:
     return text == "true"
 
 
+def is_whole(value: object) -> bool:
+    """Whether a value of a body is a whole number from 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_SEQ
+
+
 async def shaped_body(request: Request, shape: Shape) -> dict[str, Any]:
     """The values that the body holds, of the keys that are there.
 

@@ -7,117 +7,215 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.broker.reader_groups import ReaderGroups, ReservationRequest
+from jumpmq.broker.bound_queues import bound_queues
+from jumpmq.broker.reader_group import LEASE, ReaderGroup
+from jumpmq.broker.reader_groups import ReaderGroups, ReservationRequest, Slice
 from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.arrow import COLUMNS
+from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.resources.queue_messages import arrow_stream
+from jumpmq.http.resources.queue_messages import slices_of
 from jumpmq.queues import Queue
-from jumpmq.queues.reader import LEASE
+from jumpmq.queues.reservations import Reservations
 from jumpmq.topology import VirtualHost
 
 MAX_LEASE = 86400.0
 
 
+async def list_groups(request: Request) -> JSONResponse:
+    """``GET /api/readers/{vhost}``: the groups of a virtual host that have something in a queue the user may read."""
+    host = requested.virtual_host(request)
+    return JSONResponse(
+        [{"name": group.name, **_shown(request, group)} for group in _groups(request).groups(host.name)]
+    )
+
+
 async def show(request: Request) -> JSONResponse:
     """``GET /api/readers/{vhost}/{group}``: where the group is in each queue that the user may read."""
-    host, group = requested.virtual_host(request), requested.name(request, "group")
-    readers = [one for one in _groups(request).readers(host, group) if _may_read(request, one.queue)]
-    return JSONResponse(
-        {
-            "queues": {
-                reader.queue.name: {
-                    "acknowledged": reader.acknowledged,
-                    "offset": reader.latest,
-                    "messages": reader.outstanding,
-                    "lapsed": reader.lapsed,
-                    "lease": reader.lease,
-                }
-                for reader in readers
-            }
-        }
-    )
+    host, name = requested.virtual_host(request), requested.name(request, "group")
+    group = _groups(request).group(host.name, name) or ReaderGroup(host.name, name)
+    return JSONResponse(_shown(request, group))
+
+
+async def open_session(request: Request) -> JSONResponse:
+    """``POST /api/readers/{vhost}/{group}/open``: begin the session of a query that reads for the group.
+
+    The body is ``{"query": NAME, "lease": SECONDS}``, the answer ``{"session": TEXT}``, to be sent with all that
+    follows. While a session is alive, 409 is the answer to queries of other names.
+    """
+    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    _require_read(request, host, name)
+    query = body.get("query")
+    if not isinstance(query, str) or not 0 < len(query) <= 255:
+        raise BadRequest("'query' must be a name of 1 to 255 characters")
+    return JSONResponse({"session": await _groups(request).open(host.name, name, query, _lease(body))})
+
+
+async def attend(request: Request) -> Response:
+    """``POST /api/readers/{vhost}/{group}/attend``: no end is sent; when the connection breaks, the query is gone.
+
+    The body is ``{"session": TEXT}``.
+    """
+    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    _require_read(request, host, name)
+    session = _session(body)
+    _groups(request).renew(host.name, name, session)
+    return Attendance(_groups(request), host.name, name, session or "")
 
 
 async def reserve(request: Request) -> JSONResponse:
     """``POST /api/readers/{vhost}/{group}/reserve``: acknowledge what is done, reserve more, answer when it is durable.
 
-    The body is ``{"queues": {NAME: OFFSET or null, ...}, "max_messages": N or null, "last_seq": {NAME: SEQ, ...},
-    "lease": SECONDS}``, the answer ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT}, ...}}``, where COUNT is
-    what is outstanding.
+    The body is ``{"queues": {NAME: OFFSET or null, ...}, "exchange": NAME, "max_messages": N or null, "max_octets": N
+    or null, "last_seq": {NAME: SEQ, ...}, "lease": SECONDS, "accept_loss": false, "session": TEXT}``. Queues that are
+    bound to the exchange are added with offset null. The answer is ``{"queues": {NAME: {"offset": OFFSET, "messages":
+    COUNT, "ready": COUNT}, ...}, "lost": {NAME: COUNT or null, ...}}``, where ``messages`` are outstanding, ``ready``
+    are not yet reserved, and ``lost`` are deleted queues with the messages that went with them.
     """
-    host, group, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    offsets = _numbers(body, "queues", nullable=True)
+    if body.get("exchange") is not None:
+        bound = bound_queues(host.exchange(str(body["exchange"])))
+        offsets = dict.fromkeys(queue.name for queue in bound) | offsets
     wanted = ReservationRequest(
-        offsets=_numbers(body, "queues", nullable=True),
+        offsets=offsets,
         max_messages=_whole(body, "max_messages"),
+        max_octets=_whole(body, "max_octets"),
         last_seqs=_numbers(body, "last_seq"),
         lease=_lease(body),
+        accept_loss=body.get("accept_loss") is True,
     )
-    for name in wanted.offsets:
-        check_permission(request, host.name, "read", name)
-    reserved = await _groups(request).reserve(host, group, wanted)
-    answer = {name: {"offset": offset, "messages": count} for name, (offset, count) in reserved.items()}
-    return JSONResponse({"queues": answer})
+    for queue in wanted.offsets:
+        check_permission(request, host.name, "read", queue)
+    places, lost = await _groups(request).reserve(host, name, wanted, _session(body))
+    found = {
+        queue: {"offset": place.latest, "messages": place.outstanding, "ready": place.queue.ready_count}
+        for queue, place in places.items()
+    }
+    return JSONResponse({"queues": found, "lost": lost})
 
 
 async def read(request: Request) -> StreamingResponse:
+    """``POST /api/readers/{vhost}/{group}/read``: the messages of parts of reservations, one part after the other.
+
+    The body is ``{"slices": [[QUEUE, AFTER, UPTO, FIRST, COUNT], ...], "columns": [...], "accept_loss": false}``: of
+    the reservations AFTER + 1 to UPTO (null: behind what is acknowledged), COUNT messages from position FIRST (null:
+    all that follow). The header ``JumpMQ-Messages`` tells how many these are.
+    """
+    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    slices = [
+        Slice(queue, after, upto or 0, first or 0, count) for queue, after, upto, first, count in slices_of(body, 5)
+    ]
+    columns = columns_of(body.get("columns", list(COLUMNS)))
+    return await _read(request, host, name, slices, columns, body.get("accept_loss") is True)
+
+
+async def read_one(request: Request) -> StreamingResponse:
     """``GET .../queues/{queue}/messages?after=A&upto=B&columns=...``: the messages of reservations A + 1 to B.
 
     Without ``after``, of all up to B that are not acknowledged. The header ``JumpMQ-Messages`` tells how many.
     """
-    queue, group, groups = requested.queue(request), requested.name(request, "group"), _groups(request)
-    check_permission(request, queue.vhost, "read", queue.name)
+    host, name, queue = requested.virtual_host(request), requested.name(request, "group"), requested.queue(request)
     after = requested.number(request, "after") if "after" in request.query_params else None
-    lists = await groups.held(queue, group, after, requested.number(request, "upto"))
-    host = requested.virtual_host(request)
-    return await arrow_stream(
-        request,
-        lists,
-        headers={"JumpMQ-Messages": str(sum(map(len, lists)))},
-        alive=lambda: groups.renew(host, group),
-    )
+    columns = columns_of(request.query_params.get("columns", ",".join(COLUMNS[1:])).split(","))
+    slices = [Slice(queue.name, after, requested.number(request, "upto"))]
+    return await _read(request, host, name, slices, columns, accept_loss=False)
 
 
 async def commit(request: Request) -> Response:
     """``POST /api/readers/{vhost}/{group}/commit``: acknowledge, answer when it is durable.
 
-    The body is ``{"queues": {NAME: OFFSET, ...}}``.
+    The body is ``{"queues": {NAME: OFFSET, ...}, "session": TEXT}``.
     """
-    host, group, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
     offsets = _numbers(body, "queues")
-    for name in offsets:
-        check_permission(request, host.name, "read", name)
-    await _groups(request).acknowledge(host, group, offsets)
+    for queue in offsets:
+        check_permission(request, host.name, "read", queue)
+    await _groups(request).acknowledge(host, name, offsets, _session(body))
     return Response(status_code=204)
 
 
 async def renew(request: Request) -> Response:
-    """``POST /api/readers/{vhost}/{group}/renew``: the group is alive, its leases begin anew."""
-    host, group = requested.virtual_host(request), requested.name(request, "group")
-    _require_read(request, host, group)
-    _groups(request).renew(host, group)
+    """``POST /api/readers/{vhost}/{group}/renew``: the group is alive, its leases begin anew.
+
+    The body is ``{"session": TEXT}``.
+    """
+    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    _require_read(request, host, name)
+    _groups(request).renew(host.name, name, _session(body))
     return Response(status_code=204)
 
 
 async def release(request: Request) -> Response:
     """``DELETE /api/readers/{vhost}/{group}``: everything goes back to the queues, and the group is forgotten."""
-    host, group = requested.virtual_host(request), requested.name(request, "group")
-    _require_read(request, host, group)
-    await _groups(request).release(host, group)
+    host, name = requested.virtual_host(request), requested.name(request, "group")
+    _require_read(request, host, name)
+    await _groups(request).release(host, name)
     return Response(status_code=204)
 
 
-def _require_read(request: Request, host: VirtualHost, group: str) -> None:
+class Attendance(Response):
+    """An answer that goes on until its connection is gone, and then says so."""
+
+    def __init__(self, groups: ReaderGroups, vhost: str, group: str, session: str) -> None:
+        super().__init__(status_code=200)
+        self._groups = groups
+        self._subject = vhost, group, session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"\n", "more_body": True})
+        try:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        finally:
+            self._groups.detach(*self._subject)
+
+
+async def _read(
+    request: Request, host: VirtualHost, group: str, slices: list[Slice], columns: tuple[str, ...], accept_loss: bool
+) -> StreamingResponse:
+    for queue in {one.queue for one in slices}:
+        check_permission(request, host.name, "read", queue)
+    parts = await _groups(request).held(host, group, slices, accept_loss)
+    return await arrow_stream(
+        parts,
+        columns,
+        headers={"JumpMQ-Messages": str(sum(len(messages) for _, messages in parts))},
+        alive=lambda: _groups(request).touch(host.name, group),
+    )
+
+
+def _shown(request: Request, group: ReaderGroup) -> dict[str, Any]:
+    places = [place for place in group.places.values() if _may_read(request, place.queue)]
+    return {"queues": {place.queue.name: _shown_place(place) | {"lease": group.lease} for place in places}}
+
+
+def _shown_place(place: Reservations) -> dict[str, Any]:
+    return {
+        "acknowledged": place.acknowledged,
+        "offset": place.latest,
+        "messages": place.outstanding,
+        "lapsed": place.lapsed,
+        "ready": place.queue.ready_count,
+        "reservations": {str(number): count for number, count in place.sizes().items()},
+    }
+
+
+def _require_read(request: Request, host: VirtualHost, name: str) -> None:
     """Refuse unless the user may read every queue in which the group has a place.
 
     Raises:
         AccessRefused: the user may not.
     """
-    for reader in _groups(request).readers(host, group):
-        check_permission(request, host.name, "read", reader.queue.name)
+    group = _groups(request).group(host.name, name)
+    for place in group.places.values() if group is not None else ():
+        check_permission(request, host.name, "read", place.queue.name)
 
 
 def _may_read(request: Request, queue: Queue) -> bool:
@@ -137,20 +235,23 @@ def _numbers(body: dict[str, Any], key: str, *, nullable: bool = False) -> dict[
     if not isinstance(numbers, dict):
         raise BadRequest(f"'{key}' must be an object of queue names and whole numbers")
     for name, value in numbers.items():
-        if not (_is_whole(value) or (nullable and value is None)):
+        if not (requested.is_whole(value) or (nullable and value is None)):
             raise BadRequest(f"'{key}' of queue '{name}' must be a whole number from 0, not {value!r}")
     return numbers
 
 
 def _whole(body: dict[str, Any], key: str) -> int | None:
     value = body.get(key)
-    if value is not None and not _is_whole(value):
+    if value is not None and not requested.is_whole(value):
         raise BadRequest(f"'{key}' must be a whole number from 0 or null, not {value!r}")
     return value
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= requested.LAST_SEQ
+def _session(body: dict[str, Any]) -> str | None:
+    value = body.get("session")
+    if value is not None and not isinstance(value, str):
+        raise BadRequest("'session' must be text")
+    return value
 
 
 def _lease(body: dict[str, Any]) -> float:
@@ -161,10 +262,14 @@ def _lease(body: dict[str, Any]) -> float:
 
 
 ROUTES = [
+    Endpoint("GET", "/api/readers/{vhost}", list_groups),
     Endpoint("GET", "/api/readers/{vhost}/{group}", show),
     Endpoint("DELETE", "/api/readers/{vhost}/{group}", release),
+    Endpoint("POST", "/api/readers/{vhost}/{group}/open", open_session),
+    Endpoint("POST", "/api/readers/{vhost}/{group}/attend", attend),
     Endpoint("POST", "/api/readers/{vhost}/{group}/reserve", reserve),
+    Endpoint("POST", "/api/readers/{vhost}/{group}/read", read),
     Endpoint("POST", "/api/readers/{vhost}/{group}/commit", commit),
     Endpoint("POST", "/api/readers/{vhost}/{group}/renew", renew),
-    Endpoint("GET", "/api/readers/{vhost}/{group}/queues/{queue}/messages", read),
+    Endpoint("GET", "/api/readers/{vhost}/{group}/queues/{queue}/messages", read_one),
 ]

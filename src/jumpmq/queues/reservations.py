@@ -11,15 +11,15 @@ A reservation is in one of three states::
       |   `-- acknowledge --> gone
       `------- reinstate -------'   (only if every message of it is still ready in the queue)
 
-The group's record is plain JSON. Whoever keeps it durable stores :meth:`Reader.record` *before* acting on its promise,
-and a broker that starts again continues with :meth:`Reader.restore`. There is no I/O and no clock here.
+The group's record is plain JSON. Whoever keeps it durable stores :meth:`Reservations.record` *before* acting on its
+promise, and a broker that starts again continues with :meth:`Reservations.restore`. There is no I/O and no clock here.
 
 Operations on many messages are iterators: each step handles at most :data:`STEP` messages, so that an event loop can
-serve others between two steps. Nothing else may operate on the same reader meanwhile; on its queue it may.
+serve others between two steps. Nothing else may operate on the same reservations meanwhile; on their queue it may.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterator
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from jumpmq.amqp.messages import Message
@@ -27,10 +27,6 @@ from jumpmq.queues.base import Outcome, Queue
 
 STEP = 8192
 """Messages handled at once: some milliseconds of work."""
-
-
-LEASE = 60.0
-"""Seconds that a group may be silent unless it asked for another lease."""
 
 
 class ReservationGone(Exception):
@@ -84,13 +80,12 @@ def _runs(messages: list[Message]) -> Iterator[Run]:
         yield Run(run[0].seq, run[-1].seq, run[0].redelivered)
 
 
-class Reader:
-    """A group's place in one queue.
+class Reservations:
+    """What one group has reserved in one queue: its place there.
 
     Attributes:
         acknowledged: every reservation up to this number is settled for good.
         latest: the highest number given so far; equal to ``acknowledged`` if nothing is outstanding.
-        lease: seconds of silence after which the group's reservations lapse; somebody with a clock minds it.
     """
 
     def __init__(self, queue: Queue, group: str) -> None:
@@ -98,7 +93,6 @@ class Reader:
         self.group = group
         self.acknowledged = 0
         self.latest = 0
-        self.lease = LEASE
         self._reservations: dict[int, Reservation] = {}
 
     @property
@@ -120,18 +114,25 @@ class Reader:
         """Whether a reservation has gone back to the queue."""
         return any(reservation.messages is None for reservation in self._reservations.values())
 
-    def held(self, after: int | None, upto: int) -> list[list[Message]]:
+    def sizes(self) -> dict[int, int]:
+        """How many messages each reservation has that is not acknowledged."""
+        return {number: one.count for number, one in self._reservations.items() if number > self.acknowledged}
+
+    def held(self, after: int | None, upto: int, *, accept_loss: bool = False) -> list[list[Message]]:
         """The messages of reservations ``after + 1`` to ``upto``, a list a reservation.
 
         Numbers that were given up before ``upto`` was reserved have no messages.
 
         Args:
             after: None stands for whatever is acknowledged.
+            accept_loss: whether those that are gone have no messages either, instead of being an error.
 
         Raises:
             ReservationGone: one of them was acknowledged, has lapsed, or never was.
         """
         first = (self.acknowledged if after is None else after) + 1
+        if accept_loss:
+            return [one.messages or [] for number, one in self._reservations.items() if first <= number <= upto]
         if upto <= self.acknowledged:
             raise ReservationGone(f"{self._name(upto)} is acknowledged already")
         if first <= self.acknowledged:
@@ -145,6 +146,16 @@ class Reader:
                     raise ReservationGone(f"{self._name(number)} has lapsed, and others have consumed messages of it")
                 found.append(reservation.messages)
         return found
+
+    def fitting(self, count: int, octets: int, last_seq: int | None = None) -> tuple[int, int]:
+        """How many of the next ``count`` messages hold at most ``octets`` of bodies, and how many octets these hold."""
+        fit = size = 0
+        for message in islice(self.queue.browse(1, self.queue.next_seq - 1 if last_seq is None else last_seq), count):
+            if size + len(message.body) > octets:
+                break
+            size += len(message.body)
+            fit += 1
+        return fit, size
 
     def available(self, last_seq: int | None = None) -> int:
         """About how many messages could be reserved, at most; 0 only if there are none."""
@@ -172,7 +183,7 @@ class Reader:
     def acknowledge(self, upto: int) -> Iterator[None]:
         """Settle every reservation up to ``upto`` for good; of a lapsed one, what is still in the queue.
 
-        A number above ``latest`` comes from a reader that remembers more than the queue (it was deleted and declared
+        A number above ``latest`` comes from a group that remembers more than the queue (it was deleted and declared
         again, perhaps): numbering goes on from there.
 
         The first step only notes the promise, so that a record made then survives a crash in the middle of the rest.
@@ -204,13 +215,16 @@ class Reader:
         if messages:
             self.queue.settle(messages, Outcome.REQUEUED)
 
-    def reinstate(self) -> Iterator[None]:
+    def reinstate(self, *, partly: bool = False) -> Iterator[None]:
         """Hold lapsed reservations again, as long as all messages of one are still ready; the first that lacks some
         stays lapsed, and with it all later ones.
+
+        Args:
+            partly: hold also those of which only some are left, as reservations of these.
         """
         for reservation in self._reservations.values():
             if reservation.messages is None:
-                yield from self._reinstate(reservation)
+                yield from self._reinstate(reservation, partly)
                 if reservation.messages is None:
                     return
 
@@ -226,26 +240,25 @@ class Reader:
         return {
             "queue": self.queue.id,
             "group": self.group,
-            "lease": self.lease,
             "acknowledged": self.acknowledged,
             "latest": self.latest,
             "reservations": {str(number): list(reservation.runs) for number, reservation in self._reservations.items()},
         }
 
     @classmethod
-    def restore(cls, queue: Queue, record: dict[str, Any]) -> "Reader":
+    def restore(cls, queue: Queue, record: dict[str, Any]) -> "Reservations":
         """Continue from a record: what was acknowledged is settled (again), everything else is held again."""
-        reader = cls(queue, record["group"])
-        reader.lease, reader.acknowledged, reader.latest = record["lease"], record["acknowledged"], record["latest"]
+        place = cls(queue, record["group"])
+        place.acknowledged, place.latest = record["acknowledged"], record["latest"]
         for number, runs in record["reservations"].items():
-            reader._reservations[int(number)] = Reservation([Run(*run) for run in runs])
-        exhaust(reader.acknowledge(reader.acknowledged))
-        exhaust(reader.reinstate())
-        return reader
+            place._reservations[int(number)] = Reservation([Run(*run) for run in runs])
+        exhaust(place.acknowledge(place.acknowledged))
+        exhaust(place.reinstate())
+        return place
 
     # -- parts
 
-    def _reinstate(self, reservation: Reservation) -> Iterator[None]:
+    def _reinstate(self, reservation: Reservation, partly: bool) -> Iterator[None]:
         taken: list[Message] = []
         for messages in self._take(reservation.runs):
             taken += messages
@@ -253,6 +266,10 @@ class Reader:
         if len(taken) == reservation.count:
             _restore_flags(taken, reservation.runs)
             reservation.messages = taken
+        elif partly:
+            reservation.runs, reservation.count, reservation.messages = [], 0, []
+            if taken:
+                reservation.extend(taken)
         elif taken:
             self.queue.settle(taken, Outcome.REQUEUED)
 
@@ -264,26 +281,6 @@ class Reader:
 
     def _name(self, number: int) -> str:
         return f"reservation {number} of group '{self.group}' in queue '{self.queue.name}'"
-
-
-def restore_readers(records: Iterable[tuple[str, dict[str, Any]]], queues: Mapping[int, Queue]) -> list[str]:
-    """Give restored queues the readers they had, before anybody consumes from them.
-
-    Args:
-        records: the stored records with their keys.
-        queues: the queues by ``id``.
-
-    Returns:
-        the keys of the records whose queues are gone.
-    """
-    stale = []
-    for key, record in records:
-        queue = queues.get(record["queue"])
-        if queue is None:
-            stale.append(key)
-        else:
-            queue.readers[record["group"]] = Reader.restore(queue, record)
-    return stale
 
 
 def exhaust(steps: Iterator[None]) -> None:

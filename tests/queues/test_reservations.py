@@ -7,9 +7,9 @@ import pytest
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome
-from jumpmq.queues import reader as module
+from jumpmq.queues import reservations as module
 from jumpmq.queues.classic import ClassicQueue
-from jumpmq.queues.reader import Reader, ReservationGone, exhaust, restore_readers
+from jumpmq.queues.reservations import ReservationGone, Reservations, exhaust
 
 
 @pytest.fixture(autouse=True)
@@ -24,18 +24,17 @@ def queue_of(count, *, id=7):
     return queue
 
 
-def reader_of(queue, group="g"):
-    reader = queue.readers[group] = Reader(queue, group)
-    return reader
+def reservations_of(queue, group="g"):
+    return Reservations(queue, group)
 
 
-def reserve(reader, count, last_seq=None):
-    exhaust(reader.reserve(count, last_seq))
-    return reader.latest
+def reserve(place, count, last_seq=None):
+    exhaust(place.reserve(count, last_seq))
+    return place.latest
 
 
-def rows(reader, after, upto):
-    return [(message.seq, message.redelivered) for part in reader.held(after, upto) for message in part]
+def rows(place, after, upto):
+    return [(message.seq, message.redelivered) for part in place.held(after, upto) for message in part]
 
 
 def fresh(first, last):
@@ -44,39 +43,39 @@ def fresh(first, last):
 
 def test_reserved_messages_are_unacknowledged_and_read_the_same_every_time():
     queue = queue_of(10)
-    reader = reader_of(queue)
-    assert reserve(reader, 7) == 1
+    place = reservations_of(queue)
+    assert reserve(place, 7) == 1
     assert (queue.ready_count, queue.unacknowledged_count) == (3, 7)
-    assert rows(reader, 0, 1) == rows(reader, None, 1) == fresh(1, 7)
+    assert rows(place, 0, 1) == rows(place, None, 1) == fresh(1, 7)
 
 
 def test_reservations_are_numbered_and_none_is_made_of_an_empty_queue():
     queue = queue_of(5)
-    reader = reader_of(queue)
-    assert [reserve(reader, 2), reserve(reader, 2), reserve(reader, 2), reserve(reader, 2)] == [1, 2, 3, 3]
-    assert rows(reader, 0, 3) == fresh(1, 5)
-    assert rows(reader, 1, 2) == fresh(3, 4)
+    place = reservations_of(queue)
+    assert [reserve(place, 2), reserve(place, 2), reserve(place, 2), reserve(place, 2)] == [1, 2, 3, 3]
+    assert rows(place, 0, 3) == fresh(1, 5)
+    assert rows(place, 1, 2) == fresh(3, 4)
 
 
 def test_a_reservation_may_be_bounded_by_a_last_message():
-    reader = reader_of(queue_of(10))
-    assert reader.available(4) == 4
-    assert reserve(reader, 100, last_seq=4) == 1
-    assert rows(reader, 0, 1) == fresh(1, 4)
-    assert reader.available(4) == 0
-    assert reserve(reader, 100, last_seq=4) == 1
+    place = reservations_of(queue_of(10))
+    assert place.available(4) == 4
+    assert reserve(place, 100, last_seq=4) == 1
+    assert rows(place, 0, 1) == fresh(1, 4)
+    assert place.available(4) == 0
+    assert reserve(place, 100, last_seq=4) == 1
 
 
 def test_acknowledging_settles_and_frees():
     queue = queue_of(10)
-    reader = reader_of(queue)
-    reserve(reader, 4)
-    reserve(reader, 4)
-    exhaust(reader.acknowledge(1))
-    assert (queue.ready_count, queue.unacknowledged_count, reader.outstanding) == (2, 4, 4)
-    assert rows(reader, 1, 2) == fresh(5, 8)
-    exhaust(reader.acknowledge(2))
-    assert (queue.message_count, reader.outstanding) == (2, 0)
+    place = reservations_of(queue)
+    reserve(place, 4)
+    reserve(place, 4)
+    exhaust(place.acknowledge(1))
+    assert (queue.ready_count, queue.unacknowledged_count, place.outstanding) == (2, 4, 4)
+    assert rows(place, 1, 2) == fresh(5, 8)
+    exhaust(place.acknowledge(2))
+    assert (queue.message_count, place.outstanding) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -89,21 +88,21 @@ def test_acknowledging_settles_and_frees():
     ],
 )
 def test_what_cannot_be_read_is_said(after, upto, reason):
-    reader = reader_of(queue_of(10))
-    reserve(reader, 4)
-    reserve(reader, 4)
-    exhaust(reader.acknowledge(1))
+    place = reservations_of(queue_of(10))
+    reserve(place, 4)
+    reserve(place, 4)
+    exhaust(place.acknowledge(1))
     with pytest.raises(ReservationGone) as error:
-        reader.held(after, upto)
+        place.held(after, upto)
     assert str(error.value) == reason
 
 
 def test_lapsed_messages_are_back_in_their_places():
     queue = queue_of(10)
-    reader = reader_of(queue)
-    reserve(reader, 4)
-    reader.lapse()
-    assert reader.lapsed
+    place = reservations_of(queue)
+    reserve(place, 4)
+    place.lapse()
+    assert place.lapsed
     assert queue.unacknowledged_count == 0
     assert [(message.seq, message.redelivered) for message in queue.peek(1, 6)] == [
         *((seq, True) for seq in range(1, 5)),
@@ -114,78 +113,78 @@ def test_lapsed_messages_are_back_in_their_places():
 
 def test_a_lapsed_reservation_is_reinstated_with_the_same_rows():
     queue = queue_of(10)
-    reader = reader_of(queue)
-    reserve(reader, 4)
-    reserve(reader, 4)
-    reader.lapse()
-    exhaust(reader.reinstate())
-    assert rows(reader, 0, 2) == fresh(1, 8)
+    place = reservations_of(queue)
+    reserve(place, 4)
+    reserve(place, 4)
+    place.lapse()
+    exhaust(place.reinstate())
+    assert rows(place, 0, 2) == fresh(1, 8)
     assert (queue.ready_count, queue.unacknowledged_count) == (2, 8)
 
 
 def test_a_lapsed_reservation_that_others_consumed_of_is_gone_with_all_later_ones():
     queue = queue_of(10)
-    reader = reader_of(queue)
+    place = reservations_of(queue)
     for _ in range(3):
-        reserve(reader, 3)
-    reader.lapse()
+        reserve(place, 3)
+    place.lapse()
     queue.settle(queue.take_range(5, 5, 1), Outcome.ACKNOWLEDGED)
-    exhaust(reader.reinstate())
-    assert rows(reader, 0, 1) == fresh(1, 3)
+    exhaust(place.reinstate())
+    assert rows(place, 0, 1) == fresh(1, 3)
     for upto in (2, 3):
         with pytest.raises(ReservationGone, match=r"reservation 2 of .* has lapsed, and others have consumed"):
-            reader.held(0, upto)
+            place.held(0, upto)
     assert [message.seq for message in queue.peek(1, 99)] == [4, 6, 7, 8, 9, 10]
 
 
 def test_a_lapsed_reservation_of_which_nothing_is_left_is_gone():
     queue = queue_of(6)
-    reader = reader_of(queue)
-    reserve(reader, 4)
-    reader.lapse()
+    place = reservations_of(queue)
+    reserve(place, 4)
+    place.lapse()
     queue.settle(queue.take(4), Outcome.ACKNOWLEDGED)
-    exhaust(reader.reinstate())
+    exhaust(place.reinstate())
     with pytest.raises(ReservationGone, match="has lapsed, and others have consumed"):
-        reader.held(0, 1)
+        place.held(0, 1)
     assert queue.unacknowledged_count == 0
 
 
 def test_after_giving_up_the_next_reservation_has_the_rest_under_a_new_number():
     queue = queue_of(9)
-    reader = reader_of(queue)
+    place = reservations_of(queue)
     for _ in range(3):
-        reserve(reader, 3)
-    reader.lapse()
+        reserve(place, 3)
+    place.lapse()
     queue.settle(queue.take_range(5, 5, 1), Outcome.ACKNOWLEDGED)
-    exhaust(reader.reinstate())
-    reader.give_up_lapsed()
-    assert reserve(reader, 100) == 4
-    assert [seq for seq, _ in rows(reader, 0, 4)] == [1, 2, 3, 4, 6, 7, 8, 9]
+    exhaust(place.reinstate())
+    place.give_up_lapsed()
+    assert reserve(place, 100) == 4
+    assert [seq for seq, _ in rows(place, 0, 4)] == [1, 2, 3, 4, 6, 7, 8, 9]
     with pytest.raises(ReservationGone, match=r"reservation 3 of .* was given up"):
-        reader.held(0, 3)
+        place.held(0, 3)
 
 
 def test_a_lapsed_reservation_can_be_acknowledged_as_far_as_it_is_there():
     queue = queue_of(6)
-    reader = reader_of(queue)
-    reserve(reader, 6)
-    reader.lapse()
+    place = reservations_of(queue)
+    reserve(place, 6)
+    place.lapse()
     queue.settle(queue.take(2), Outcome.ACKNOWLEDGED)
-    exhaust(reader.acknowledge(1))
+    exhaust(place.acknowledge(1))
     assert queue.message_count == 0
-    assert not reader.lapsed
+    assert not place.lapsed
 
 
 def test_a_reader_that_remembers_more_goes_on_from_there():
-    reader = reader_of(queue_of(3))
-    exhaust(reader.acknowledge(41))
-    assert reserve(reader, 2) == 42
-    assert rows(reader, 41, 42) == fresh(1, 2)
+    place = reservations_of(queue_of(3))
+    exhaust(place.acknowledge(41))
+    assert reserve(place, 2) == 42
+    assert rows(place, 41, 42) == fresh(1, 2)
 
 
 def test_groups_do_not_share_messages():
     queue = queue_of(10)
-    one, other = reader_of(queue, "one"), reader_of(queue, "other")
+    one, other = reservations_of(queue, "one"), reservations_of(queue, "other")
     reserve(one, 6)
     reserve(other, 6)
     assert rows(one, 0, 1) == fresh(1, 6)
@@ -198,50 +197,57 @@ def test_gaps_and_redeliveries_within_a_reservation_survive_a_restart():
     queue.settle([taken[1], taken[6]], Outcome.ACKNOWLEDGED)
     queue.settle([taken[3], taken[4]], Outcome.REQUEUED)
     queue.settle([taken[7]], Outcome.REQUEUED)
-    reader = reader_of(queue)
-    reserve(reader, 5)
+    place = reservations_of(queue)
+    reserve(place, 5)
     expected = [(4, True), (5, True), (8, True), (9, False), (10, False)]
-    assert rows(reader, 0, 1) == expected
+    assert rows(place, 0, 1) == expected
 
     again = queue_of(12)
     for message in again.peek(1, 99):
         message.redelivered = True
-    restored = Reader.restore(again, json.loads(json.dumps(reader.record())))
+    restored = Reservations.restore(again, json.loads(json.dumps(place.record())))
     assert rows(restored, 0, 1) == expected
     assert again.unacknowledged_count == 5
 
 
 def test_a_restart_in_the_middle_of_an_acknowledgement_ends_it():
     queue = queue_of(10)
-    reader = reader_of(queue)
-    reserve(reader, 6)
-    reserve(reader, 2)
-    next(reader.acknowledge(1))
-    record = json.loads(json.dumps(reader.record()))
+    place = reservations_of(queue)
+    reserve(place, 6)
+    reserve(place, 2)
+    next(place.acknowledge(1))
+    record = json.loads(json.dumps(place.record()))
 
     again = queue_of(10)
     again.settle(again.take_range(2, 3, 2), Outcome.ACKNOWLEDGED)
-    restored = Reader.restore(again, record)
+    restored = Reservations.restore(again, record)
     assert rows(restored, 1, 2) == fresh(7, 8)
     assert [message.seq for message in again.peek(1, 99)] == [9, 10]
     assert again.unacknowledged_count == 2
 
 
-def test_readers_are_restored_to_the_queues_they_had():
+def test_what_is_left_of_a_lapsed_reservation_can_be_held():
     queue = queue_of(10)
-    reader = reader_of(queue)
-    reserve(reader, 4)
-    records = [(reader.key, json.loads(json.dumps(reader.record())))]
+    place = reservations_of(queue)
+    reserve(place, 6)
+    place.lapse()
+    queue.settle(queue.take_range(2, 3, 2), Outcome.ACKNOWLEDGED)
+    exhaust(place.reinstate(partly=True))
+    assert [seq for seq, _ in rows(place, 0, 1)] == [1, 4, 5, 6]
+    assert (queue.ready_count, queue.unacknowledged_count) == (4, 4)
 
-    again = queue_of(10)
-    assert restore_readers(records, {7: again}) == []
-    assert rows(again.readers["g"], 0, 1) == fresh(1, 4)
-    assert restore_readers(records, {8: queue_of(10, id=8)}) == [reader.key]
+
+def test_how_many_messages_fit_into_so_many_octets():
+    place = reservations_of(queue_of(12))
+    assert place.fitting(12, 5) == (5, 5)
+    assert place.fitting(3, 5) == (3, 3)
+    assert place.fitting(12, 100) == (12, 15)
+    assert place.fitting(12, 100, last_seq=4) == (4, 4)
 
 
 def test_no_step_handles_more_than_its_share():
     queue = queue_of(10)
-    reader = reader_of(queue)
-    unacknowledged = [0, *(queue.unacknowledged_count for _ in reader.reserve(10))]
+    place = reservations_of(queue)
+    unacknowledged = [0, *(queue.unacknowledged_count for _ in place.reserve(10))]
     assert all(later - earlier <= 3 for earlier, later in pairwise(unacknowledged))
     assert unacknowledged[-1] == 10

@@ -1,0 +1,142 @@
+"""One group of readers: its place in each queue, the query that reads for it, and how long it may be silent.
+
+A group has one *session* at a time, that of the query which reads for it. Another query is refused while the session is
+alive, and takes over when it is not; the first is then *fenced*: what it asks is refused for good. A query that is
+restarted from its checkpoint says the same name and takes over at once. A session is alive for its lease after the last
+sign of life, and no longer than :data:`GRACE` after the connection broke by which its query attends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.queues.reservations import Reservations
+
+if TYPE_CHECKING:
+    from jumpmq.queues import Queue
+
+LEASE = 60.0
+"""Seconds that a group may be silent unless it asked for another lease."""
+
+GRACE = 2.0
+"""Seconds that a query has to come back after the connection broke by which it attended."""
+
+
+class GroupInUse(Exception):
+    """Another query reads for the group, or has taken over."""
+
+
+class NoSession(Exception):
+    """The session is not known: the broker has forgotten the group, or was restarted without a store."""
+
+
+class ReaderGroup:
+    """A group of readers in a virtual host.
+
+    Attributes:
+        places: what it has reserved, by queue.
+        lost: queues that were deleted while the group had a place in them, and how many messages went with each.
+        turn: held while an operation changes its reservations.
+        lease: seconds of silence after which its reservations lapse.
+        deadline: when that is, by the event loop's clock.
+    """
+
+    def __init__(self, vhost: str, name: str) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.places: dict[str, Reservations] = {}
+        self.lost: dict[str, int] = {}
+        self.turn = asyncio.Lock()
+        self.lease = LEASE
+        self.deadline = math.inf
+        self._query: str | None = None
+        self._session: str | None = None
+        self._alive_until = 0.0
+
+    @property
+    def key(self) -> str:
+        """Under which name the record is stored."""
+        return json.dumps([self.vhost, self.name])
+
+    @property
+    def outstanding(self) -> int:
+        """Messages reserved and not acknowledged."""
+        return sum(place.outstanding for place in self.places.values())
+
+    def alive(self, now: float) -> bool:
+        """Whether a query reads for the group."""
+        return self._session is not None and now < self._alive_until
+
+    def open(self, query: str, lease: float, now: float) -> str:
+        """Begin a session.
+
+        Args:
+            query: what the query calls itself, the same after a restart from its checkpoint.
+
+        Raises:
+            GroupInUse: another query's session is alive.
+        """
+        if query != self._query and self.alive(now):
+            raise GroupInUse(f"{self} is in use by another query; give each query a group, or stop that one")
+        self._query, self._session, self.lease = query, secrets.token_hex(8), lease
+        self.renew(now)
+        return self._session
+
+    def require_session(self, session: str | None, now: float) -> None:
+        """Refuse unless this is the group's session, or nobody has one.
+
+        Raises:
+            GroupInUse: another one has taken over, or is alive.
+            NoSession: the group has none.
+        """
+        if session == self._session or (session is None and not self.alive(now)):
+            return
+        if self._session is None:
+            raise NoSession(f"{self} has no such session")
+        raise GroupInUse(f"{self} is in use by another query, which has taken over")
+
+    def renew(self, now: float) -> None:
+        """A sign of life of the query."""
+        self.deadline = self._alive_until = now + self.lease
+
+    def touch(self, now: float) -> None:
+        """Somebody reads what is reserved."""
+        self.deadline = max(self.deadline, now + self.lease) if math.isfinite(self.deadline) else now + self.lease
+
+    def detach(self, session: str, now: float) -> None:
+        """The connection by which the session attended is gone."""
+        if session == self._session:
+            self._alive_until = min(self._alive_until, now + GRACE)
+
+    def place_in(self, queue: Queue) -> Reservations:
+        """The group's place in a queue, made where it had none."""
+        place = self.places.get(queue.name)
+        if place is None or place.queue is not queue:
+            place = self.places[queue.name] = Reservations(queue, self.name)
+        return place
+
+    def record(self) -> dict[str, Any]:
+        """What survives a restart of the broker, as JSON."""
+        return {
+            "vhost": self.vhost,
+            "name": self.name,
+            "query": self._query,
+            "session": self._session,
+            "lease": self.lease,
+            "lost": self.lost,
+        }
+
+    @classmethod
+    def restore(cls, record: dict[str, Any]) -> ReaderGroup:
+        """Continue from a record."""
+        group = cls(record["vhost"], record["name"])
+        group._query, group._session = record["query"], record["session"]
+        group.lease, group.lost = record["lease"], record["lost"]
+        return group
+
+    def __str__(self) -> str:
+        return f"reader group '{self.name}' in vhost '{self.vhost}'"

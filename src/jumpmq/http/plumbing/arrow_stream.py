@@ -1,0 +1,48 @@
+"""Messages as the answer to a request: an Arrow stream, made a batch at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from starlette.responses import StreamingResponse
+
+from jumpmq.http.plumbing.arrow import COLUMNS, MEDIA_TYPE, ArrowEncoder, Part, bounded, load_pyarrow
+from jumpmq.http.plumbing.errors import BadRequest
+
+
+def columns_of(names: list[str]) -> tuple[str, ...]:
+    """The columns that were asked for.
+
+    Raises:
+        BadRequest: there is no such column, or it is named twice.
+    """
+    if not names or not set(names) <= set(COLUMNS) or len(set(names)) < len(names):
+        raise BadRequest(f"'columns' must be some of {', '.join(COLUMNS)}, each at most once")
+    return tuple(names)
+
+
+async def arrow_stream(
+    parts: Iterable[Part],
+    columns: tuple[str, ...],
+    *,
+    headers: dict[str, str] | None = None,
+    alive: Callable[[], None] = lambda: None,
+) -> StreamingResponse:
+    """Answer with messages.
+
+    Args:
+        alive: called whenever a part of the stream has been taken off by the reader.
+    """
+    await asyncio.to_thread(load_pyarrow)
+    return StreamingResponse(_octets(parts, columns, alive), media_type=MEDIA_TYPE, headers=headers)
+
+
+async def _octets(parts: Iterable[Part], columns: tuple[str, ...], alive: Callable[[], None]) -> AsyncIterator[bytes]:
+    encoder = ArrowEncoder(columns)
+    yield encoder.head()
+    for batch in bounded(parts):
+        yield encoder.batch(batch)
+        alive()
+        await asyncio.sleep(0)
+    yield encoder.tail()
