@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from benchmarks.brokers import BrokerProcess
-from tests.wire import Basic, Channel, Queue, WireChannel, login
+from tests.wire import METHOD, Basic, Channel, ChannelClosed, Queue, WireChannel, login
 
 Name = Callable[[str], str]
 
@@ -199,3 +199,29 @@ def test_an_answer_comes_straight_back_to_who_asked(broker: BrokerProcess, chann
     with login(broker.port) as server:
         server.channel().publish("", question.properties.reply_to, b"answer")
         assert channel.next().body == b"answer"
+
+
+def declare_passively(channel: WireChannel, queue: str) -> Queue.DeclareOk:
+    """As pamqp would, were it not for the characters of an address."""
+    name = queue.encode()
+    channel.send_frame(METHOD, b"\0\x32\0\x0a\0\0" + bytes([len(name)]) + name + b"\x01" + bytes(4))
+    answer = channel.next()
+    assert isinstance(answer, Queue.DeclareOk)
+    return answer
+
+
+def test_a_declaration_tells_whether_who_asked_still_listens(
+    broker: BrokerProcess, channel: WireChannel, queue: str
+) -> None:
+    asker = channel.connection.channel()
+    asker.consume("amq.rabbitmq.reply-to", no_ack=True)
+    asker.publish("", queue, b"question", Basic.Properties(reply_to="amq.rabbitmq.reply-to"))
+    question = channel.next() if channel.consume(queue, no_ack=True) else None
+    address = question.properties.reply_to
+    with login(broker.port) as server:
+        assert declare_passively(server.channel(), "amq.rabbitmq.reply-to").consumer_count == 1
+        assert declare_passively(server.channel(), address).consumer_count == 1
+        asker.close()
+        with pytest.raises(ChannelClosed) as closed:
+            declare_passively(server.channel(), address)
+    assert (closed.value.code, closed.value.text) == (404, f"NOT_FOUND - no queue '{address}' in vhost '/'")

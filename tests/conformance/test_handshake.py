@@ -2,7 +2,8 @@
 
 import pytest
 from benchmarks.brokers import BrokerProcess
-from tests.wire import PROTOCOL_HEADER, ConnectionClosed, Hangup, WireConnection, dial, login
+from pamqp.frame import marshal
+from tests.wire import PROTOCOL_HEADER, Connection, ConnectionClosed, Hangup, WireConnection, dial, login
 
 pytestmark = pytest.mark.usefixtures("bystander")
 
@@ -100,3 +101,26 @@ def test_an_unknown_mechanism_is_refused(broker: BrokerProcess) -> None:
 def test_a_close_is_answered(broker: BrokerProcess) -> None:
     connection = login(broker.port)
     connection.close()
+
+
+def test_a_frame_larger_than_the_smallest_limit_is_refused_before_one_is_agreed(broker: BrokerProcess) -> None:
+    """RabbitMQ does so in silence, after three seconds; a reason does no harm."""
+    with dial(broker.port) as connection:
+        connection.send(PROTOCOL_HEADER)
+        connection.expect(Connection.Start)
+        properties = {"capabilities": {"authentication_failure_close": True}, "connection_name": "x" * 5000}
+        connection.send_method(0, Connection.StartOk(properties, "PLAIN", "\0guest\0guest", "en_US"))
+        with pytest.raises((Hangup, ConnectionClosed)) as refused:
+            connection.expect(Connection.Tune)
+        if isinstance(refused.value, ConnectionClosed):
+            assert refused.value.code == 501
+
+
+def test_a_frame_as_large_as_the_smallest_limit_is_taken_before_one_is_agreed(broker: BrokerProcess) -> None:
+    with dial(broker.port) as connection:
+        connection.send(PROTOCOL_HEADER)
+        connection.expect(Connection.Start)
+        start_ok = Connection.StartOk({"connection_name": ""}, "PLAIN", "\0guest\0guest", "en_US")
+        start_ok.client_properties["connection_name"] = "x" * (4096 - len(marshal(start_ok, 0)))
+        connection.send_method(0, start_ok)
+        connection.expect(Connection.Tune)

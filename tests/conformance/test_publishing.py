@@ -1,9 +1,12 @@
 """What becomes of a publication: returned, confirmed, copied, passed on."""
 
+import time
 from collections.abc import Callable
 
 import pytest
-from tests.wire import Basic, Exchange, Tx, WireChannel
+from benchmarks.brokers import BrokerProcess
+from tests.conformance.operator import Operator
+from tests.wire import Basic, ChannelClosed, Exchange, Queue, Tx, WireChannel, login
 
 Name = Callable[[str], str]
 
@@ -129,3 +132,36 @@ def test_a_transaction_publishes_at_commit(channel: WireChannel, queue: str) -> 
     assert channel.get(queue) is None
     channel.call(Tx.Commit())
     assert channel.bodies(queue) == [b"committed"]
+
+
+@pytest.mark.parametrize("tags", ["impersonator", "management"])
+def test_an_impersonator_publishes_in_anothers_name(
+    broker: BrokerProcess, operator: Operator, channel: WireChannel, queue: str, unique: Name, tags: str
+) -> None:
+    user = unique("user")
+    assert operator.ask("PUT", "users", user, json={"password": "sesame", "tags": tags}).status_code == 201
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    assert operator.ask("PUT", "permissions", "/", user, json=everything).status_code == 201
+    channel.connection.channel().call(Queue.Declare(queue=f"{queue}-open", auto_delete=True))
+    with login(broker.port, user=user, password="sesame") as connection:
+        publisher = connection.channel()
+        publisher.confirm_select()
+        publisher.publish("", f"{queue}-open", b"", Basic.Properties(user_id="somebody else"))
+        if tags == "impersonator":
+            publisher.wait_for_confirms()
+        else:
+            with pytest.raises(ChannelClosed) as closed:
+                publisher.next()
+            assert closed.value.code == 406
+    channel.call(Queue.Delete(queue=f"{queue}-open"))
+    operator.ask("DELETE", "users", user)
+
+
+def test_expiration_counts_from_the_commit(channel: WireChannel, queue: str) -> None:
+    channel.call(Tx.Select())
+    channel.publish("", queue, b"in time", Basic.Properties(expiration="400"))
+    time.sleep(0.5)
+    channel.call(Tx.Commit())
+    message = channel.get(queue)
+    assert message is not None
+    assert message.body == b"in time"

@@ -1,5 +1,6 @@
 """Declaring, naming, emptying and deleting queues, and those that go by themselves."""
 
+import time
 from collections.abc import Callable
 
 from benchmarks.brokers import BrokerProcess
@@ -144,3 +145,12 @@ def test_a_name_may_have_255_octets(channel: WireChannel) -> None:
     name = channel.queue("q" * 255)
     channel.publish("", name, b"found")
     assert channel.bodies(name) == [b"found"]
+
+
+def test_a_passive_declaration_renews_the_lease(channel: WireChannel, unique: Name) -> None:
+    queue = channel.queue(unique("leased"), arguments={"x-expires": 700})
+    for _ in range(4):
+        time.sleep(0.3)
+        assert exists(channel, queue)
+    time.sleep(1.2)
+    assert not exists(channel, queue)

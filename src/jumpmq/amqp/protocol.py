@@ -47,8 +47,9 @@ from jumpmq.amqp.messages import Message, check_properties, scan
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131072
-"""The frame size proposed to clients, and the limit before one is agreed."""
+"""The frame size proposed to clients."""
 FRAME_MIN = 4096
+"""The smallest frame size that may be agreed, and the limit before one is."""
 CHANNEL_MAX = 2047
 MAX_MESSAGE_SIZE = 128 << 20
 """Octets of a body at most (RabbitMQ's ``max_message_size``)."""
@@ -70,7 +71,7 @@ class State(enum.Enum):
 
 TRANSITIONS: dict[State, dict[type[m.Method], State]] = {
     State.START_OK: {m.ConnectionStartOk: State.AUTHENTICATING, m.ConnectionClose: State.CLOSED},
-    State.AUTHENTICATING: {},
+    State.AUTHENTICATING: {m.ConnectionClose: State.CLOSED},
     State.TUNE_OK: {m.ConnectionTuneOk: State.OPEN, m.ConnectionClose: State.CLOSED},
     State.OPEN: {m.ConnectionOpen: State.RUNNING, m.ConnectionClose: State.CLOSED},
     State.RUNNING: {
@@ -167,7 +168,7 @@ class ServerProtocol:
 
     def __init__(self) -> None:
         self.state = State.HEADER
-        self.frame_max = FRAME_MAX
+        self.frame_max = FRAME_MIN
         self.channel_max = CHANNEL_MAX
         self.heartbeat = 0
         self._received = bytearray()

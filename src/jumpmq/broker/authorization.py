@@ -24,6 +24,11 @@ class Authorization:
             raise NotAllowed(f"access to vhost '{name}' refused for user '{user}'")
         return vhost
 
+    def may_impersonate(self, user: str) -> bool:
+        """Whether the user may publish in others' names (RabbitMQ, "Validated User-ID": tag ``impersonator``)."""
+        found = self._topology.users.get(user)
+        return found is not None and "impersonator" in found.tags
+
     def require(self, user: str, vhost: str, operation: Operation, name: str) -> None:
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 

@@ -31,6 +31,7 @@ class Channel:
     def __init__(self, connection: "Connection", number: int, services: "Services") -> None:
         self.connection = connection
         self.topology = services.topology
+        self.authorization = services.authorization
         self.reply_queues = services.reply_queues
         self._turns = services.turns
         self.number = number

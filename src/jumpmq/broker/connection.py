@@ -53,8 +53,20 @@ UNNUMBERED = 1 << 62
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds that a client has from connecting to ``connection.open`` (RabbitMQ's ``handshake_timeout``)."""
 
-CLOSE_TIMEOUT = 5.0
-"""Seconds that a client has to answer ``connection.close``."""
+CLOSE_TIMEOUT = 30.0
+"""Seconds that a client has to answer ``connection.close``, or to close the socket once its own was answered
+(RabbitMQ's ``CLOSING_TIMEOUT``)."""
+
+SHOWN_STATES = {
+    State.HEADER: "starting",
+    State.START_OK: "starting",
+    State.AUTHENTICATING: "starting",
+    State.TUNE_OK: "tuning",
+    State.OPEN: "opening",
+    State.RUNNING: "running",
+    State.CLOSE_OK: "closed",
+    State.CLOSED: "closed",
+}
 
 
 class Connection(asyncio.Protocol):
@@ -66,6 +78,7 @@ class Connection(asyncio.Protocol):
         user: who logged in, "" before.
         vhost: the virtual host, from ``connection.open`` on.
         handshake: how the client introduced itself.
+        opened: whether ``connection.open`` has succeeded.
         closed: set when the socket is closed.
         congested: whether the client reads too slowly for more deliveries.
         connected_at: seconds since the epoch.
@@ -84,6 +97,7 @@ class Connection(asyncio.Protocol):
         self.user = ""
         self.peer_host, self.peer_port = "", 0
         self.handshake = Handshake(self, services)
+        self.opened = False
         self.congested = False
         self.closed = asyncio.Event()
         self.connected_at = time.time()
@@ -210,6 +224,7 @@ class Connection(asyncio.Protocol):
         if self.protocol.state in (State.CLOSE_OK, State.CLOSED):
             return
         log.warning("connection %s, channel %d: %s", self.name, failed.channel, failed.error.reply_text)
+        self.handshake.cancel()
         self._close_channels()
         self.protocol.send_close(failed)
         self._turns.write_soon(self)
@@ -220,8 +235,7 @@ class Connection(asyncio.Protocol):
         channels, self.channels = self.channels, {}
         for channel in channels.values():
             channel.close()
-        vhost: VirtualHost | None = getattr(self, "vhost", None)
-        for queue in vhost.exclusive_queues(self.name) if vhost is not None else ():
+        for queue in self.vhost.exclusive_queues(self.name) if self.opened else ():
             try:
                 self._services.topology.apply(DeleteQueue(queue.vhost, queue.name, queue.id))
             except AMQPError as error:
@@ -238,9 +252,7 @@ class Connection(asyncio.Protocol):
             case m.ConnectionOpen():
                 self._open(method.virtual_host)
             case m.ConnectionClose():
-                self._close_channels()
-                self.send(0, m.ConnectionCloseOk())
-                self._hang_up()
+                self._close()
             case m.ConnectionCloseOk():
                 self._hang_up()
             case m.ConnectionUpdateSecret():
@@ -258,13 +270,28 @@ class Connection(asyncio.Protocol):
         except NotAllowed as error:
             self.fail(Failed(error, 0, m.ConnectionOpen.class_id, m.ConnectionOpen.method_id))
             return
+        self.opened = True
         self._set_deadline(None)
         self.send(0, m.ConnectionOpenOk())
         log.info("connection %s: user %r opened virtual host %r", self.name, self.user, name)
 
+    def _close(self) -> None:
+        """The client closes the connection. What it still sends is read and dropped until it closes the socket: were
+        that done here, octets unread, the kernel would reset the connection and the client might miss close-ok."""
+        self.handshake.cancel()
+        self._close_channels()
+        self.send(0, m.ConnectionCloseOk())
+        self._set_deadline(CLOSE_TIMEOUT)
+
+    @property
+    def state(self) -> str:
+        """What operators are shown: ``starting``, ``tuning``, ``opening``, ``running`` or ``closed``, which it is until
+        the socket is closed (RabbitMQ's words)."""
+        return SHOWN_STATES[self.protocol.state]
+
     def close(self, error: AMQPError) -> None:
         """Close the connection on the broker's or an operator's behalf."""
-        if self.protocol.state in (State.HEADER, State.START_OK, State.AUTHENTICATING):
+        if self.protocol.state in (State.HEADER, State.START_OK, State.AUTHENTICATING, State.CLOSED):
             self._transport.close()
         else:
             self.fail(Failed(error))
@@ -292,7 +319,7 @@ class Connection(asyncio.Protocol):
             now: seconds by the monotonic clock.
         """
         interval = self.protocol.heartbeat
-        if not interval:
+        if not interval or self.protocol.state in (State.CLOSE_OK, State.CLOSED):
             return
         if now - self._last_received > 2.5 * interval and not self._paused_reading:
             log.warning("connection %s: missed heartbeats from client, timeout: %ds", self.name, interval)

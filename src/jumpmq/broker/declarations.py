@@ -59,11 +59,12 @@ def exchange_unbind(channel: "Channel", method: m.ExchangeUnbind) -> None:
 def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
     connection = channel.connection
     name = channel.topology.sharding.first_shard(connection.vhost, method.queue)
-    if name == direct_reply.NAME:
-        channel.send(m.QueueDeclareOk(name, 0, 1))  # the pseudo-queue of direct reply-to is always there
+    if name.startswith(direct_reply.NAME):
+        direct_reply.declare(channel, name)
         return
     if method.passive:
         queue = connection.vhost.queue(channel.resolve(name), connection.name)
+        queue.touch()
     else:
         server_named = not name
         name = name or f"amq.gen-{unique_name()}"

@@ -8,7 +8,7 @@ delivered to the channel, or returned as unroutable when the channel is gone.
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.amqp.messages import Message, encode_deliveries
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker.services import unique_name
@@ -46,6 +46,17 @@ class ReplyQueue:
         channel.connection.send_deliveries(
             encode_deliveries(messages, channel.number, self.tag.encode(), first, frame_max)
         )
+
+
+def declare(channel: "Channel", name: str) -> None:
+    """``queue.declare`` of the pseudo-queue, which is always there, or of an address, which is while its channel lives.
+
+    Raises:
+        NotFound: it does not.
+    """
+    if name != NAME and name.encode() not in channel.reply_queues:
+        raise NotFound(f"no queue '{name}' in vhost '{channel.connection.vhost.name}'")
+    channel.send(m.QueueDeclareOk(name, 0, 1))
 
 
 def consume(channel: "Channel", tag: str, method: m.BasicConsume) -> None:

@@ -73,7 +73,7 @@ class Handshake:
 
     def cancel(self) -> None:
         """Stop an authentication that is under way, as the client is gone."""
-        if self._login is not None:
+        if self._login is not None and self._login is not asyncio.current_task():
             self._login.cancel()
 
     async def _log_in(self, method: m.ConnectionStartOk) -> None:

@@ -62,7 +62,7 @@ def publish_one(authorization: Authorization, user: str, vhost: VirtualHost, mes
     """
     authorization.require(user, vhost.name, "write", message.exchange)
     vhost.publishable(message.exchange)
-    _check_properties(message, Properties.parse(message.properties), user)
+    _check_properties(authorization, message, Properties.parse(message.properties), user)
     pushed = routing.push(vhost, message.exchange, [message], int.from_bytes(message.properties[:2]))
     if pushed.error is not None:
         raise pushed.error
@@ -71,16 +71,16 @@ def publish_one(authorization: Authorization, user: str, vhost: VirtualHost, mes
 
 def _examine(channel: "Channel", message: Message) -> None:
     properties = Properties.parse(message.properties)
-    _check_properties(message, properties, channel.connection.user)
+    _check_properties(channel.authorization, message, properties, channel.connection.user)
     if properties.reply_to == direct_reply.NAME:
         direct_reply.address(channel, message, properties)
 
 
-def _check_properties(message: Message, properties: Properties, user: str) -> None:
+def _check_properties(authorization: Authorization, message: Message, properties: Properties, user: str) -> None:
     """Set the message's own expiry, and refuse properties that it may not have."""
     if properties.expiration is not None:
         message.expires_at = message.published_at + _expiration(properties.expiration) / 1000
-    if properties.user_id is not None and properties.user_id != user:
+    if properties.user_id not in (None, user) and not authorization.may_impersonate(user):
         raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
 
 

@@ -1,5 +1,6 @@
 """Transactions of a channel (AMQP 0-9-1, class tx): publishes and settlements that wait for ``tx.commit``."""
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -48,8 +49,12 @@ def tx_select(channel: "Channel", method: m.TxSelect) -> None:
 
 def tx_commit(channel: "Channel", method: m.TxCommit) -> None:
     transaction = _transaction(channel)
+    now = time.time()
     while transaction.publishes:
-        publishing.publish(channel, transaction.publishes.pop(0))
+        run = transaction.publishes.pop(0)
+        for message in run.messages:
+            message.published_at = now  # it is published now, and what it may live counts from here
+        publishing.publish(channel, run)
     while transaction.settlements:
         messages, settlement = transaction.settlements.pop(0)
         settlement(channel, list(messages.values()))

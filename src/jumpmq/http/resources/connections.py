@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.amqp.protocol import State
 from jumpmq.broker.connection import Connection
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import owned
@@ -50,8 +49,8 @@ async def close_connection(request: Request) -> Response:
 
 
 def visible(request: Request) -> list[Connection]:
-    """The connections that the user may see, of those that are neither on their way in nor out."""
-    opened = [one for one in requested.broker(request).connections if one.protocol.state is State.RUNNING]
+    """The connections that the user may see, of those that have a virtual host open or had until they closed."""
+    opened = [one for one in requested.broker(request).connections if one.opened]
     return owned(requested.user(request), opened, lambda connection: connection.user)
 
 
@@ -64,7 +63,7 @@ def shown(connection: Connection) -> dict[str, Any]:
         "user": connection.user,
         "vhost": connection.vhost.name,
         "node": connection.node,
-        "state": "running",
+        "state": connection.state,
         "type": "network",
         "protocol": "AMQP 0-9-1",
         "auth_mechanism": connection.handshake.mechanism,
