@@ -22,7 +22,7 @@ ALLOWED = 128 << 20
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[RunningBroker]:
     """A broker that keeps next to nothing in memory."""
-    with jumpmq.running(data_dir=tmp_path / "data", queue_memory=2 << 20, write_backlog=4 << 20) as running:
+    with jumpmq.running(data_dir=tmp_path / "data", memory_limit="8MiB", write_backlog=4 << 20) as running:
         yield running
 
 

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -12,15 +13,24 @@ from tests.store.opened import Opened
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome
+from jumpmq.queues import ready as ready_messages
 from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
-from jumpmq.queues.memory import OVERHEAD
+from jumpmq.queues.memory import OVERHEAD, PAGING_SHARE, MemoryAccount
 
 BUDGET = 8 * OVERHEAD
 
 
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that few messages are many."""
+    monkeypatch.setattr(ready_messages, "KEPT", 3)
+    monkeypatch.setattr(ready_messages, "PAGED_AT_ONCE", 5)
+
+
 def make_queue(opened: Opened, budget: int = BUDGET) -> ClassicQueue:
     """A durable queue in a store, holding what the store has of it, as a broker makes it that starts."""
-    queue = ClassicQueue("/", "q", id=7, durable=True, journal=opened.store, budget=budget)
+    account = MemoryAccount(int(budget / PAGING_SHARE))
+    queue = ClassicQueue("/", "q", id=7, durable=True, journal=opened.store, memory=account)
     noted = {kind: value for kind, key, value in opened.store.definitions() if key == "7"}
     delivered_seq = noted.get("delivered", 0) if opened.store.clean else None
     queue.restore(opened.store.batches().get(7, []), noted.get("sequence", 1), delivered_seq)
@@ -121,6 +131,14 @@ class PagedQueue(RuleBasedStateMachine):
         self.opened.commit()
 
     @rule()
+    def page_out(self) -> None:
+        self.queue.page_out()
+
+    @rule()
+    def look_after(self) -> None:
+        self.queue.trim(0.0)
+
+    @rule()
     def restart(self) -> None:
         self.give_back()
         self.queue = stop(self.opened, self.queue)
@@ -152,8 +170,9 @@ class PagedQueue(RuleBasedStateMachine):
         assert self.queue.ready_count == len(self.ready)
         assert self.queue.unacknowledged_count == len(self.held)
         assert self.queue.memory >= 0
-        if not self.ready:
+        if not self.ready and not self.held:
             assert self.queue.memory == 0
+        assert self.queue._account.total == self.queue.memory
 
 
 TestPagedQueue = PagedQueue.TestCase
@@ -175,6 +194,7 @@ def test_memory_is_bounded_while_the_queue_grows_and_while_it_drains(opened: Ope
     taken: list[Message] = []
     while messages := queue.take(3):
         taken += messages
+        queue.settle(messages, Outcome.ACKNOWLEDGED)
         highest = max(highest, queue.memory)
     assert [one.seq for one in taken] == list(range(1, 501))
     assert highest < 200_000

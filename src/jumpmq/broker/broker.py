@@ -7,18 +7,20 @@ import time
 from collections.abc import Callable
 
 from jumpmq.amqp.errors import AccessRefused, ConnectionForced
-from jumpmq.amqp.messages import Message
+from jumpmq.broker import resources
 from jumpmq.broker.authorization import Authorization
 from jumpmq.broker.commits import Commits
 from jumpmq.broker.config import Config
 from jumpmq.broker.connection import Connection
-from jumpmq.broker.deadletter import publish_dead_letters
+from jumpmq.broker.dead_letters import DeadLetters
 from jumpmq.broker.login import Authenticator
+from jumpmq.broker.paging import Paging
 from jumpmq.broker.passwords import hash_password
 from jumpmq.broker.reader_groups import ReaderGroups
 from jumpmq.broker.services import Services
 from jumpmq.broker.timers import Timers
 from jumpmq.broker.turns import Turns
+from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store, StoreError
@@ -63,12 +65,13 @@ class Broker:
         self.node = config.node
         self.port = config.port
         self.started_at = 0.0
-        self.memory = MemoryAccount()
+        self.memory = MemoryAccount(resources.memory_limit(config.memory_limit))
         self.connections: set[Connection] = set()
         self.reader_groups = ReaderGroups(self)
         self._commits: Commits
         self._services: Services
         self._timers: Timers
+        self._upkeep: Upkeep
         self._server: asyncio.Server | None = None
 
     @property
@@ -108,20 +111,33 @@ class Broker:
                 raise BrokerError(str(error)) from None
 
     def _make_parts(self) -> None:
-        self.topology = Topology(
-            self.node, self.store, queue_memory=self.config.queue_memory, dead_letter=self._publish_dead_letters
-        )
-        self._commits.before_flush = self.topology.flush_rings
         self.turns = Turns(self._commits, self.config.write_backlog)
+        self._upkeep = Upkeep(self.turns)
+        dead_letters = DeadLetters(self._upkeep, self.memory)
+        self.topology = Topology(
+            self.node, self.store, memory=self.memory, dead_letter=dead_letters.publish, wake=self._upkeep.wake
+        )
+        dead_letters.topology = self.topology
+        self._upkeep.on_lease_end = self._delete_unused
+        self._commits.before_flush = self.topology.flush_rings
         self.authorization = Authorization(self.topology)
         self.authenticator = Authenticator(self.topology)
         self._services = Services(
-            self.config, self.topology, self.turns, self.authorization, self.authenticator, self.connections, {}
+            self.config,
+            self.topology,
+            self.turns,
+            self._upkeep,
+            self.memory,
+            self.authorization,
+            self.authenticator,
+            self.connections,
+            {},
         )
-        self._timers = Timers(self._services, self._commits)
+        paging = Paging(self._upkeep, self.memory, self._queues)
+        self._timers = Timers(self._services, self._commits, paging)
 
-    def _publish_dead_letters(self, queue: Queue, messages: list[Message], reason: str) -> None:
-        publish_dead_letters(self.topology.vhosts[queue.vhost], queue, messages, reason)
+    def _delete_unused(self, queue: Queue) -> None:
+        self.topology.apply(changes.DeleteQueue(queue.vhost, queue.name, queue.id))
 
     def _restore(self) -> None:
         if self.store is not None:
@@ -182,12 +198,14 @@ class Broker:
         for connection in list(self.connections):
             connection.abort()
         self._timers.stop()
+        self._upkeep.stop()
         self.authenticator.close()
         if self.store is not None:
             await self._close_store(self.store)
 
     async def _close_store(self, store: Store) -> None:
         with self.turns.turn():
+            self._upkeep.finish()
             for queue in self._queues():
                 queue.checkpoint()
         try:

@@ -22,7 +22,9 @@ class Config:
         node: name of this node.
         log_level: as in :mod:`logging`.
         heartbeat: seconds, proposed to clients.
-        queue_memory: octets of memory for a queue's ready messages; what is beyond is read back from the store.
+        memory_limit: octets held for messages at which publishers are blocked, as a size (``2GB``) or a share of the
+            machine's or the container's memory (``0.4``); None is RabbitMQ's default.
+        disk_free_limit: octets of free disk below which publishers are blocked, as a size; None is RabbitMQ's default.
         write_backlog: octets waiting for the disk beyond which publishers are no longer read.
     """
 
@@ -33,5 +35,6 @@ class Config:
     node: str = field(default_factory=default_node)
     log_level: str = "info"
     heartbeat: int = 60
-    queue_memory: int = 64 << 20
+    memory_limit: str | None = None
+    disk_free_limit: str | None = None
     write_backlog: int = 64 << 20

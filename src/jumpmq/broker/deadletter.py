@@ -1,89 +1,174 @@
-"""Dead lettering (RabbitMQ, "Dead Letter Exchanges"): where messages go that expired, overflowed or were rejected."""
+"""What a dead letter is: the message that is published in place of one that expired, overflowed or was rejected.
+
+A letter tells in its ``x-death`` header which queues the message died in, and why: an entry for each queue and reason,
+with a count, the latest first (RabbitMQ, "Dead Letter Exchanges"). Publishers may forge that header, so nothing of it
+is taken for granted. As RabbitMQ 3.10 does, an entry that dies again is counted and moves to the front; the others then
+come in the opposite order, and where an older broker wrote several entries for one queue and reason, they become one.
+"""
 
 import time
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import HEADERS, Properties
-from jumpmq.broker import routing
-from jumpmq.queues import Queue
-from jumpmq.topology import VirtualHost
+from jumpmq.amqp.properties import Properties
+
+MAX_COUNT = (1 << 63) - 1
+"""Of deaths: the field is a signed integer of 64 bits."""
+
+Death = tuple[Any, Any]
+"""Queue and reason of an entry of ``x-death``, as far as it tells them."""
 
 
-def publish_dead_letters(vhost: VirtualHost, queue: Queue, messages: list[Message], reason: str) -> None:
-    """Publish what left a queue undelivered to its dead letter exchange; where that is missing it is gone.
+class Origin(NamedTuple):
+    """The queue that messages died in, and what its dead letters are addressed to."""
+
+    queue: str
+    exchange: str
+    routing_key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter, not yet routed.
+
+    Attributes:
+        message: what is to be published.
+        deaths: where the message died, the latest first.
+    """
+
+    message: Message
+    deaths: Sequence[Death]
+
+    def comes_back_to(self, queue: str) -> bool:
+        """Whether it died in that queue before, and nobody has rejected it since.
+
+        RabbitMQ drops such a letter on its way to that queue, and there alone, unless it was rejected just now.
+        """
+        for place, reason in self.deaths:
+            if reason == "rejected":
+                return False
+            if place == queue:
+                return True
+        return False
+
+
+def letters(origin: Origin, messages: Iterable[Message], reason: str) -> list[Letter]:
+    """The dead letters of messages that died in a queue.
 
     Args:
-        reason: ``expired``, ``maxlen`` or ``rejected``.
+        reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
     """
-    exchange = vhost.exchanges.get(queue.limits.dead_letter_exchange or "")
-    if exchange is not None:
-        found = [_dead_letter(queue, message, reason) for message in messages]
-        routing.push(vhost, exchange, [message for message in found if message is not None], HEADERS)
+    now = time.time()
+    writer = _Writer(origin, reason, int(now))
+    found = []
+    for message in messages:
+        properties, deaths = writer.write(message)
+        routing_key = message.routing_key if origin.routing_key is None else origin.routing_key
+        letter = Message(origin.exchange, routing_key, properties, message.body, message.persistent, now)
+        found.append(Letter(letter, deaths))
+    return found
 
 
-def _dead_letter(queue: Queue, message: Message, reason: str) -> Message | None:
-    """The message to publish in a dead one's place; None where it has gone round in a circle with no rejection."""
-    properties = Properties.parse(message.properties)
-    deaths = _deaths(properties)
-    if reason != "rejected" and _is_cycle(deaths, queue.name):
-        return None
-    key = queue.limits.dead_letter_routing_key
-    routing_key = message.routing_key if key is None else key.encode()
-    _note_death(properties, deaths, queue, message, reason)
-    properties.expiration = None
-    return Message(
-        queue.limits.dead_letter_exchange or "",
-        routing_key,
-        properties.encode(),
-        message.body,
-        message.persistent,
-        time.time(),
-    )
+class _Writer:
+    """Writes the properties of dead letters, once for neighbours that differ in their bodies alone."""
+
+    def __init__(self, origin: Origin, reason: str, now: int) -> None:
+        self._origin = origin
+        self._reason = reason
+        self._now = now
+        self._last: tuple[bytes, bytes, str] | None = None
+        self._written: tuple[bytes, Sequence[Death]] = (b"", ())
+
+    def write(self, message: Message) -> tuple[bytes, Sequence[Death]]:
+        """The letter's properties, and the deaths that they tell of."""
+        key = (message.properties, message.routing_key, message.exchange)
+        if key != self._last:
+            self._written = self._write(message)
+            self._last = key
+        return self._written
+
+    def _write(self, message: Message) -> tuple[bytes, Sequence[Death]]:
+        properties = Properties.parse(message.properties)
+        headers = properties.headers or []
+        entry = self._entry(message, properties, headers)
+        found = next((field for field in headers if field.name == "x-death"), None)
+        if found is None:
+            headers = [field for field in headers if not field.name.startswith("x-first-death-")]
+            firsts = (("exchange", message.exchange), ("queue", self._origin.queue), ("reason", self._reason))
+            headers += [Field(f"x-first-death-{name}", "S", value) for name, value in firsts]
+        deaths = _counted(found.value if found is not None and found.type == "A" else [], entry)
+        headers = [field for field in headers if field.name != "x-death"]
+        if self._origin.routing_key is not None:  # it goes there, and no longer to its CC
+            headers = [field for field in headers if field.name != "CC"]
+        properties.headers = [*headers, Field("x-death", "A", deaths)]
+        properties.expiration = None
+        return properties.encode(), tuple(map(_death, deaths))
+
+    def _entry(self, message: Message, properties: Properties, headers: list[Field]) -> list[Field]:
+        keys = [("S", message.routing_key.decode(errors="surrogateescape"))]
+        for field in headers:
+            if field.name == "CC" and field.type == "A":
+                keys += [(kind, value) for kind, value in field.value if kind == "S"]
+                break
+        entry = [
+            Field("count", "l", 1),
+            Field("exchange", "S", message.exchange),
+            Field("queue", "S", self._origin.queue),
+            Field("reason", "S", self._reason),
+            Field("routing-keys", "A", keys),
+            Field("time", "T", self._now),
+        ]
+        if properties.expiration is not None:
+            entry.insert(2, Field("original-expiration", "S", properties.expiration))
+        return entry
 
 
-def _deaths(properties: Properties) -> list[list[Field]]:
-    for field in properties.headers or []:
-        if field.name == "x-death" and field.type == "A":
-            return [table for kind, table in field.value if kind == "F"]
-    return []
+def _counted(deaths: list[tuple[str, Any]], entry: list[Field]) -> list[tuple[str, Any]]:
+    """The entries of ``x-death`` after one more death."""
+    others = _grouped(deaths)
+    latest = _death(("F", entry))
+    for place, death in enumerate(others):
+        if _death(death) == latest:
+            del others[place]
+            count = _count(death[1])
+            return [("F", _with_count(death[1], 1 if count is None else min(count + 1, MAX_COUNT))), *others]
+    return [("F", entry), *others]
 
 
-def _is_cycle(deaths: list[list[Field]], queue: str) -> bool:
-    """Whether the message died here before, and was never rejected on its way round (RabbitMQ drops such)."""
-    for place, death in enumerate(deaths):
-        if _get(death, "queue") == queue:
-            return all(_get(one, "reason") != "rejected" for one in deaths[: place + 1])
-    return False
-
-
-def _get(death: list[Field], name: str) -> Any:
-    return next((field.value for field in death if field.name == name), None)
-
-
-def _note_death(properties: Properties, deaths: list[list[Field]], queue: Queue, message: Message, reason: str) -> None:
-    """Put this death first in the ``x-death`` header, counting on if there was one like it."""
-    headers = [field for field in properties.headers or [] if field.name != "x-death"]
-    count = 1
+def _grouped(deaths: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """One entry for each queue and reason, which counts those that older brokers wrote one by one."""
+    if len(deaths) < 2:
+        return list(deaths)
+    groups: dict[str, list[tuple[str, Any]]] = {}
     for death in deaths:
-        if _get(death, "queue") == queue.name and _get(death, "reason") == reason:
-            count = int(_get(death, "count") or 0) + 1
-            deaths = [other for other in deaths if other is not death]
-            break
-    key = ("S", message.routing_key.decode(errors="surrogateescape"))
-    entry = [
-        Field("count", "l", count),
-        Field("exchange", "S", message.exchange),
-        Field("queue", "S", queue.name),
-        Field("reason", "S", reason),
-        Field("routing-keys", "A", [key]),
-        Field("time", "T", int(time.time())),
-    ]
-    if properties.expiration is not None:
-        entry.append(Field("original-expiration", "S", properties.expiration))
-    if not any(field.name == "x-first-death-queue" for field in headers):
-        for name, value in (("exchange", message.exchange), ("queue", queue.name), ("reason", reason)):
-            headers.append(Field(f"x-first-death-{name}", "S", value))
-    headers.append(Field("x-death", "A", [("F", one) for one in [entry, *deaths]]))
-    properties.headers = headers
+        groups.setdefault(repr(_death(death)) if death[0] == "F" else repr(death), []).append(death)
+    found = []
+    for kind, first in [group[0] for group in groups.values()]:
+        if kind == "F" and _count(first) is None:
+            first = _with_count(first, len(groups[repr(_death((kind, first)))]))
+        found.append((kind, first))
+    return found[::-1]
+
+
+def _death(death: tuple[str, Any]) -> Death:
+    """Queue and reason of an entry; something else than a table ends the search for a circle, as a rejection does."""
+    kind, table = death
+    return (_get(table, "queue"), _get(table, "reason")) if kind == "F" else (None, "rejected")
+
+
+def _get(table: list[Field], name: str) -> Any:
+    return next((field.value for field in table if field.name == name), None)
+
+
+def _count(table: list[Field]) -> int | None:
+    """How often it happened; None where that is not said, or not as a number."""
+    count = _get(table, "count")
+    return count if isinstance(count, int) and not isinstance(count, bool) else None
+
+
+def _with_count(table: list[Field], count: int) -> list[Field]:
+    others = [field for field in table if field.name != "count"]
+    return sorted([*others, Field("count", "l", count)], key=lambda field: field.name)

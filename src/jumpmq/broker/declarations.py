@@ -80,7 +80,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
         )
         _make(channel, changes.DeclareQueue(definition, server_named))
         queue = connection.vhost.queues[name]
-        queue.touch()
+    queue.touch()
     channel.last_queue = queue.name
     if not method.no_wait:
         channel.send(m.QueueDeclareOk(queue.name, queue.ready_count, len(queue.consumers)))

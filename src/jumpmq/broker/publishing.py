@@ -10,6 +10,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, REPLY_TO, USER_ID, Properties
 from jumpmq.broker import direct_reply, routing
 from jumpmq.broker.authorization import Authorization
+from jumpmq.queues import clock
 from jumpmq.topology import VirtualHost
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _examine(channel: "Channel", message: Message) -> None:
 def _check_properties(authorization: Authorization, message: Message, properties: Properties, user: str) -> None:
     """Set the message's own expiry, and refuse properties that it may not have."""
     if properties.expiration is not None:
-        message.expires_at = message.published_at + _expiration(properties.expiration) / 1000
+        message.expires_at = clock.now() + _expiration(properties.expiration) / 1000
     if properties.user_id not in (None, user) and not authorization.may_impersonate(user):
         raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
 

@@ -8,6 +8,8 @@ from jumpmq.broker.authorization import Authorization
 from jumpmq.broker.config import Config
 from jumpmq.broker.login import Authenticator
 from jumpmq.broker.turns import Turns
+from jumpmq.broker.upkeep import Upkeep
+from jumpmq.queues.memory import MemoryAccount
 from jumpmq.topology import Topology
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ class Services:
     config: Config
     topology: Topology
     turns: Turns
+    upkeep: Upkeep
+    memory: MemoryAccount
     authorization: Authorization
     authenticator: Authenticator
     connections: "set[Connection]"

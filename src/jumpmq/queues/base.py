@@ -1,6 +1,5 @@
 """What a queue is to everybody else, and what a kind of queue declares of itself. A kind is a file beside this one."""
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
@@ -8,13 +7,13 @@ from itertools import islice
 from typing import Any, ClassVar, Protocol
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues import clock
 from jumpmq.queues.arguments import ARGUMENTS, NO_POLICY, POLICY_KEYS, Limits
 from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.ready import BatchReader
+from jumpmq.queues.runs import settle_stored
 from jumpmq.store import Batch
-
-DEFAULT_BUDGET = 64 << 20
-"""Octets of memory that a queue's ready messages may take; beyond it the store holds them."""
 
 
 class Outcome(Enum):
@@ -35,11 +34,23 @@ class Journal(BatchReader, Protocol):
 
 
 DeadLetter = Callable[["Queue", list[Message], str], None]
-"""Publishes messages that left a queue undelivered to its dead letter exchange; given the reason."""
+"""Publishes messages that left a queue undelivered to its dead letter exchange, then settles them; given the reason."""
 
 
 def drop_dead_letters(queue: "Queue", messages: list[Message], reason: str) -> None:
     """Where dead letters go that no exchange is there for: nowhere."""
+    settle_stored(messages)
+
+
+Wake = Callable[["Queue", float], None]
+"""Has a queue looked after at a time of :mod:`~jumpmq.queues.clock`; one that is past means soon."""
+
+
+def never_wake(queue: "Queue", at: float) -> None:
+    """Nobody looks after the queue unless its owner does by itself."""
+
+
+NEVER = float("inf")
 
 
 class Queue(ABC):
@@ -52,14 +63,16 @@ class Queue(ABC):
         node: its home node.
         journal: where persistent messages are kept; None keeps them in memory only.
         owner: name of the connection that an exclusive queue belongs to.
-        budget: octets of memory for ready messages; what is beyond stays in the store alone.
+        memory: what the messages in memory are charged to.
         dead_letter: called with messages that leave the queue undelivered and the reason (``expired``, ``maxlen``,
             ``rejected``, ``delivery_limit``), where the queue has a dead letter exchange.
+        wake: called with the queue and when it next wants to be looked after (see :meth:`look_after`).
 
     Attributes:
         limits: the optional arguments in force.
         on_gone: called with the queue when it is being deleted, before its messages are dropped.
-        last_used: when a client last used it, in seconds since the epoch (``x-expires``).
+        last_used: when a client last used it, by :mod:`~jumpmq.queues.clock` (``x-expires``).
+        wakes_at: when it is to be looked after, as far as somebody was asked to.
         deleted: whether it is gone; what is done with its messages then is without effect.
         published, delivered, acknowledged: message counts since the broker started.
         unacknowledged_count: messages that were taken and not settled.
@@ -100,8 +113,9 @@ class Queue(ABC):
         node: str = "",
         journal: Journal | None = None,
         owner: str | None = None,
-        budget: int = DEFAULT_BUDGET,
+        memory: MemoryAccount | None = None,
         dead_letter: DeadLetter = drop_dead_letters,
+        wake: Wake = never_wake,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -114,13 +128,15 @@ class Queue(ABC):
         self.owner = owner
         self.limits = self.limits_under(NO_POLICY)
         self.on_gone: list[Callable[[Queue], None]] = []
-        self.last_used = time.time()
+        self.last_used = clock.now()
         self.deleted = False
         self.published = self.delivered = self.acknowledged = 0
         self.unacknowledged_count = 0
         self._journal = journal if durable and not exclusive else None
-        self._budget = budget
+        self._account = MemoryAccount() if memory is None else memory
         self._dead_letter = dead_letter
+        self._wake = wake
+        self.wakes_at = NEVER
 
     def __repr__(self) -> str:
         return f"<{self.type} queue {self.name!r} in vhost {self.vhost!r}>"
@@ -140,7 +156,16 @@ class Queue(ABC):
     @property
     @abstractmethod
     def memory(self) -> int:
-        """Octets of memory that the ready messages take, roughly."""
+        """Octets of memory that its messages take, ready and unacknowledged, roughly."""
+
+    @property
+    def pageable(self) -> int:
+        """Octets of memory that :meth:`page_out` might free."""
+        return 0
+
+    def page_out(self) -> int:
+        """Drop one step's worth of what is on disk from memory; returns the octets freed, by now."""
+        return 0
 
     @property
     @abstractmethod
@@ -203,6 +228,21 @@ class Queue(ABC):
         for callback in callbacks:
             callback(self)
 
+    @property
+    def purging(self) -> bool:
+        """Whether some of what was purged is not settled yet; the queue goes on with that when it is looked after."""
+        return False
+
+    def begin_return(self, finish: Callable[[], None]) -> None:  # noqa: B027  (not every kind can requeue)
+        """Messages are about to be requeued in several steps, the last first: until :meth:`end_return` deliver nothing.
+
+        Args:
+            finish: requeues all that are left; called where somebody insists on the next message.
+        """
+
+    def end_return(self) -> None:  # noqa: B027
+        """All of them are back."""
+
     @abstractmethod
     def delete(self) -> int:
         """Drop everything and cancel the consumers; returns how many messages were ready."""
@@ -245,22 +285,37 @@ class Queue(ABC):
     def set_limits(self, limits: Limits) -> None:
         """Act by other limits from now on: what is too much goes at once, messages that are here keep their expiry."""
 
-    @property
-    def expiring(self) -> bool:
-        """Whether messages may expire here, so that somebody must :meth:`trim` the queue now and then."""
-        return False
-
     def expect_expiry(self) -> None:  # noqa: B027  (not every kind acts on it)
         """Messages with an ``expires_at`` are coming."""
 
     @abstractmethod
     def trim(self, now: float) -> None:
-        """Let go of what has expired, and of what is beyond the limits.
+        """Do one bounded step of what is due: let go of what has expired, and of what is beyond the limits.
+
+        Where more is due, now or later, the queue asks for it with :meth:`wake`.
 
         Args:
-            now: seconds since the epoch.
+            now: by :mod:`~jumpmq.queues.clock`.
         """
+
+    def look_after(self, now: float) -> bool:
+        """The time that the queue asked for has come; returns whether its lease (``x-expires``) is over."""
+        self.wakes_at = NEVER
+        expires = self.limits.expires
+        if expires is not None and not self.deleted:
+            ends_at = (now if self.consumers else self.last_used) + expires / 1000
+            if ends_at <= now:
+                return True
+            self.wake(ends_at)
+        self.trim(now)
+        return False
+
+    def wake(self, at: float) -> None:
+        """Have the queue looked after at a time, or earlier."""
+        if at < self.wakes_at:
+            self.wakes_at = at
+            self._wake(self, at)
 
     def touch(self) -> None:
         """Somebody used the queue: it does not expire for another while (``x-expires``)."""
-        self.last_used = time.time()
+        self.last_used = clock.now()

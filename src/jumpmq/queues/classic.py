@@ -1,15 +1,21 @@
-"""The classic queue: messages in the order of their arrival, each delivered to one consumer at a time."""
+"""The classic queue: messages in the order of their arrival, each delivered to one consumer at a time.
 
-import time
-from collections.abc import Iterator
+What may take long (millions that expire, overflow, are purged) is done in bounded steps: one where it is asked for, the
+others when the queue is looked after. Meanwhile it tells what is so: its length, say, is still above the limit.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, Properties
+from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
+from jumpmq.queues.memory import OVERHEAD
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, enter_queue, settle_stored
 from jumpmq.store import Batch
@@ -19,6 +25,12 @@ CHUNK_OCTETS = 1 << 20
 
 SEQUENCE_BLOCK = 1 << 20
 """Message numbers are reserved in the journal in blocks of this size, so that none is ever given twice."""
+
+STEP = 1000
+"""Messages that expire or overflow in one step; to dead-letter so many takes a few milliseconds."""
+
+MEASURED = 4
+"""Batches that are read in one step to find out how long a restored queue is."""
 
 
 class ClassicQueue(Queue):
@@ -30,12 +42,17 @@ class ClassicQueue(Queue):
         super().__init__(vhost, name, **declared)
         self._delivery = Delivery(self, f"queue '{name}' in vhost '{vhost}'")
         self._delivery.serve_one(self.limits.single_active_consumer)
-        self._ready = ReadyMessages(self._journal, self._prepare, self._budget)
+        self._ready = ReadyMessages(self._journal, self._prepare, self._account)
+        self._held = 0
+        self._leaving: deque[Iterator[None]] = deque()
+        self._finish_return: Callable[[], None] | None = None
         self._next_seq = 1
         self._reserved_seq = 0
         self._delivered_seq = 0
         self._expiring = False
+        self._arriving = False
         self._limited = self.limits.has_length
+        self._mind_lease()
 
     # --- contents ---
 
@@ -45,7 +62,14 @@ class ClassicQueue(Queue):
 
     @property
     def memory(self) -> int:
-        return self._ready.memory
+        return self._ready.memory + self._held
+
+    @property
+    def pageable(self) -> int:
+        return self._ready.pageable
+
+    def page_out(self) -> int:
+        return self._ready.page_out()
 
     @property
     def next_seq(self) -> int:
@@ -60,6 +84,8 @@ class ClassicQueue(Queue):
         self._next_seq = next_seq
         self._delivered_seq = delivered_seq
         self._expiring = bool(batches)
+        if batches:
+            self.wake(clock.now())
 
     def push(self, messages: list[Message]) -> list[Message]:
         if self._limited and self.limits.overflow != "drop-head":
@@ -74,47 +100,78 @@ class ClassicQueue(Queue):
         if self.limits.message_ttl is not None:
             self._set_ttl(messages, self.limits.message_ttl)
         self._store(messages)
+        first = not len(self._ready)
         self._ready.extend(messages, body_octets(messages))
         if self._delivery.consumers:
-            self._delivery.dispatch()
+            self._arriving = first  # whoever is ready gets them, be their time to live 0
+            self.dispatch()
+            self._arriving = False
         if self._limited or self._expiring:
-            self.trim(time.time())
-
-    @property
-    def expiring(self) -> bool:
-        return self._expiring and len(self._ready) > 0
+            self._trim(clock.now(), STEP + len(messages))
 
     def expect_expiry(self) -> None:
         self._expiring = True
 
     def take(self, count: int) -> list[Message]:
-        if self._expiring:
-            self.trim(time.time())
-        return self._count_taken(self._ready.take(count))
+        if self._finish_return is not None:
+            self._finish_return()
+        return self._take(self._ready.take, count, len(self._ready))
 
     def take_for_delivery(self, count: int) -> list[Message]:
         """As :meth:`take`, but no more than consumers should be handed at once."""
-        if self._expiring:
-            self.trim(time.time())
-        return self._count_taken(self._ready.take_octets(min(count, CHUNK), CHUNK_OCTETS))
+        return self._take(lambda count: self._ready.take_octets(count, CHUNK_OCTETS), min(count, CHUNK), STEP)
+
+    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        while messages := self._ready.take_range(first_seq, last_seq, count):
+            if alive := self._without_expired(messages, clock.now()):
+                return self._count_taken(alive)
+        return []
+
+    def _take(self, take: Callable[[int], list[Message]], count: int, expired: int) -> list[Message]:
+        """Take messages that have not expired; those that have are never seen, also where they lie behind others.
+
+        Args:
+            expired: how many at the front may be let go of first; where more have expired there is nothing to take yet.
+        """
+        if not self._expiring or self._arriving:
+            return self._count_taken(take(count))
+        now = clock.now()
+        self._drop_expired(now, expired)
+        if 0.0 < self._ready.first_expiry() <= now:
+            return []
+        messages = self._without_expired(take(count), now)
+        self._mind_expiry(now)
+        return self._count_taken(messages)
+
+    def _without_expired(self, messages: list[Message], now: float) -> list[Message]:
+        expired = [message for message in messages if 0.0 < message.expires_at <= now]
+        if not expired:
+            return messages
+        alive = [message for message in messages if not 0.0 < message.expires_at <= now]
+        self._discard(expired, "expired")
+        return alive
 
     def _count_taken(self, messages: list[Message]) -> list[Message]:
         if messages:
+            self._hold(body_octets(messages) + OVERHEAD * len(messages))
             self.unacknowledged_count += len(messages)
             self.delivered += len(messages)
             self._delivered_seq = max(self._delivered_seq, messages[-1].seq)
         return messages
 
-    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        if self._expiring:
-            self.trim(time.time())
-        return self._count_taken(self._ready.take_range(first_seq, last_seq, count))
+    def _hold(self, octets: int) -> None:
+        """More octets are held for deliveries, or fewer."""
+        self._held += octets
+        self._account.charge("unacknowledged", octets)
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
         return self._ready.between(first_seq, last_seq)
 
     def settle(self, messages: list[Message], outcome: Outcome) -> None:
-        if self.deleted or not messages:
+        if not messages:
+            return
+        self._hold(-body_octets(messages) - OVERHEAD * len(messages))
+        if self.deleted:
             return
         self.unacknowledged_count -= len(messages)
         if outcome is Outcome.ACKNOWLEDGED:
@@ -133,12 +190,23 @@ class ClassicQueue(Queue):
         for message in messages:
             message.redelivered = True
             message.consumer = None
+            if message.expires_at:
+                self._expiring = True
         self._ready.put_back(messages)
-        if self._limited:
-            self.trim(time.time())
+        if self._limited or self._expiring:
+            self._trim(clock.now(), STEP + len(messages))
+        self.dispatch()
+
+    def begin_return(self, finish: Callable[[], None]) -> None:
+        self._finish_return = finish
+
+    def end_return(self) -> None:
+        self._finish_return = None
         self.dispatch()
 
     def checkpoint(self) -> None:
+        while self._leaving:
+            self._let_go(self._leaving.popleft())
         if self._journal is None:
             return
         if self._reserved_seq:
@@ -148,17 +216,18 @@ class ClassicQueue(Queue):
 
     def purge(self) -> int:
         count = len(self._ready)
-        messages, batches = self._ready.drop_all()
-        settle_stored(messages)
-        for batch in batches:
-            batch.settle_all()
+        self._let_go(self._ready.leave().settle())
         return count
+
+    @property
+    def purging(self) -> bool:
+        return bool(self._leaving)
 
     def delete(self) -> int:
         self.tell_gone()
         count = len(self._ready)
         self.deleted = True
-        self._ready.drop_all()
+        self._let_go(self._ready.leave().forget())
         if self._journal is not None:
             self._journal.drop_queue(self.id)
             self._journal.delete("sequence", str(self.id))
@@ -185,7 +254,8 @@ class ClassicQueue(Queue):
             self.touch()
 
     def dispatch(self) -> None:
-        self._delivery.dispatch()
+        if self._finish_return is None:
+            self._delivery.dispatch()
 
     # --- limits ---
 
@@ -194,18 +264,61 @@ class ClassicQueue(Queue):
         self._limited = limits.has_length
         self._delivery.serve_one(limits.single_active_consumer)
         self.touch()
-        self.trim(time.time())
+        self._mind_lease()
+        self.trim(clock.now())
         self.dispatch()
 
-    def trim(self, now: float) -> None:
-        if self._expiring:
-            self._discard(list(self._expired(now)), "expired")
-        while self._is_over() and (first := self._ready.take(1)):
-            self._discard(first, "maxlen")
+    def _mind_lease(self) -> None:
+        if self.limits.expires is not None:
+            self.wake(self.last_used + self.limits.expires / 1000)
 
-    def _expired(self, now: float) -> Iterator[Message]:
-        while (message := self._ready.first()) is not None and 0.0 < message.expires_at <= now:
-            yield from self._ready.take(1)
+    def trim(self, now: float) -> None:
+        for _ in range(len(self._leaving)):
+            self._let_go(self._leaving.popleft())
+        self._trim(now, STEP)
+        if self._expiring:
+            self.dispatch()
+
+    def _let_go(self, steps: Iterator[None]) -> None:
+        """Take one step of letting go, and leave the others for later."""
+        for _ in steps:
+            self._leaving.append(steps)
+            self.wake(clock.now())
+            return
+
+    def _trim(self, now: float, count: int) -> None:
+        """Let go of up to ``count`` messages that have expired at the front, and as many beyond the length limits."""
+        if self._expiring:
+            self._drop_expired(now, count)
+        if self._limited:
+            self._drop_overflow(now, count)
+
+    def _drop_expired(self, now: float, count: int) -> None:
+        self._discard(self._ready.take_expired(now, count), "expired")
+        self._mind_expiry(now)
+
+    def _mind_expiry(self, now: float) -> None:
+        """Be woken when the message at the front expires."""
+        if not len(self._ready):
+            self._expiring = self.limits.message_ttl is not None
+            return
+        first = self._ready.first_expiry()
+        if first:
+            self.wake(max(first, now))
+
+    def _drop_overflow(self, now: float, count: int) -> None:
+        if self.limits.max_length_bytes is not None and self._is_over() and not self._ready.measure(MEASURED):
+            self.wake(now)  # restored batches may hold less than it seems
+            return
+        dropped: list[Message] = []
+        while len(dropped) < count and self._is_over():
+            most = 1
+            if self.limits.max_length is not None:
+                most = max(len(self._ready) - self.limits.max_length, 1)
+            dropped += self._ready.take(min(most, count - len(dropped)))
+        self._discard(dropped, "maxlen")
+        if self._is_over():
+            self.wake(now)
 
     def _is_over(self) -> bool:
         """Whether the ready messages are beyond a length limit."""
@@ -234,7 +347,7 @@ class ClassicQueue(Queue):
         )
 
     def _set_ttl(self, messages: list[Message], ttl: int) -> None:
-        expires_at = time.time() + ttl / 1000
+        expires_at = clock.now() + ttl / 1000
         self._expiring = True
         for message in messages:
             if not 0.0 < message.expires_at < expires_at:
@@ -242,9 +355,11 @@ class ClassicQueue(Queue):
 
     def _discard(self, messages: list[Message], reason: str) -> None:
         """Forget messages that left undelivered, and dead-letter them where there is an exchange for it."""
-        if messages:
-            if self.limits.dead_letter_exchange is not None:
-                self._dead_letter(self, messages, reason)
+        if not messages:
+            return
+        if self.limits.dead_letter_exchange is not None:
+            self._dead_letter(self, messages, reason)
+        else:
             settle_stored(messages)
 
     # --- the store ---

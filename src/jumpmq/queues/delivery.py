@@ -23,7 +23,10 @@ class Source(Protocol):
     def ready_count(self) -> int: ...
 
     def take_for_delivery(self, count: int) -> list[Message]:
-        """Remove up to ``count`` messages from the front, no more than should be handed over at once."""
+        """Remove up to ``count`` messages from the front, no more than should be handed over at once.
+
+        Where there are none although some are ready, the queue dispatches again by itself.
+        """
 
     def delivered_unacknowledged(self, messages: list[Message]) -> None:
         """These were delivered to a consumer that does not acknowledge, and are done with."""
@@ -97,6 +100,8 @@ class Delivery:
                 del eligible[1:]
                 room = 1
             taken = source.take_for_delivery(min(room * len(eligible), CHUNK))
+            if not taken:
+                return
             self._turn += len(taken)
             if len(eligible) == 1:
                 self._hand(eligible[0][0], taken)

@@ -1,21 +1,39 @@
-"""The ready messages of a queue in order, the head of them in memory and a long tail in the store.
+"""The ready messages of a queue in order: those in front in memory, a long tail in the store.
 
-A queue within its memory budget is one deque. What arrives beyond the budget goes to the *tail*: segments of messages
-that went to the store together. As soon as a segment's batch is written its messages are dropped from memory, and they
-are read back, a batch at a time, when the head runs dry. Messages that are not stored (transient ones) stay in memory.
+They lie in three parts, and every message in exactly one of them::
+
+    returned    a heap: what came back out of order, one by one or in runs, and belongs between others
+    head        a deque in order: the front
+    tail        segments in order, all behind the head: what is in the store, or about to be
+
+What is taken next is the lower one of the first returned and the first of the head; so to put a message back in its
+place costs no more than a step in a heap, however many are ready. While the broker's account of memory is tight, what
+arrives goes to the tail, and :meth:`ReadyMessages.page_out` moves the back of the head there. A segment's messages are
+dropped from memory once they are on disk, and read back, a segment at a time, when the head runs dry. What is not
+stored stays.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from heapq import merge
-from itertools import accumulate, chain, groupby
+from heapq import heappop, heappush, merge
+from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Protocol
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.memory import OVERHEAD
+from jumpmq.queues.leftovers import Leftovers
+from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.runs import body_octets
+from jumpmq.queues.segment import Segment, segments_of
 from jumpmq.store import Batch
+
+_seq = attrgetter("seq")
+
+KEPT = 1000
+"""Messages at the front that are not paged: they are next."""
+
+PAGED_AT_ONCE = 4096
+"""Messages that go to the tail in one step; some milliseconds."""
 
 
 class BatchReader(Protocol):
@@ -24,73 +42,34 @@ class BatchReader(Protocol):
     def read(self, batch: Batch) -> list[Message]: ...
 
 
-class Segment:
-    """Neighbouring messages of the tail.
-
-    Attributes:
-        batch: where they are stored, None where they are not.
-        messages: None once they are only in the store.
-        count: how many messages.
-        size: octets of their bodies.
-        first_seq, last_seq: their range; other messages of the batch are not the segment's.
-        delivered_seq: those up to this number count as redelivered when read back.
-    """
-
-    __slots__ = ("batch", "count", "delivered_seq", "first_seq", "last_seq", "messages", "size")
-
-    def __init__(self, batch: Batch | None, messages: list[Message], size: int) -> None:
-        self.batch = batch
-        self.messages: list[Message] | None = messages
-        self.count = len(messages)
-        self.size = size
-        self.first_seq = messages[0].seq if messages else 0
-        self.last_seq = messages[-1].seq if messages else 0
-        self.delivered_seq = 0
-
-    @classmethod
-    def stored(cls, batch: Batch, delivered_seq: int) -> "Segment":
-        """What is left of a batch in the store."""
-        segment = cls(batch, [], batch.bytes)
-        segment.messages = None
-        segment.count = batch.remaining
-        segment.first_seq, segment.last_seq = batch.first_seq, batch.last_seq
-        segment.delivered_seq = delivered_seq
-        return segment
-
-    def add(self, messages: list[Message], size: int) -> None:
-        """Add messages that follow, while all are in memory."""
-        assert self.messages is not None
-        self.messages += messages
-        self.count += len(messages)
-        self.size += size
-        self.last_seq = messages[-1].seq
-
-
 class ReadyMessages:
     """Ready messages, lowest ``seq`` first.
 
     Args:
         reader: where batches are read back from; None where nothing is stored.
         prepare: called with messages that were read back, before anybody sees them.
-        budget: octets of memory to use before a tail begins.
+        account: what messages in memory are charged to, as ``ready``.
 
     Attributes:
         size: octets of all ready bodies.
         memory: octets of memory that messages take here, roughly: their bodies and ``OVERHEAD`` each.
     """
 
-    def __init__(self, reader: BatchReader | None, prepare: Callable[[list[Message]], None], budget: int) -> None:
+    def __init__(
+        self, reader: BatchReader | None, prepare: Callable[[list[Message]], None], account: MemoryAccount
+    ) -> None:
         self._reader = reader
         self._prepare = prepare
-        self._budget = budget
+        self._account = account
+        self._returned: list[tuple[int, Message]] = []
         self._head: deque[Message] = deque()
         self._tail: deque[Segment] = deque()
         self._tail_count = 0
-        self._pending: deque[Segment] = deque()
+        self._unwritten: deque[Segment] = deque()
         self.memory = self.size = 0
 
     def __len__(self) -> int:
-        return len(self._head) + self._tail_count
+        return len(self._returned) + len(self._head) + self._tail_count
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
         """Add a stored batch behind all others, without reading it; up to ``delivered_seq`` it was delivered before."""
@@ -101,9 +80,9 @@ class ReadyMessages:
 
     def extend(self, messages: list[Message], size: int) -> None:
         """Add messages at the end; ``size`` is the octets of their bodies."""
-        self.memory += size + OVERHEAD * len(messages)
+        self._charge(size + OVERHEAD * len(messages))
         self.size += size
-        if not self._tail and self.memory <= self._budget:
+        if not self._tail and not self._account.tight:
             self._head.extend(messages)
             return
         self._shed()
@@ -119,36 +98,31 @@ class ReadyMessages:
             segment = Segment(batch, messages, size)
             self._tail.append(segment)
             if batch is not None:
-                self._pending.append(segment)
+                self._unwritten.append(segment)
         self._tail_count += len(messages)
+
+    # --- taking ---
 
     def take(self, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages from the front."""
-        head = self._head
-        while len(head) < count and self._tail:
+        while len(self._head) < count and self._tail:
             self._load()
-        if count >= len(head):
-            taken = list(head)
-            head.clear()
-        else:
-            pop = head.popleft
-            taken = [pop() for _ in range(count)]
-        self._note_gone(taken)
+        taken = self._pop(count)
+        self._release(taken, body_octets(taken))
         return taken
 
     def take_octets(self, count: int, octets: int) -> list[Message]:
         """As :meth:`take`, but as few as hold ``octets`` of bodies; some, if there are any."""
-        head = self._head
-        if not head and self._tail:
+        if not self._head and self._tail:
             self._load()
-        pop = head.popleft
-        taken = [pop() for _ in range(min(count, len(head)))]
-        if body_octets(taken) > octets:
+        taken = self._pop(count)
+        size = body_octets(taken)
+        if size > octets:
             reached = accumulate(len(message.body) for message in taken)
-            enough = next(place for place, size in enumerate(reached, 1) if size >= octets)
-            head.extendleft(reversed(taken[enough:]))
+            enough, size = next((place, size) for place, size in enumerate(reached, 1) if size >= octets)
+            self._head.extendleft(reversed(taken[enough:]))
             del taken[enough:]
-        self._note_gone(taken)
+        self._release(taken, size)
         return taken
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
@@ -161,91 +135,206 @@ class ReadyMessages:
 
     def _take_until(self, last_seq: int, count: int) -> list[Message]:
         taken: list[Message] = []
-        head = self._head
-        while len(taken) < count:
-            while not head and self._tail:
-                self._load()
-            if not head or head[0].seq > last_seq:
-                break
-            sure = min(count - len(taken), len(head)) if head[-1].seq <= last_seq else 1
-            taken += [head.popleft() for _ in range(sure)]
-        self._note_gone(taken)
+        while len(taken) < count and (first := self.first()) is not None and first.seq <= last_seq:
+            sure = not self._returned and self._head[-1].seq <= last_seq
+            taken += self._pop(count - len(taken) if sure else 1)
+        self._release(taken, body_octets(taken))
         return taken
 
-    def _note_gone(self, taken: list[Message]) -> None:
-        size = body_octets(taken)
-        self.memory -= size + OVERHEAD * len(taken)
+    def take_expired(self, now: float, count: int) -> list[Message]:
+        """Remove and return up to ``count`` messages at the front that expire by ``now``."""
+        taken: list[Message] = []
+        while len(taken) < count and 0.0 < self.first_expiry() <= now:
+            if not self._head and self._tail:
+                self._load()
+            if self._returned:
+                taken += self._pop(1)
+                continue
+            head = self._head
+            while head and len(taken) < count and 0.0 < head[0].expires_at <= now:
+                taken.append(head.popleft())
+        self._release(taken, body_octets(taken))
+        return taken
+
+    def _pop(self, count: int) -> list[Message]:
+        """Up to ``count`` messages from the front, as far as they are in memory."""
+        head = self._head
+        if self._returned:
+            return self._pop_merged(count)
+        if count >= len(head):
+            taken = list(head)
+            head.clear()
+            return taken
+        pop = head.popleft
+        return [pop() for _ in range(count)]
+
+    def _pop_merged(self, count: int) -> list[Message]:
+        head, returned = self._head, self._returned
+        taken: list[Message] = []
+        while returned and len(taken) < count:
+            if not head and self._tail:
+                self._load()
+            if head and head[0].seq < returned[0][0]:
+                taken.append(head.popleft())
+            else:
+                taken.append(heappop(returned)[1])
+        if len(taken) < count and not returned:
+            taken += self._pop(count - len(taken))
+        return taken
+
+    def _release(self, taken: list[Message], size: int) -> None:
+        self._charge(-size - OVERHEAD * len(taken))
         self.size -= size
+
+    def _charge(self, octets: int) -> None:
+        self.memory += octets
+        self._account.charge("ready", octets)
 
     def put_back(self, messages: list[Message]) -> None:
         """Return messages to their places."""
-        messages = sorted(messages, key=attrgetter("seq"))
+        messages = sorted(messages, key=_seq)
         size = body_octets(messages)
-        self.memory += size + OVERHEAD * len(messages)
+        self._charge(size + OVERHEAD * len(messages))
         self.size += size
-        if not self._head or messages[-1].seq < self._head[0].seq:
+        if messages[-1].seq < self._first_seq_in_order():
             self._head.extendleft(reversed(messages))
         else:
-            self._head = deque(merge(self._head, messages, key=attrgetter("seq")))
+            for message in messages:
+                heappush(self._returned, (message.seq, message))
+
+    def _first_seq_in_order(self) -> int:
+        """The lowest number that is not among the returned."""
+        if self._head:
+            return self._head[0].seq
+        return self._tail[0].first_seq if self._tail else 1 << 63
+
+    # --- looking ---
 
     def first(self) -> Message | None:
         """The message at the front, still in the queue."""
         if not self._head and self._tail:
             self._load()
+        if self._returned and not (self._head and self._head[0].seq < self._returned[0][0]):
+            return self._returned[0][1]
         return self._head[0] if self._head else None
+
+    def first_expiry(self) -> float:
+        """When the message at the front expires, 0 is never. What is in the store stays there, but may be looked at."""
+        if self._head or self._returned or not self._tail:
+            first = self.first()
+            return first.expires_at if first is not None else 0.0
+        segment = self._tail[0]
+        if segment.expires_at is None:
+            segment.expires_at = self._messages(segment)[0].expires_at
+        return segment.expires_at
 
     def between(self, first_seq: int, last_seq: int) -> Iterator[Message]:
         """The messages numbered ``first_seq`` to ``last_seq``, in order; stored ones are read for the occasion."""
         parts = [segment for segment in self._tail if segment.last_seq >= first_seq and segment.first_seq <= last_seq]
-        for messages in chain([list(self._head)], map(self._messages, parts)):
-            for message in messages:
-                if message.seq > last_seq:
-                    return
-                if message.seq >= first_seq:
-                    yield message
+        in_order = self._in_order(list(self._head), parts)
+        if self._returned:
+            in_order = merge(in_order, [message for _, message in sorted(self._returned)], key=_seq)
+        for message in in_order:
+            if message.seq > last_seq:
+                return
+            if message.seq >= first_seq:
+                yield message
 
-    def drop_all(self) -> tuple[list[Message], list[Batch]]:
-        """Forget everything; returns it as messages, and as batches of which the queue had every message ready."""
-        messages, batches = list(self._head), []
+    def _in_order(self, head: list[Message], segments: list[Segment]) -> Iterator[Message]:
+        yield from head
+        for segment in segments:
+            yield from self._messages(segment)
+
+    def measure(self, segments: int) -> bool:
+        """Find out the size of so many segments that count too large, at most; returns whether all are right."""
         for segment in self._tail:
-            if segment.messages is None and segment.batch is not None and segment.count == segment.batch.remaining:
-                batches.append(segment.batch)
-            else:
-                messages += self._messages(segment)
-        self._head.clear()
-        self._tail.clear()
-        self._pending.clear()
+            if not segment.exact:
+                if not segments:
+                    return False
+                segments -= 1
+                self._measured(segment, body_octets(self._messages(segment)))
+        return True
+
+    def _measured(self, segment: Segment, size: int) -> None:
+        self.size += size - segment.size
+        segment.size, segment.exact = size, True
+
+    # --- leaving ---
+
+    def leave(self) -> Leftovers:
+        """Forget everything; what was here is returned, to be let go of."""
+        self._head.extend([message for _, message in self._returned])
+        left = Leftovers(self._head, self._tail, self._messages, self._account)
+        self._account.move("ready", "staged", self.memory)
+        self._returned = []
+        self._head, self._tail, self._unwritten = deque(), deque(), deque()
         self._tail_count = self.memory = self.size = 0
-        return messages, batches
+        return left
+
+    # --- memory ---
+
+    @property
+    def pageable(self) -> int:
+        """About how many octets of memory :meth:`page_out` could free, if everything were on disk."""
+        return self.memory if len(self._head) > KEPT or self._unwritten else 0
+
+    def page_out(self) -> int:
+        """Move one step's worth of the head's back to the tail, and drop what is on disk; returns the octets freed."""
+        before = self.memory
+        self._shed()
+        head = self._head
+        count = min(len(head) - KEPT, PAGED_AT_ONCE)
+        if self._reader is not None and count > 0:
+            moved = [head.pop() for _ in range(count)][::-1]
+            for segment in reversed(segments_of(moved)):
+                self._tail.appendleft(segment)
+                self._tail_count += segment.count
+                if segment.batch is not None:
+                    self._drop_or_wait(segment)
+        return before - self.memory
+
+    def _drop_or_wait(self, segment: Segment) -> None:
+        assert segment.batch is not None
+        if segment.batch.messages is None:
+            self._drop(segment)
+        else:
+            self._unwritten.append(segment)
 
     def _shed(self) -> None:
-        """Drop from memory what is safely in the store."""
-        while self._pending and (batch := self._pending[0].batch) is not None and batch.messages is None:
-            segment = self._pending.popleft()
-            if segment.messages is not None:
-                self.memory -= segment.size + OVERHEAD * segment.count
-                segment.messages = None
+        """Drop from memory what is safely in the store by now."""
+        waiting = self._unwritten
+        for _ in range(len(waiting)):
+            segment = waiting.popleft()
+            if segment.messages is None or segment.batch is None:
+                continue
+            if segment.batch.messages is not None:
+                waiting.appendleft(segment)
+                return
+            self._drop(segment)
+
+    def _drop(self, segment: Segment) -> None:
+        self._charge(-segment.size - OVERHEAD * segment.count)
+        segment.forget_messages()
 
     def _load(self) -> None:
-        """Make the first segment of the tail the head."""
+        """Make the first segment of the tail the end of the head."""
         segment = self._tail.popleft()
         self._tail_count -= segment.count
         stored = segment.messages is None
         messages = self._messages(segment)
         if stored:
             size = body_octets(messages)
-            self.memory += size + OVERHEAD * len(messages)
-            self.size += size - segment.size  # a batch that was settled in part counted whole
-        elif segment in self._pending:
-            self._pending.remove(segment)
+            self._charge(size + OVERHEAD * len(messages))
+            self._measured(segment, size)
+        else:
+            segment.messages = None  # whoever waits for it to be written need not
         self._head.extend(messages)
 
     def _messages(self, segment: Segment) -> list[Message]:
         if segment.messages is not None:
             return segment.messages
         assert self._reader is not None and segment.batch is not None
-        first_seq, last_seq = segment.first_seq, segment.last_seq
-        messages = [one for one in self._reader.read(segment.batch) if first_seq <= one.seq <= last_seq]
+        messages = segment.of(self._reader.read(segment.batch))
         for message in messages:
             if message.seq <= segment.delivered_seq:
                 message.redelivered = True

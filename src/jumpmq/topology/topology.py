@@ -12,7 +12,8 @@ from typing import Any
 
 from jumpmq.amqp.errors import NotAllowed, NotFound
 from jumpmq.queues import Queue, make_queue
-from jumpmq.queues.base import DEFAULT_BUDGET, DeadLetter, Journal, drop_dead_letters
+from jumpmq.queues.base import DeadLetter, Journal, Wake, drop_dead_letters, never_wake
+from jumpmq.queues.memory import MemoryAccount
 from jumpmq.topology import changes, records, rules
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.definitions import QueueDefinition
@@ -30,8 +31,9 @@ class Topology:
     Args:
         node: name of this broker's node, home of the queues defined here.
         journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
-        queue_memory: octets of memory for a queue's ready messages.
+        memory: what queues charge for the messages that they hold.
         dead_letter: told of messages that expired, overflowed or were rejected, see :class:`Queue`.
+        wake: asked by queues that want to be looked after, see :class:`Queue`.
 
     Attributes:
         vhosts, users: by name.
@@ -46,13 +48,15 @@ class Topology:
         node: str,
         journal: Journal | None = None,
         *,
-        queue_memory: int = DEFAULT_BUDGET,
+        memory: MemoryAccount | None = None,
         dead_letter: DeadLetter = drop_dead_letters,
+        wake: Wake = never_wake,
     ) -> None:
         self.node = node
-        self._queue_memory = queue_memory
+        self._memory = memory
         self._dead_letter = dead_letter
         self._journal = journal
+        self._wake = wake
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}
         self.records = records.Records(journal)
@@ -152,8 +156,9 @@ class Topology:
             node=definition.node,
             journal=self._journal,
             owner=definition.owner,
-            budget=self._queue_memory,
+            memory=self._memory,
             dead_letter=self._dead_letter,
+            wake=self._wake,
         )
         self.next_queue_id = max(self.next_queue_id, definition.id + 1)
         self.vhosts[definition.vhost].insert_queue(queue, definition)

@@ -1,0 +1,134 @@
+"""Publishes dead letters, and only then settles the messages that they stand for.
+
+Messages may die on their way: a letter overflows the queue it reaches, its letter overflows the next. So what dies
+waits in a list, which is worked off in order and in steps; nothing recurses. A letter is staged before its original is
+settled, so that no commit holds the one without the other.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.deadletter import Letter, Origin, letters
+from jumpmq.broker.upkeep import Upkeep
+from jumpmq.queues import Queue
+from jumpmq.queues.memory import OVERHEAD, MemoryAccount
+from jumpmq.queues.runs import body_octets, settle_stored
+from jumpmq.topology import Topology, VirtualHost
+from jumpmq.topology.exchanges import Exchange
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 2000
+"""Dead letters that are published before others are served; a few milliseconds."""
+
+MAX_ROUTING_KEY = 255
+"""Octets of a routing key in a delivery. A queue's ``x-dead-letter-routing-key`` may be longer."""
+
+
+class _Dead(NamedTuple):
+    vhost: str
+    queue: int
+    origin: Origin
+    messages: list[Message]
+    reason: str
+
+
+class DeadLetters:
+    """The dead letters of a broker.
+
+    Args:
+        upkeep: goes on where much died at once.
+        account: what waits is charged to it, as ``staged``.
+
+    Attributes:
+        topology: where the exchanges are.
+    """
+
+    topology: Topology
+
+    def __init__(self, upkeep: Upkeep, account: MemoryAccount) -> None:
+        self._upkeep = upkeep
+        self._account = account
+        self._waiting: deque[_Dead] = deque()
+        self._publishing = False
+        self._continuing = False
+        self._failed: set[int] = set()
+
+    def publish(self, queue: Queue, messages: list[Message], reason: str) -> None:
+        """Dead-letter messages that left a queue undelivered, and settle them; what there is no exchange for is gone.
+
+        Args:
+            reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
+        """
+        limits = queue.limits
+        key = limits.dead_letter_routing_key
+        octets = None if key is None else key.encode(errors="surrogateescape")
+        origin = Origin(queue.name, limits.dead_letter_exchange or "", octets)
+        self._account.charge("staged", body_octets(messages) + OVERHEAD * len(messages))
+        self._waiting.append(_Dead(queue.vhost, queue.id, origin, messages, reason))
+        if self._publishing or self._continuing:
+            return
+        self._publish_some()
+        if self._waiting:
+            self._continuing = True
+            self._upkeep.work("dead-lettering", self._go_on())
+
+    def _go_on(self) -> Iterator[None]:
+        while self._waiting:
+            self._publish_some()
+            yield
+        self._continuing = False
+
+    def _publish_some(self) -> None:
+        self._publishing = True
+        try:
+            room = AT_ONCE
+            while self._waiting and room > 0:
+                dead = self._waiting.popleft()
+                room -= len(dead.messages)
+                self._account.charge("staged", -body_octets(dead.messages) - OVERHEAD * len(dead.messages))
+                self._publish(dead)
+        finally:
+            self._publishing = False
+
+    def _publish(self, dead: _Dead) -> None:
+        vhost = self.topology.vhosts.get(dead.vhost)
+        exchange = vhost.exchanges.get(dead.origin.exchange) if vhost is not None else None
+        if vhost is not None and exchange is not None:
+            try:
+                self._send(vhost, exchange, letters(dead.origin, dead.messages, dead.reason), dead.reason)
+            except Exception:
+                if dead.queue not in self._failed:
+                    self._failed.add(dead.queue)
+                    log.exception("dead letters of queue %r in vhost %r are lost", dead.origin.queue, dead.vhost)
+        settle_stored(dead.messages)
+
+    def _send(self, vhost: VirtualHost, exchange: Exchange, found: list[Letter], reason: str) -> None:
+        messages = [letter.message for letter in found]
+        routed = vhost.route(exchange, messages)
+        for message in messages:
+            if len(message.routing_key) > MAX_ROUTING_KEY:
+                message.routing_key = message.routing_key[:MAX_ROUTING_KEY]
+        for target, share in routed.queues.items():
+            if reason != "rejected":
+                share = _without_circles(share, found, target.name)
+            if share:
+                target.push(share)
+        if routed.error is not None:
+            raise routed.error
+
+
+def _without_circles(share: list[Message], found: list[Letter], queue: str) -> list[Message]:
+    """A queue's share without the letters that only go round."""
+    judged: dict[int, bool] = {}  # neighbours have their deaths in common
+    circling = set()
+    for letter in found:
+        verdict = judged.get(id(letter.deaths))
+        if verdict is None:
+            verdict = judged[id(letter.deaths)] = letter.comes_back_to(queue)
+        if verdict:
+            circling.add(id(letter.message))
+    return [message for message in share if id(message) not in circling] if circling else share

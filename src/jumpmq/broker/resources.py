@@ -1,0 +1,95 @@
+"""How much memory and disk there is, and how much of it an operator lets the broker have."""
+
+import os
+import re
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+
+MEMORY_SHARE = 0.4
+"""Of the machine's or the container's memory, unless told otherwise (RabbitMQ's ``vm_memory_high_watermark``)."""
+
+DISK_FREE_LIMIT = 50_000_000
+"""Octets that stay free, unless told otherwise (RabbitMQ's ``disk_free_limit``)."""
+
+_UNITS = {
+    "": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30,
+    "t": 1 << 40, "tib": 1 << 40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+}  # fmt: skip
+
+
+def octets(text: str) -> int:
+    """A size such as ``50000000``, ``2GB`` or ``512MiB``, by RabbitMQ's units: ``MB`` is 10^6, ``M`` and ``MiB`` 2^20.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    unit = _UNITS.get(found[2].lower()) if found is not None else None
+    if found is None or unit is None:
+        raise ValueError(f"'{text}' is no size: octets, or a number with a unit such as MB or MiB")
+    return int(float(found[1]) * unit) if "." in found[1] else int(found[1]) * unit
+
+
+def memory_limit(text: str | None) -> int:
+    """The octets that a limit of memory means: a size, or a share of what there is, such as ``0.4``.
+
+    Args:
+        text: None is the default share.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text is None:
+        return int(MEMORY_SHARE * available_memory())
+    if re.fullmatch(r"\s*[01]\.[0-9]*\s*", text):
+        share = float(text)
+        if share > 1:
+            raise ValueError(f"'{text}' is more than all memory; as a share it is at most 1.0")
+        return int(share * available_memory())
+    return octets(text)
+
+
+def available_memory() -> int:
+    """Octets of the machine's memory, or of what the control groups of this process allow it, if that is less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_group_limits()])
+
+
+def _group_limits() -> list[int]:
+    """What control groups, of version 1 or 2, say of this process; a group is bound by those around it."""
+    try:
+        lines = MEMBERSHIP.read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            found += _limits_upward(CGROUPS, path, "memory.max")
+        elif "memory" in controllers.split(","):
+            found += _limits_upward(CGROUPS / "memory", path, "memory.limit_in_bytes")
+    return found
+
+
+def _limits_upward(mount: Path, path: str, name: str) -> list[int]:
+    group = mount / path.lstrip("/")
+    groups = [group, *group.parents] if group.is_relative_to(mount) else [mount]
+    found = []
+    for one in groups:
+        try:
+            text = (one / name).read_text().strip()
+        except OSError:  # inside a container the path is that of the host, and only the mount itself is there
+            text = ""
+        if text.isdigit():
+            found.append(int(text))
+        if one == mount:
+            break
+    return found
+
+
+def disk_free(directory: Path) -> int:
+    """Octets that this user may still write where ``directory`` is."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize

@@ -1,0 +1,77 @@
+"""What a queue held when it was purged or deleted: let go of in steps, as a million messages take a while."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.memory import OVERHEAD, MemoryAccount
+from jumpmq.queues.runs import body_octets, settle_stored
+from jumpmq.queues.segment import Segment
+
+STEP = 4096
+"""Messages let go of at once: about a millisecond."""
+
+
+class Leftovers:
+    """Messages that left the ready ones all at once.
+
+    Args:
+        messages, tail: in memory, and the segments behind.
+        read: reads a segment's messages.
+        account: what those in memory are charged to, as ``staged``.
+    """
+
+    def __init__(
+        self,
+        messages: deque[Message],
+        tail: deque[Segment],
+        read: Callable[[Segment], list[Message]],
+        account: MemoryAccount,
+    ) -> None:
+        self._messages = messages
+        self._tail = tail
+        self._read = read
+        self._account = account
+
+    def settle(self) -> Iterator[None]:
+        """Settle them for good; between two steps lie at most about :data:`STEP` messages."""
+        for messages in self._steps():
+            settle_stored(messages)
+            if len(messages) == STEP:
+                yield
+        count = 0
+        for segment in self._segments():
+            if segment.whole and segment.batch is not None:
+                segment.batch.settle_all()
+            else:
+                settle_stored(self._read(segment))
+                count += segment.count
+            count += 1
+            if count >= STEP:
+                count = 0
+                yield
+
+    def forget(self) -> Iterator[None]:
+        """Drop them: their queue is gone from the store, and its messages with it."""
+        for messages in self._steps():
+            if len(messages) == STEP:
+                yield
+        for place, _ in enumerate(self._segments(), 1):
+            if place % STEP == 0:
+                yield
+
+    def _steps(self) -> Iterator[list[Message]]:
+        pop = self._messages.popleft
+        while self._messages:
+            messages = [pop() for _ in range(min(STEP, len(self._messages)))]
+            self._release(messages)
+            yield messages
+
+    def _segments(self) -> Iterator[Segment]:
+        while self._tail:
+            segment = self._tail.popleft()
+            self._release(segment.messages or [])
+            yield segment
+
+    def _release(self, messages: list[Message]) -> None:
+        self._account.charge("staged", -body_octets(messages) - OVERHEAD * len(messages))

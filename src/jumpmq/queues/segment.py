@@ -1,0 +1,106 @@
+"""Neighbouring ready messages that are, or are about to be, in the store alone."""
+
+from array import array
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.runs import body_octets
+from jumpmq.store import Batch
+
+
+class Segment:
+    """Neighbouring messages of one batch.
+
+    Attributes:
+        batch: where they are stored, None where they are not.
+        messages: None once they are only in the store.
+        count: how many messages.
+        size: octets of their bodies.
+        exact: whether ``size`` is right; a restored batch that is settled in part counts whole until it is read.
+        first_seq, last_seq: their range; other messages of the batch are not the segment's.
+        seqs: their numbers where the range holds messages of the batch that are not the segment's, else None.
+        delivered_seq: those up to this number count as redelivered when read back.
+        expires_at: when the first of them expires, 0 is never; None where nobody has looked.
+    """
+
+    __slots__ = (
+        "batch",
+        "count",
+        "delivered_seq",
+        "exact",
+        "expires_at",
+        "first_seq",
+        "last_seq",
+        "messages",
+        "seqs",
+        "size",
+    )
+
+    def __init__(self, batch: Batch | None, messages: list[Message], size: int) -> None:
+        self.batch = batch
+        self.messages: list[Message] | None = messages
+        self.count = len(messages)
+        self.size = size
+        self.exact = True
+        self.first_seq = messages[0].seq if messages else 0
+        self.last_seq = messages[-1].seq if messages else 0
+        self.seqs: array[int] | None = None
+        self.delivered_seq = 0
+        self.expires_at: float | None = messages[0].expires_at if messages else None
+
+    @classmethod
+    def stored(cls, batch: Batch, delivered_seq: int) -> "Segment":
+        """What is left of a batch in the store."""
+        segment = cls(batch, [], batch.bytes)
+        segment.messages = None
+        segment.count = batch.remaining
+        segment.exact = batch.remaining == batch.count
+        segment.first_seq, segment.last_seq = batch.first_seq, batch.last_seq
+        segment.delivered_seq = delivered_seq
+        return segment
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is everything that is left of its batch."""
+        return self.messages is None and self.batch is not None and self.count == self.batch.remaining
+
+    def add(self, messages: list[Message], size: int) -> None:
+        """Add messages that follow, while all are in memory."""
+        assert self.messages is not None
+        self.messages += messages
+        self.count += len(messages)
+        self.size += size
+        self.last_seq = messages[-1].seq
+
+    def forget_messages(self) -> None:
+        """They are in the store: what is needed to read them back is enough from now on."""
+        assert self.messages is not None
+        if self.last_seq - self.first_seq + 1 != self.count:
+            self.seqs = array("q", [message.seq for message in self.messages])
+        redelivered = [message.seq for message in self.messages if message.redelivered]
+        self.delivered_seq = redelivered[-1] if redelivered else 0
+        self.messages = None
+
+    def of(self, messages: list[Message]) -> list[Message]:
+        """Those of a batch's messages that are the segment's."""
+        if self.seqs is not None:
+            own = set(self.seqs)
+            return [message for message in messages if message.seq in own]
+        first, last = self.first_seq, self.last_seq
+        if messages and messages[0].seq >= first and messages[-1].seq <= last:
+            return messages
+        return [message for message in messages if first <= message.seq <= last]
+
+
+def segments_of(messages: list[Message]) -> list[Segment]:
+    """Messages in order, as segments of one batch and one ``redelivered`` each."""
+    found: list[Segment] = []
+    start = 0
+    for place in range(1, len(messages) + 1):
+        if place == len(messages) or (
+            messages[place].batch is not messages[start].batch
+            or messages[place].redelivered != messages[start].redelivered
+        ):
+            run = messages[start:place]
+            found.append(Segment(run[0].batch, run, body_octets(run)))
+            start = place
+    return found
