@@ -165,4 +165,6 @@ def test_an_undone_import_leaves_rings_and_replaced_definitions_as_they_were(api
     "body", [b"{", b"[]", b'{"queues": 1}', b'{"colour": []}', b'{"users": [{"name": "\\ud800"}]}']
 )
 def test_what_is_no_definitions_file_is_refused(api, body):
-    assert api.request("POST", "definitions", data=body).status_code == 400
+    assert (
+        api.request("POST", "definitions", data=body, headers={"Content-Type": "application/json"}).status_code == 400
+    )

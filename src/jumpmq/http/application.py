@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.http.plumbing.authentication import BasicAuthentication
 from jumpmq.http.plumbing.errors import ANSWERS
+from jumpmq.http.plumbing.origins import SameOrigin
 from jumpmq.http.resources import (
     bindings,
     channels,
@@ -70,9 +71,12 @@ def application(broker: Broker, rates: Rates, stop_broker: Callable[[], None] | 
     """
     state = {"broker": broker, "rates": rates, "stop_broker": stop_broker}
     api, metrics, site = (_room(resources, state) for resources in (API, METRICS, SITE))
-    return EncodedPaths(
-        Mounts({"api": BasicAuthentication(api, broker), "metrics": BasicAuthentication(metrics, broker)}, site)
-    )
+    named = {"api": _guarded(api, broker), "metrics": _guarded(metrics, broker)}
+    return EncodedPaths(Mounts(named, site))
+
+
+def _guarded(app: ASGIApp, broker: Broker) -> ASGIApp:
+    return SameOrigin(BasicAuthentication(app, broker))
 
 
 def _room(resources: Iterable[ModuleType], state: dict[str, object]) -> Starlette:

@@ -37,7 +37,7 @@ def status(
 ) -> None:
     """Shows how the broker is: uptime, alarms, memory, descriptors, disk space, totals, listeners."""
     overview = session.api.get("overview")
-    node = session.api.get("nodes", overview["node"])
+    node = session.api.get("nodes", overview.get("node", overview["cluster_name"]))
     totals = overview.get("object_totals", {}) | {"vhosts": len(session.api.get("vhosts"))}
     if session.formatter is FormatterName.json:
         typer.echo(as_json_object(_facts(overview, node, totals)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from itertools import islice
@@ -125,7 +126,21 @@ def _select(shown: dict[str, Any], columns: list[list[str]]) -> dict[str, Any]:
 
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), default=_plain)
+    try:
+        return json.dumps(value, separators=(",", ":"), default=_plain, allow_nan=False)
+    except ValueError:  # AMQP has floats that JSON has not
+        return json.dumps(_without_nan(value), separators=(",", ":"))
+
+
+def _without_nan(value: Any) -> Any:
+    """The value with NaN and the infinities as strings."""
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if isinstance(value, str | int | None) else _without_nan(_plain(value))
 
 
 def _plain(value: object) -> object:

@@ -17,6 +17,10 @@ class BadRequest(Exception):
     """The request itself is wrong: status 400."""
 
 
+class UnsupportedMediaType(Exception):
+    """The body is of a type that is not read here: status 415."""
+
+
 class Unauthorized(Exception):
     """The user may not do that: status 401, as RabbitMQ says it."""
 
@@ -34,6 +38,10 @@ _NAMES = {401: "not_authorised", 404: "not_found", 503: "resource_error"}
 
 def bad_request(request: Request, error: Exception) -> JSONResponse:
     return _json(400, "bad_request", str(error))
+
+
+def unsupported_media_type(request: Request, error: Exception) -> JSONResponse:
+    return _json(415, "unsupported_media_type", str(error))
 
 
 def gone(request: Request, error: Exception) -> JSONResponse:
@@ -76,6 +84,11 @@ def refused(reason: str) -> JSONResponse:
     return _json(401, "not_authorised", reason)
 
 
+def foreign_page() -> JSONResponse:
+    """The answer to a page of another site that asks in its reader's name."""
+    return _json(403, "forbidden", "pages of other origins get nothing here")
+
+
 def too_many_failures(wait: float) -> JSONResponse:
     """The answer to a user whose logins have failed too often; ``wait`` in seconds."""
     reason = "too many failed logins of this user from this address"
@@ -88,6 +101,7 @@ def _json(status: int, error: str, reason: str, headers: dict[str, str] | None =
 
 ANSWERS = {
     BadRequest: bad_request,
+    UnsupportedMediaType: unsupported_media_type,
     Unauthorized: forbidden,
     ReservationGone: gone,
     GroupInUse: in_use,

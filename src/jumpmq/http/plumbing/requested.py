@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from jumpmq.amqp.errors import NotFound
 from jumpmq.http.plumbing.access import check_virtual_host, sees_all
-from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
+from jumpmq.http.plumbing.errors import BadRequest, Unauthorized, UnsupportedMediaType
 from jumpmq.http.schema.shapes import MAX_NAME, Shape
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 LAST_SEQ = (1 << 63) - 1
 MAX_BODY = 16 << 20
 """Octets of JSON that a request may send."""
+
+NO_CONNECTION = ""
+"""The name by which requests ask the topology: that of no connection, so that exclusive queues are locked to them."""
 
 DEFAULT_EXCHANGE = "amq.default"
 """How a path names the exchange whose name is empty."""
@@ -89,6 +92,16 @@ def queue(request: Request) -> Queue:
     return virtual_host(request).queue(name(request, "queue"))
 
 
+def unlocked_queue(request: Request) -> Queue:
+    """The queue that the path names, for what only its owner may do if it is exclusive.
+
+    Raises:
+        NotFound: as for :func:`queue`.
+        ResourceLocked: it is exclusive: its owner is a connection, which no request is.
+    """
+    return virtual_host(request).queue(name(request, "queue"), NO_CONNECTION)
+
+
 def exchange(request: Request, parameter: str = "exchange") -> Exchange:
     """The exchange that the path names; ``amq.default`` is the one without a name.
 
@@ -135,6 +148,17 @@ def flag(request: Request, parameter: str) -> bool:
 def is_whole(value: object) -> bool:
     """Whether a value of a body is a whole number from 0."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_SEQ
+
+
+def require_json(request: Request) -> None:
+    """Refuse a body that does not say that it is JSON: a page of another site could have sent it without being asked.
+
+    Raises:
+        UnsupportedMediaType: it says something else, or nothing.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UnsupportedMediaType("the body must be of type application/json")
 
 
 async def shaped_body(request: Request, shape: Shape) -> dict[str, Any]:

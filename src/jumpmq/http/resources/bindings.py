@@ -81,7 +81,7 @@ async def bind(request: Request) -> Response:
         body.get("arguments", Arguments()),
     )
     _check_permissions(request, host, binding)
-    await changing.apply(request, Bind(host.name, binding))
+    await changing.apply(request, Bind(host.name, binding, requested.NO_CONNECTION))
     place = f"{quote(binding.destination, safe='')}/{quote(_properties_key(binding), safe='~')}"
     return Response(status_code=201, headers={"Location": place})
 
@@ -90,7 +90,7 @@ async def unbind(request: Request) -> Response:
     """``DELETE /api/bindings/{vhost}/e/{exchange}/q/{queue}/{properties}``: remove a binding."""
     host, binding = requested.virtual_host(request), _named(request)
     _check_permissions(request, host, binding)
-    await changing.apply(request, Unbind(host.name, binding))
+    await changing.apply(request, Unbind(host.name, binding, requested.NO_CONNECTION))
     return changing.deleted()
 
 

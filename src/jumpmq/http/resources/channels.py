@@ -29,15 +29,16 @@ async def channels_of_host(request: Request) -> Response:
 
 async def channels_of_connection(request: Request) -> Response:
     """``GET /api/connections/{connection}/channels``: those of one connection."""
-    name = requested.name(request, "connection")
-    return await answer_list(request, [one for one in _visible(request) if one.connection.name == name], shown)
+    connection = connections.named(request)
+    return await answer_list(request, list(connection.channels.values()), shown)
 
 
 async def one_channel(request: Request) -> Response:
     """``GET /api/channels/{channel}``: one channel, with its consumers."""
     name = requested.name(request, "channel")
-    for channel in _visible(request):
+    for channel in [channel for one in connections.opened(request) for channel in one.channels.values()]:
         if channel.name == name:
+            connections.require_own(request, channel.connection, "monitoring", "administrator")
             consumers = [shown_consumer((one.queue, one)) for one in channel.consumers.values()]
             return answer_object(request, shown(channel) | {"consumer_details": consumers})
     raise NotFound(f"no channel '{name}'")

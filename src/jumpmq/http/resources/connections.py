@@ -13,7 +13,7 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
 
 CLOSED = "Closed via management plugin"
 """What a client is told unless the request gives a reason: RabbitMQ's words."""
@@ -34,12 +34,13 @@ async def connections_of_host(request: Request) -> Response:
 
 async def one_connection(request: Request) -> Response:
     """``GET /api/connections/{connection}``: one connection."""
-    return answer_object(request, shown(_named(request)))
+    return answer_object(request, shown(named(request)))
 
 
 async def close_connection(request: Request) -> Response:
     """``DELETE /api/connections/{connection}``: close it; the client is told the header ``X-Reason``."""
-    connection = _named(request)
+    connection = named(request)
+    require_own(request, connection, "administrator")
     # Headers reach us as Latin-1, whatever the client meant (RFC 9110, section 5.5); today that is UTF-8.
     reason = request.headers.get("X-Reason", CLOSED).encode("latin-1").decode("utf-8", "replace")
     if len(reason) > MAX_REASON:
@@ -48,10 +49,14 @@ async def close_connection(request: Request) -> Response:
     return changing.deleted()
 
 
+def opened(request: Request) -> list[Connection]:
+    """The connections that have a virtual host open, or had until they closed."""
+    return [one for one in requested.broker(request).connections if one.opened]
+
+
 def visible(request: Request) -> list[Connection]:
-    """The connections that the user may see, of those that have a virtual host open or had until they closed."""
-    opened = [one for one in requested.broker(request).connections if one.opened]
-    return owned(requested.user(request), opened, lambda connection: connection.user)
+    """Those of :func:`opened` that the user may see."""
+    return owned(requested.user(request), opened(request), lambda connection: connection.user)
 
 
 def shown(connection: Connection) -> dict[str, Any]:
@@ -83,12 +88,30 @@ def shown(connection: Connection) -> dict[str, Any]:
     }
 
 
-def _named(request: Request) -> Connection:
+def named(request: Request) -> Connection:
+    """The open connection that the path names.
+
+    Raises:
+        NotFound: there is none of that name.
+        Unauthorized: it is another's, and the user does not monitor.
+    """
     name = requested.name(request, "connection")
-    for connection in visible(request):
+    for connection in opened(request):
         if connection.name == name:
+            require_own(request, connection, "monitoring", "administrator")
             return connection
     raise NotFound(f"no connection '{name}'")
+
+
+def require_own(request: Request, connection: Connection, *tags: str) -> None:
+    """Refuse unless the connection is the user's own, or the user has one of the tags.
+
+    Raises:
+        Unauthorized: neither is so.
+    """
+    user = requested.user(request)
+    if connection.user != user.name and set(tags).isdisjoint(user.tags):
+        raise Unauthorized("User not authorised to access object")
 
 
 ROUTES = [

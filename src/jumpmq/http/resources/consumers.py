@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from jumpmq.broker.consumers import ChannelConsumer
 from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.queues import Consumer, Queue
@@ -18,7 +19,7 @@ ORDER = ("queue.vhost", "queue.name", "consumer_tag")
 
 
 async def all_consumers(request: Request) -> Response:
-    """``GET /api/consumers``: of all virtual hosts."""
+    """``GET /api/consumers``: of all virtual hosts; without a monitoring tag, the user's own."""
     return await _answer(request, requested.visible_hosts(request))
 
 
@@ -29,7 +30,14 @@ async def consumers_of_host(request: Request) -> Response:
 
 async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
     queues = [queue for host in hosts for queue in host.queues.values()]
-    return await answer_list(request, [(queue, one) for queue in queues for one in queue.consumers], shown, ORDER)
+    found = [(queue, one) for queue in queues for one in queue.consumers]
+    return await answer_list(request, owned(requested.user(request), found, _user), shown, ORDER)
+
+
+def _user(item: tuple[Queue, Consumer]) -> str:
+    """Whose consumer it is."""
+    consumer = item[1]
+    return consumer.channel.connection.user if isinstance(consumer, ChannelConsumer) else ""
 
 
 def shown(item: tuple[Queue, Consumer]) -> dict[str, Any]:

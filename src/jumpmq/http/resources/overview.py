@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from jumpmq._version import __version__
 from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import monitors
 from jumpmq.http.plumbing.answers import answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources import connections
@@ -20,7 +21,7 @@ COMPATIBLE_WITH = "3.10.8"
 
 
 async def overview(request: Request) -> Response:
-    """``GET /api/overview``: totals of what the user may see, and message rates over the last seconds."""
+    """``GET /api/overview``: totals of what the user may see, message rates over the last seconds."""
     broker = requested.broker(request)
     hosts = requested.visible_hosts(request)
     queues = [queue for host in hosts for queue in host.queues.values()]
@@ -33,12 +34,10 @@ async def overview(request: Request) -> Response:
         "rabbitmq_version": COMPATIBLE_WITH,
         "management_version": COMPATIBLE_WITH,
         "cluster_name": broker.node,
-        "node": broker.node,
         "rates_mode": "basic",
         "object_totals": {
             "connections": len(opened),
             "channels": sum([len(connection.channels) for connection in opened]),
-            "consumers": sum([len(queue.consumers) for queue in queues]),
             "exchanges": sum([len(host.exchanges) for host in hosts]),
             "queues": len(queues),
         },
@@ -49,8 +48,10 @@ async def overview(request: Request) -> Response:
         },
         "message_stats": request.app.state.rates.of_queues(queues),
         "exchange_types": [{"name": name, "enabled": True} for name in EXCHANGE_TYPES],
-        "listeners": listeners(request),
     }
+    if monitors(requested.user(request)):
+        shown |= {"node": broker.node, "listeners": listeners(request)}
+        shown["object_totals"]["consumers"] = sum([len(queue.consumers) for queue in queues])
     return answer_object(request, shown)
 
 

@@ -112,7 +112,7 @@ def _routes(path: str, operator: bool) -> list[Endpoint]:
     return [
         Endpoint("GET", path, all_policies),
         Endpoint("GET", f"{path}/{{vhost}}", policies_of_host),
-        Endpoint("GET", one, one_policy),
+        Endpoint("GET", one, one_policy, access=access),
         Endpoint("PUT", one, set_policy, access=access, shape=SHAPE),
         Endpoint("DELETE", one, clear_policy, access=access),
     ]

@@ -16,7 +16,7 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.broker.publishing import publish_one
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
 from jumpmq.http.schema.shapes import ARGUMENTS, NAME, OBJECT, TEXT, Shape, one_of, whole
 
 PROPERTIES = Shape(
@@ -42,6 +42,8 @@ async def publish(request: Request) -> JSONResponse:
     A persistent message is on disk when this is answered.
     """
     host, exchange = requested.virtual_host(request), requested.exchange_name(request)
+    if host.name not in requested.user(request).permissions:
+        raise Unauthorized("User not authorised to access virtual host")
     body = await requested.shaped_body(request, SHAPE)
     properties = PROPERTIES.read(body["properties"], "properties")
     if "headers" in properties:

@@ -42,7 +42,7 @@ SHAPE = Shape(
 
 async def get(request: Request) -> Response:
     """``POST /api/queues/{vhost}/{queue}/get``: messages from the front; ``ackmode`` says what becomes of them."""
-    queue, body = requested.queue(request), await requested.shaped_body(request, SHAPE)
+    queue, body = requested.unlocked_queue(request), await requested.shaped_body(request, SHAPE)
     changing.check_permission(request, queue.vhost, "read", queue.name)
     with requested.broker(request).turns.turn():
         queue.touch()
@@ -55,7 +55,7 @@ async def get(request: Request) -> Response:
 
 async def purge(request: Request) -> Response:
     """``DELETE /api/queues/{vhost}/{queue}/contents``: throw away what is ready."""
-    queue = requested.queue(request)
+    queue = requested.unlocked_queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)
     queue.purge()
     await requested.broker(request).committed()

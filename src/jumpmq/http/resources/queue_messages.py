@@ -24,7 +24,7 @@ MAX_SLICES = 100_000
 
 async def ready_messages(request: Request) -> StreamingResponse:
     """``GET /api/queues/{vhost}/{queue}/messages?from=SEQ&to=SEQ&columns=seq,body``: the ready messages of a range."""
-    queue = requested.queue(request)
+    queue = requested.unlocked_queue(request)
     check_permission(request, queue.vhost, "read", queue.name)
     first, last = requested.number(request, "from", 0), requested.number(request, "to", requested.LAST_SEQ)
     columns = columns_of(request.query_params.get("columns", ",".join(COLUMNS[1:])).split(","))

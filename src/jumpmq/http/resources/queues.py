@@ -61,7 +61,9 @@ async def delete_queue(request: Request) -> Response:
     changing.check_permission(request, queue.vhost, "configure", queue.name)
     if_unused, if_empty = requested.flag(request, "if-unused"), requested.flag(request, "if-empty")
     host = requested.virtual_host(request)
-    deletion = rules.queue_deletion(host, queue.name, if_unused=if_unused, if_empty=if_empty)
+    deletion = rules.queue_deletion(
+        host, queue.name, if_unused=if_unused, if_empty=if_empty, connection=requested.NO_CONNECTION
+    )
     if deletion is not None:
         await changing.apply(request, deletion)
     return changing.deleted()

@@ -92,6 +92,8 @@ async def reserve(request: Request) -> JSONResponse:
     )
     for queue in wanted.offsets:
         check_permission(request, host.name, "read", queue)
+        if queue in host.queues:
+            host.queue(queue, requested.NO_CONNECTION)
     places, lost = await _groups(request).reserve(host, name, wanted, _session(body))
     found = {
         queue: {"offset": place.latest, "messages": place.outstanding, "ready": place.queue.ready_count}

@@ -1,0 +1,169 @@
+"""Who may do what over HTTP: every endpoint and method against every tag, on both brokers.
+
+``who_may.txt`` is the table. A row whose path JumpMQ does not serve is RabbitMQ's alone. What JumpMQ alone serves is in
+the table here.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import requests
+from benchmarks.brokers import HOST, BrokerProcess, JumpMQ
+from tests.conformance.operator import Operator, until
+from tests.wire import closing, login
+
+TAGS = ("untagged", "management", "policymaker", "monitoring", "administrator")
+PASSWORD = "secret"
+OURS = """
+GET /api/openapi.json                     401 200 200 200 200
+GET /api/exchanges/here/h/ring            401 401 401 401 200
+GET /api/exchanges/here/none/shards       401 401 401 401 404
+GET /api/queues/here/q/messages           401 200 200 200 200
+GET /api/readers/here/g                   401 200 200 200 200
+DELETE /api/readers/here/g                401 404 404 404 404
+POST /api/readers/here/g/renew            401 204 204 204 204
+POST /api/readers/here/g/reserve          401 200 200 200 200 {"queues": {}}
+POST /api/readers/here/g/commit           401 204 204 204 204 {"queues": {}}
+GET /api/readers/here/g/queues/q/messages 401 400 400 400 400
+GET /metrics                              401 401 401 200 200
+GET /metrics/per-object                   401 401 401 200 200
+POST /api/stop                            401 401 401 401 204
+"""
+
+
+class Row(NamedTuple):
+    """An endpoint, and what it answers users of each of :data:`TAGS`."""
+
+    method: str
+    path: str
+    statuses: list[int]
+    body: str
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def read(text: str) -> list[Row]:
+    lines = [line.split(maxsplit=7) for line in text.splitlines() if line and not line.startswith("#")]
+    return [Row(method, path, list(map(int, rest[:5])), "".join(rest[5:])) for method, path, *rest in lines]
+
+
+TABLE = read(Path(__file__).with_name("who_may.txt").read_text())
+OUR_TABLE = read(OURS)
+
+
+class World(NamedTuple):
+    """A broker with a user of each tag, and something to look at."""
+
+    broker: BrokerProcess
+    operator: Operator
+    names: dict[str, str]
+    numbers: Iterator[int]
+
+    def statuses(self, row: Row) -> list[int]:
+        return [self._status(row, user) for user in TAGS]
+
+    def serves(self, row: Row) -> bool:
+        if not isinstance(self.broker, JumpMQ):
+            return True
+        described = self.operator.see("openapi.json")["paths"]
+        return any(row.method.lower() in verbs and is_at(row, path) for path, verbs in described.items())
+
+    def _status(self, row: Row, user: str) -> int:
+        path, body = row.path, row.body
+        for name, value in {**self.names, "n": str(next(self.numbers)), "me": user}.items():
+            path, body = path.replace(f"{{{name}}}", value), body.replace(f"{{{name}}}", value)
+        url = f"http://{HOST}:{self.broker.http_port}{path}"
+        headers = {"Content-Type": "application/json"}
+        return requests.request(
+            row.method, url, data=body, headers=headers, auth=(user, PASSWORD), timeout=30
+        ).status_code
+
+
+def is_at(row: Row, template: str) -> bool:
+    """Whether the row is of a path in the OpenAPI document."""
+    return re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), row.path) is not None
+
+
+@pytest.fixture(scope="module")
+def world(broker: BrokerProcess) -> Iterator[World]:
+    operator = Operator(broker)
+    with closing(login(broker.port)) as connection:
+        connection.channel()
+        until(lambda: bool(channels_of_guest(operator)))
+        name = channels_of_guest(operator)[0]["connection_details"]["name"]
+        names = {"node": operator.node, "connection": requests.utils.quote(name, safe="")}
+        furnish(operator)
+        yield World(broker, operator, names, itertools.count(1))
+    clear(operator)
+
+
+def channels_of_guest(operator: Operator) -> list[dict[str, Any]]:
+    return [one for one in operator.see("channels") if one.get("user") == "guest"]
+
+
+def furnish(operator: Operator) -> None:
+    def put(*parts: str, **body: object) -> None:
+        response = operator.ask("PUT", *parts, json=body)
+        assert response.status_code < 300, response.text
+
+    for vhost in ("here", "there"):
+        put("vhosts", vhost)
+    for user in (*TAGS, "ghost"):
+        put("users", user, password=PASSWORD, tags="" if user == "untagged" else user)
+    for user in (*TAGS, "guest"):
+        put("permissions", "here", user, configure=".*", write=".*", read=".*")
+    put("queues", "here", "q")
+    put("exchanges", "here", "x", type="direct")
+    put("exchanges", "here", "y", type="direct")
+    put("exchanges", "here", "h", type="x-consistent-hash")
+    for kind in ("policies", "operator-policies"):
+        put(kind, "here", "p", pattern="^none$", definition={"max-length": 5})
+    for destination in (("q", "q"), ("e", "y")):
+        operator.ask("POST", "bindings", "here", "e", "x", *destination, json={"routing_key": "k"})
+
+
+def clear(operator: Operator) -> None:
+    for vhost in ("here", "there"):
+        operator.ask("DELETE", "vhosts", vhost)
+    for user in (*TAGS, "ghost"):
+        operator.ask("DELETE", "users", user)
+    for kind, mark in (("vhosts", "made-"), ("users", "made-"), ("global-parameters", "made-")):
+        for one in operator.see(kind):
+            if one["name"].startswith(mark):
+                operator.ask("DELETE", kind, one["name"])
+
+
+@pytest.mark.parametrize("row", TABLE, ids=str)
+def test_every_endpoint_against_every_tag(world: World, row: Row) -> None:
+    if not world.serves(row):
+        pytest.skip("RabbitMQ's alone")
+    assert world.statuses(row) == row.statuses
+
+
+@pytest.fixture(scope="module")
+def our_world() -> Iterator[World]:
+    """A broker of ours for itself: the last row stops it."""
+    with JumpMQ() as running:
+        operator = Operator(running)
+        furnish(operator)
+        yield World(running, operator, {}, itertools.count(1))
+
+
+@pytest.mark.parametrize("row", OUR_TABLE, ids=str)
+def test_our_own_endpoints_against_every_tag(our_world: World, row: Row) -> None:
+    assert our_world.statuses(row) == row.statuses
+
+
+def test_no_endpoint_is_missing_from_the_tables() -> None:
+    with JumpMQ() as running:
+        described = Operator(running).see("openapi.json")["paths"]
+    served = [(verb.upper(), path) for path, verbs in described.items() for verb in verbs]
+    rows = TABLE + OUR_TABLE
+    assert not [
+        f"{verb} {path}" for verb, path in served if not any(row.method == verb and is_at(row, path) for row in rows)
+    ]

@@ -1,0 +1,158 @@
+"""What users may see and do of what belongs to others, and what pages of other sites may."""
+
+import math
+
+import pika
+import pytest
+import requests
+from pamqp.commands import Connection
+from tests.http.api import API
+from tests.wire import PROTOCOL_HEADER, closing, dial
+
+import jumpmq
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with jumpmq.running() as running:
+        administrator = API(running.http_url)
+        for name in ("management", "monitoring"):
+            administrator.request("PUT", "users", name, json={"password": "secret", "tags": name})
+            everything = dict.fromkeys(("configure", "write", "read"), ".*")
+            administrator.request("PUT", "permissions", "/", name, json=everything)
+        yield running
+
+
+def as_user(broker, name):
+    return API(broker.http_url.replace("guest:guest", f"{name}:secret"))
+
+
+def connect(broker, user="guest", password="guest", **parameters):
+    credentials = pika.PlainCredentials(user, password)
+    return pika.BlockingConnection(
+        pika.ConnectionParameters("127.0.0.1", broker.port, credentials=credentials, **parameters)
+    )
+
+
+@pytest.fixture
+def guests_connection(broker, api):
+    """Another user's open connection: its name."""
+    with connect(broker) as opened:
+        opened.channel()
+        yield api.get("connections")[-1]["name"]
+
+
+@pytest.mark.parametrize("user", ["management", "monitoring"])
+def test_another_users_connection_is_not_closed(broker, api, guests_connection, user):
+    refusal = as_user(broker, user).request("DELETE", "connections", guests_connection)
+    assert (refusal.status_code, refusal.json()["error"]) == (401, "not_authorised")
+    assert api.get("connections", guests_connection)["state"] == "running"
+
+
+@pytest.mark.parametrize("user", ["management", "monitoring"])
+def test_ones_own_connection_is_closed(broker, user):
+    opened = connect(broker, user, "secret")
+    mine = as_user(broker, user)
+    name = next(one["name"] for one in mine.get("connections") if one["user"] == user)
+    assert mine.request("DELETE", "connections", name).status_code == 204
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+        opened.process_data_events(time_limit=10)
+
+
+@pytest.fixture
+def locked(broker):
+    """A queue that is exclusive to an open connection, with a message and a consumer."""
+    with connect(broker) as opened:
+        channel = opened.channel()
+        channel.queue_declare("locked", exclusive=True)
+        channel.confirm_delivery()
+        channel.basic_publish("", "locked", b"mine")
+        yield channel
+
+
+@pytest.mark.parametrize(
+    ("method", "parts", "body"),
+    [
+        ("POST", ("queues", "/", "locked", "get"), {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}),
+        ("DELETE", ("queues", "/", "locked", "contents"), None),
+        ("DELETE", ("queues", "/", "locked"), None),
+        ("PUT", ("queues", "/", "locked"), {}),
+        ("POST", ("bindings", "/", "e", "amq.direct", "q", "locked"), {"routing_key": "k"}),
+        ("GET", ("queues", "/", "locked", "messages"), None),
+        ("POST", ("readers", "/", "g", "reserve"), {"queues": {"locked": None}}),
+    ],
+)
+def test_an_exclusive_queue_is_locked(api, locked, method, parts, body):
+    refusal = api.request(method, *parts, json=body)
+    assert refusal.status_code == 400
+    assert "cannot obtain exclusive access to locked queue 'locked' in vhost '/'" in refusal.json()["reason"]
+    assert api.counts("locked") == (1, 0)
+
+
+def test_consumers_of_others_are_seen_by_who_monitors(broker, locked):
+    locked.basic_consume("locked", lambda *delivery: None, consumer_tag="t")
+    assert as_user(broker, "management").get("consumers") == []
+    assert as_user(broker, "management").get("consumers", "/") == []
+    assert [one["consumer_tag"] for one in as_user(broker, "monitoring").get("consumers")] == ["t"]
+
+
+def test_listeners_are_seen_by_who_monitors(broker):
+    assert not {"listeners", "node"} & set(as_user(broker, "management").get("overview"))
+    assert {"listeners", "node"} <= set(as_user(broker, "monitoring").get("overview"))
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
+def test_definitions_are_json(api, media_type):
+    headers = {"Content-Type": media_type} if media_type else {}
+    refusal = api.request("POST", "definitions", data=b'{"vhosts": [{"name": "evil"}]}', headers=headers)
+    assert (refusal.status_code, refusal.json()["error"]) == (415, "unsupported_media_type")
+    assert api.request("GET", "vhosts", "evil").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "http://["}]
+    + [{"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")],
+)
+@pytest.mark.parametrize("path", ["/api/whoami", "/metrics"])
+def test_pages_of_other_origins_get_nothing(api, headers, path):
+    refusal = api.session.get(api.address + path, headers=headers)
+    assert (refusal.status_code, refusal.json()["error"]) == (403, "forbidden")
+
+
+def test_pages_of_our_own_are_served(api):
+    own = {"Origin": api.address, "Sec-Fetch-Site": "same-origin"}
+    assert api.request("GET", "whoami", headers=own).status_code == 200
+
+
+def test_floats_that_json_has_not_are_strings(broker, api):
+    strange = {"nan": math.nan, "many": [math.inf, 1.5], "none": None}
+    with closing(dial(broker.port)) as opened:
+        opened.send(PROTOCOL_HEADER)
+        opened.expect(Connection.Start)
+        opened.send_method(0, Connection.StartOk(strange, "PLAIN", "\0guest\0guest", "en_US"))
+        opened.expect(Connection.Tune)
+        opened.send_method(0, Connection.TuneOk(2047, 131072, 0))
+        opened.send_method(0, Connection.Open("/"))
+        opened.expect(Connection.OpenOk)
+        response = api.request("GET", "connections")
+    assert "NaN" not in response.text
+    shown = next(one["client_properties"] for one in response.json() if "nan" in one["client_properties"])
+    assert shown == {"nan": "nan", "many": ["inf", 1.5], "none": None}
+
+
+SLASHED = ["/api/overview/", "/api/queues/", "/api/vhosts/%2F/", "/metrics/", "/api/definitions/"]
+
+
+@pytest.mark.parametrize("path", SLASHED)
+def test_a_slash_at_the_end_means_nothing(api, path):
+    assert api.session.get(api.address + path).status_code == 200
+
+
+def test_nothing_is_said_without_a_password(broker):
+    for path in ("/api/overview", "/api/none", "/metrics", "/metrics/none"):
+        assert requests.get(f"http://127.0.0.1:{broker.http_port}{path}").status_code == 401
+    for path in ("/", "/index.html", "/metricsx", "//api/overview"):
+        assert requests.get(f"http://127.0.0.1:{broker.http_port}{path}").status_code == 404
