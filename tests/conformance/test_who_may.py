@@ -29,6 +29,12 @@ POST /api/readers/here/g/renew            401 204 204 204 204
 POST /api/readers/here/g/reserve          401 200 200 200 200 {"queues": {}}
 POST /api/readers/here/g/commit           401 204 204 204 204 {"queues": {}}
 GET /api/readers/here/g/queues/q/messages 401 400 400 400 400
+GET /api/readers/here                      401 200 200 200 200
+POST /api/readers/here/g/open             401 400 400 400 400 {"query": ""}
+POST /api/readers/here/g/attend           401 400 400 400 400 {"session": 1}
+POST /api/readers/here/g/read             401 400 400 400 400 {}
+POST /api/ranges/here                     401 200 200 200 200 {}
+POST /api/messages/here                   401 400 400 400 400 {}
 GET /metrics                              401 401 401 200 200
 GET /metrics/per-object                   401 401 401 200 200
 POST /api/stop                            401 401 401 401 204
