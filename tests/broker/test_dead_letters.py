@@ -90,3 +90,31 @@ def test_dead_letters_are_spread_by_a_hash_exchange(channel: WireChannel, unique
     found = [channel.bodies(shard) for shard in shards]
     assert all(found)
     assert sum(len(set(bodies)) for bodies in found) == 20
+
+
+def test_a_forged_count_harms_nobody(channel: WireChannel, unique: Name) -> None:
+    """RabbitMQ's queue process dies of it, and with it every message that is not durable."""
+    grave, source = channel.queue(unique("grave")), unique("source")
+    dying(channel, source, grave)
+    for count in ("abc", -1, 2**63 - 1, None, ["x"], {"a": 1}):
+        entry = {"queue": source, "reason": "rejected", "count": count}
+        strange = {"queue": ["x"], "reason": {"y": 1}}
+        for entries in ([entry], [entry, entry], [entry, "no table", 7], [strange, entry]):
+            channel.publish("", source, b"dead", Basic.Properties(headers={"x-death": entries}))
+            reject(channel, arrival(channel, source))
+            latest = arrival(channel, grave).properties.headers["x-death"][0]
+            assert (latest["queue"], latest["reason"]) == (source, "rejected")
+            assert isinstance(latest["count"], int)
+
+
+def test_a_key_that_is_too_long_for_a_delivery_is_cut(channel: WireChannel, unique: Name) -> None:
+    """RabbitMQ accepts the declaration, and closes every connection that gets such a message."""
+    exchange = channel.exchange(unique("graves"), "fanout")
+    grave, source = channel.queue(unique("grave")), unique("source")
+    channel.bind(grave, exchange)
+    to = {"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": "k" * 300}
+    channel.queue(source, arguments=to)
+    channel.publish("", source, b"dead")
+    reject(channel, arrival(channel, source))
+    message = arrival(channel, grave)
+    assert (message.body, message.method.routing_key) == (b"dead", "k" * 255)

@@ -1,6 +1,7 @@
 """The classic queue as its users see it: order, turns, limits, and what becomes of messages that do not stay."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ from tests.queues.consumers import Taker, message, push, ready
 
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.messages import Message
-from jumpmq.queues import Outcome
-from jumpmq.queues.classic import CHUNK_OCTETS, ClassicQueue
+from jumpmq.queues import Outcome, clock
+from jumpmq.queues.base import NEVER
+from jumpmq.queues.classic import CHUNK_OCTETS, STEP, ClassicQueue
+from jumpmq.queues.memory import MemoryAccount
 
 
 class DeadLetters:
@@ -325,3 +328,76 @@ def test_rejected_messages_are_dead_lettered() -> None:
     queue.settle(queue.take(1), Outcome.REJECTED)
     assert dead_letters.found == [(b"a", "rejected")]
     assert (queue.ready_count, queue.unacknowledged_count) == (1, 0)
+
+
+# --- clocks and steps ---
+
+
+@pytest.mark.parametrize("jump", [3600, -3600])
+def test_a_clock_that_jumps_expires_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch, jump: int) -> None:
+    queue = make_queue(message_ttl=100)
+    push(queue, b"before")
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() + jump)
+    push(queue, b"after")
+    assert ready(queue) == [b"before", b"after"]
+    assert queue.peek(0, 1)[0].expires_at <= clock.now() + 0.1
+    time.sleep(0.11)
+    assert queue.take(2) == []
+
+
+def test_a_queue_of_many_is_shortened_in_steps_and_says_how_long_it_is_meanwhile() -> None:
+    dead_letters = DeadLetters()
+    queue = make_queue(dead_letters)
+    push(queue, *[b"%d" % number for number in range(5 * STEP)])
+    queue.set_limits(replace(queue.limits, max_length=10))
+    assert queue.ready_count == 4 * STEP
+    while queue.ready_count > 10:
+        assert queue.wakes_at < NEVER
+        queue.look_after(clock.now())
+    assert [body for body, _ in dead_letters.found] == [b"%d" % number for number in range(5 * STEP - 10)]
+
+
+def test_what_is_purged_counts_at_once_and_is_settled_in_steps() -> None:
+    account = MemoryAccount()
+    queue = ClassicQueue("/", "q", id=1, memory=account)
+    push(queue, *[b"x"] * 10_000)
+    assert queue.purge() == 10_000
+    assert (queue.ready_count, queue.purging) == (0, True)
+    push(queue, b"new")
+    while queue.purging:
+        assert account.by_kind["staged"] > 0
+        queue.look_after(clock.now())
+    assert ready(queue) == [b"new"]
+    assert account.by_kind["staged"] == 0
+    assert account.total == queue.memory
+
+
+def test_messages_that_return_out_of_order_take_their_places(queue: ClassicQueue) -> None:
+    push(queue, *[b"%d" % number for number in range(20)])
+    held = queue.take(10)
+    for place in (3, 9, 0, 5, 1, 2, 8, 4, 7, 6):
+        queue.settle([held[place]], Outcome.REQUEUED)
+    assert [one.seq for one in queue.peek(0, 99)] == list(range(1, 21))
+    assert [one.seq for one in queue.take(4)] == [1, 2, 3, 4]
+    assert [one.seq for one in queue.take_range(6, 12, 99)] == [6, 7, 8, 9, 10, 11, 12]
+    assert [one.seq for one in queue.take(99)] == [5, *range(13, 21)]
+
+
+def test_nothing_is_delivered_while_messages_return_in_steps_and_who_insists_gets_the_first(
+    queue: ClassicQueue,
+) -> None:
+    push(queue, *[b"%d" % number for number in range(6)])
+    held = queue.take(6)
+
+    def finish() -> None:
+        while held:
+            queue.settle([held.pop()], Outcome.REQUEUED)
+
+    queue.begin_return(finish)
+    queue.settle([held.pop()], Outcome.REQUEUED)
+    taker = Taker(queue, prefetch=1).start()
+    assert taker.bodies == []
+    assert [one.body for one in queue.take(1)] == [b"0"]
+    queue.end_return()
+    assert taker.bodies == [b"1"]
