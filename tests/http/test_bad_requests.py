@@ -108,3 +108,18 @@ def test_what_is_not_http_closes_only_its_connection(api, broker, octets):
         answer = connection.makefile("rb").read()
     assert not answer.startswith(b"HTTP/1.1 5")
     assert api.get("overview", columns="node")
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_request_is_no_error(api, caplog):
+    host, _, port = api.address.removeprefix("http://").rpartition(":")
+    head = (
+        "PUT /api/queues/%2F/unfinished HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
+        "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    )
+    with socket.create_connection((host, int(port)), timeout=10) as client:
+        client.sendall(head.encode())
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(1000):
+            pass
+    assert api.request("GET", "queues", "/", "unfinished").status_code == 404
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

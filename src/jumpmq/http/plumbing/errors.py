@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import ceil
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, ResourceError
 from jumpmq.broker.reader_group import GroupInUse, NoSession
@@ -63,6 +63,11 @@ def protocol_error(request: Request, error: Exception) -> JSONResponse:
     return _json(status, _NAMES.get(status, "bad_request"), error.text)
 
 
+def gone_away(request: Request, error: Exception) -> Response:
+    """The client left in the middle of its request; nobody reads this."""
+    return Response(status_code=400)
+
+
 def forbidden(request: Request, error: Exception) -> JSONResponse:
     return refused(str(error))
 
@@ -100,6 +105,7 @@ def _json(status: int, error: str, reason: str, headers: dict[str, str] | None =
 
 
 ANSWERS = {
+    ClientDisconnect: gone_away,
     BadRequest: bad_request,
     UnsupportedMediaType: unsupported_media_type,
     Unauthorized: forbidden,

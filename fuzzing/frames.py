@@ -1,0 +1,179 @@
+"""Fuzzes the compiled kernel of the wire format, guided by its coverage and watched by AddressSanitizer.
+
+    python -m fuzzing.frames --seconds 60
+
+The kernels are built by clang into a directory that goes at the end, and run by atheris (libFuzzer) in a process of
+their own. It begins with what clients say (:mod:`fuzzing.sockets`), and changes it as coverage tells. Each input is
+parsed; what was published is encoded as deliveries, and their frames must be whole again; the plain twin must have
+found the same. The exit status is 1 if something was found; the input is then printed in base64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FRAME_MAX = (4096, 131072)
+"""The first octet of an input chooses one."""
+SEEDS = 200
+TWIN_EVERY = 8
+"""One input in so many is also given to the twin, which takes ten times as long."""
+
+SANITIZERS = "-g -O1 -fno-omit-frame-pointer -fsanitize=address,fuzzer-no-link"
+
+
+def missing() -> str:
+    """What has to be installed first; "" if nothing."""
+    if find_spec("atheris") is None:
+        return "atheris is not installed: pip install atheris"
+    return "" if shutil.which("clang") else "clang is not installed: apt-get install clang"
+
+
+def fuzz(seconds: int) -> subprocess.CompletedProcess[str]:
+    """Build, and fuzz for so long."""
+    with tempfile.TemporaryDirectory() as directory:
+        library, corpus = Path(directory, "library"), Path(directory, "corpus")
+        build(library, Path(directory, "build"))
+        plant(corpus)
+        arguments = [
+            f"-max_total_time={seconds}",
+            "-max_len=8192",
+            "-rss_limit_mb=2048",
+            f"-artifact_prefix={directory}/",
+        ]
+        return subprocess.run(
+            [sys.executable, "-m", "fuzzing.frames", "--inside", *arguments, str(corpus)],
+            cwd=ROOT,
+            env=sanitized(library),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+def build(library: Path, scratch: Path) -> None:
+    """A copy of the package with its kernels built for fuzzing."""
+    shutil.copytree(ROOT / "src", library, ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, scratch.parent)
+    (scratch.parent / "src").symlink_to(library)
+    subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", "--build-temp", str(scratch)],
+        cwd=scratch.parent,
+        env={**os.environ, "CC": "clang", "LDSHARED": "clang -shared", "CFLAGS": SANITIZERS},
+        check=True,
+        capture_output=True,
+    )
+
+
+def sanitized(library: Path) -> dict[str, str]:
+    """The environment of the process that fuzzes. Python's own allocator would hide what is read beyond an object."""
+    spec = find_spec("atheris")
+    assert spec is not None
+    assert spec.origin is not None
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(library), str(ROOT)]),
+        "PYTHONMALLOC": "malloc",
+        "LD_PRELOAD": str(Path(spec.origin).parent.parent / "asan_with_fuzzer.so"),
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+    }
+
+
+def plant(corpus: Path) -> None:
+    """What clients say, whole and damaged, to begin with."""
+    from fuzzing.sockets import conversation
+
+    corpus.mkdir()
+    for number in range(SEEDS):
+        _, octets = conversation(random.Random(number))
+        (corpus / str(number)).write_bytes(bytes((number % 2,)) + octets[:8000])
+
+
+# --- inside the process that fuzzes ---
+
+
+def look(data: bytes, twin: bool) -> None:
+    """Parse an input, and compare.
+
+    Raises:
+        AssertionError: something is not as it must be.
+    """
+    from jumpmq.amqp import _kernel, _reference
+
+    frame_max, octets = FRAME_MAX[data[0] % len(FRAME_MAX)], data[1:]
+    events, used = _kernel.scan(octets, frame_max, 1.0)
+    assert 0 <= used <= len(octets), f"{used} of {len(octets)} octets were used"
+    for messages in [event.messages for event in events if hasattr(event, "messages")]:
+        deliveries = _kernel.encode_deliveries(messages, 1, b"tag", 1, frame_max)
+        assert _kernel.scan(deliveries, frame_max, 1.0)[1] == len(deliveries), "deliveries are no whole frames"
+    if twin:
+        expected, expected_used = _reference.scan(octets, frame_max, 1.0)
+        assert used == expected_used, f"the kernel used {used} octets, its twin {expected_used}"
+        assert plain(events) == plain(expected), "the kernel and its twin disagree"
+
+
+def plain(events: list[Any]) -> list[Any]:
+    """Events as values that can be compared."""
+    found = []
+    for event in events:
+        if hasattr(event, "messages"):
+            fields = [
+                (one.exchange, one.routing_key, one.properties, one.body, one.persistent) for one in event.messages
+            ]
+            found.append((event.channel, event.exchange, event.mandatory, event.immediate, event.flags, fields))
+        else:
+            found.append((type(event), str(event)))
+    return found
+
+
+def inside(arguments: list[str]) -> None:
+    """Fuzz until the time is over; does not return."""
+    import atheris
+
+    count = 0
+
+    def one(data: bytes) -> None:
+        nonlocal count
+        count += 1
+        if data:
+            look(data, twin=count % TWIN_EVERY == 0)
+
+    atheris.Setup([sys.argv[0], *arguments], one)
+    atheris.Fuzz()
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--inside"]:
+        inside(sys.argv[2:])
+    parser = argparse.ArgumentParser(description="Fuzz the kernel of the wire format.")
+    parser.add_argument("--seconds", type=int, default=60)
+    arguments = parser.parse_args()
+    if what := missing():
+        print(what, file=sys.stderr)
+        return 2
+    finished = fuzz(arguments.seconds)
+    print(report(finished))
+    return 1 if finished.returncode else 0
+
+
+def report(finished: subprocess.CompletedProcess[str]) -> str:
+    """The last line of a run that found nothing; else what was found, and the input."""
+    lines = finished.stderr.splitlines()
+    if not finished.returncode:
+        return lines[-1]
+    first = next((at for at, line in enumerate(lines) if "ERROR" in line or "Uncaught" in line), 0)
+    return "\n".join(lines[first : first + 40] + [line for line in lines if line.startswith("Base64:")])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

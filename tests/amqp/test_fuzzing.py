@@ -1,0 +1,10 @@
+"""A short run of the fuzzer over the compiled kernel, under AddressSanitizer."""
+
+import pytest
+from fuzzing import frames
+
+
+@pytest.mark.skipif(bool(frames.missing()), reason=frames.missing())
+def test_no_octets_make_the_kernel_read_or_write_where_it_must_not() -> None:
+    finished = frames.fuzz(seconds=20)
+    assert finished.returncode == 0, frames.report(finished)
