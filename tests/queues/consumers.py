@@ -1,5 +1,6 @@
 """Consumers and messages for tests of queues."""
 
+from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome
 from jumpmq.queues.classic import ClassicQueue
@@ -22,6 +23,7 @@ class Taker:
         self.no_ack = no_ack
         self.exclusive = exclusive
         self.priority = priority
+        self.arguments: list[Field] = []
         self.queue = queue
         self.held: list[Message] = []
         self.gone = False

@@ -7,6 +7,7 @@ cdef class Message:
     cdef public bytes body
     cdef public bint persistent
     cdef public bint redelivered
+    cdef public int attempts
     cdef public double published_at
     cdef public double expires_at
     cdef public long long seq

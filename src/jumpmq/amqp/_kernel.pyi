@@ -10,6 +10,7 @@ class Message:
     expires_at: float
     seq: int
     redelivered: bool
+    attempts: int
     queue: Any
     consumer: Any
     batch: Any

@@ -411,8 +411,40 @@ def scan(octets, uint32_t frame_max, double now):
 # --- writing ---
 
 
+cdef inline Py_ssize_t counted_size(const uint8_t* properties, Py_ssize_t name_size) noexcept nogil:
+    """Octets by which a property list grows with one more header, a number."""
+    return 1 + name_size + 9 + (0 if read_short(properties) & 0x2000 else 4)
+
+
+cdef uint8_t* write_counted(
+    uint8_t* at, const uint8_t* properties, Py_ssize_t size, const char* name, Py_ssize_t name_size, uint64_t value
+) noexcept nogil:
+    """Write a whole, well-formed property list with one more header, a number."""
+    cdef uint16_t flags = read_short(properties)
+    cdef Py_ssize_t place = 2
+    cdef uint32_t length = 0
+    if flags & 0x8000:
+        place += 1 + properties[place]
+    if flags & 0x4000:
+        place += 1 + properties[place]
+    at[0] = (flags | 0x2000) >> 8
+    at[1] = flags & 0xFF
+    at = write_octets(at + 2, <const char*>properties + 2, place - 2)
+    if flags & 0x2000:
+        length = read_long(properties + place)
+        place += 4
+    at = write_long(at, length + name_size + 10)
+    at = write_octets(at, <const char*>properties + place, length)
+    at = write_short_string(at, name, name_size)
+    at[0] = c"l"
+    at = write_longlong(at + 1, value)
+    return write_octets(at, <const char*>properties + place + length, size - place - length)
+
+
 cdef inline Py_ssize_t delivery_size(Message message, Py_ssize_t exchange_size, Py_ssize_t tag_size, Py_ssize_t step):
     cdef Py_ssize_t body = PyBytes_GET_SIZE(message.body)
+    if message.attempts:
+        tag_size += counted_size(<const uint8_t*>PyBytes_AS_STRING(message.properties), 16)
     return (
         8 + 16 + tag_size + exchange_size + PyBytes_GET_SIZE(message.routing_key)
         + 8 + 12 + PyBytes_GET_SIZE(message.properties)
@@ -427,6 +459,8 @@ cdef uint8_t* write_delivery(
     cdef Py_ssize_t tag_size = PyBytes_GET_SIZE(consumer_tag), body_size = PyBytes_GET_SIZE(message.body), start = 0
     cdef const char* exchange = PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
     cdef const char* body = PyBytes_AS_STRING(message.body)
+    cdef const uint8_t* properties
+    cdef Py_ssize_t added = 0
     at = write_frame_start(at, FRAME_METHOD, channel, 16 + tag_size + exchange_size + key_size)
     at = write_long(at, 0x003C003C)
     at = write_short_string(at, PyBytes_AS_STRING(consumer_tag), tag_size)
@@ -435,11 +469,17 @@ cdef uint8_t* write_delivery(
     at = write_short_string(at + 1, exchange, exchange_size)
     at = write_short_string(at, PyBytes_AS_STRING(message.routing_key), key_size)
     at[0] = FRAME_END
+    properties = <const uint8_t*>PyBytes_AS_STRING(message.properties)
     size = PyBytes_GET_SIZE(message.properties)
-    at = write_frame_start(at + 1, FRAME_HEADER, channel, 12 + size)
+    if message.attempts:
+        added = counted_size(properties, 16)
+    at = write_frame_start(at + 1, FRAME_HEADER, channel, 12 + size + added)
     at = write_long(at, 0x003C0000)
     at = write_longlong(at, body_size)
-    at = write_octets(at, PyBytes_AS_STRING(message.properties), size)
+    if message.attempts:
+        at = write_counted(at, properties, size, b"x-delivery-count", 16, message.attempts - 1)
+    else:
+        at = write_octets(at, <const char*>properties, size)
     at[0] = FRAME_END
     at += 1
     while start < body_size:

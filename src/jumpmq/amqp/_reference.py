@@ -42,11 +42,13 @@ class Message:
         published_at: seconds since the epoch, by the broker's clock.
         seq: its number in its queue, from 1; 0 before it is in one.
         redelivered: whether it may have been delivered before.
+        attempts: how many deliveries this one makes, where its queue counts them (``x-delivery-count``), else 0.
         expires_at: seconds since the epoch; 0 is never.
         queue, consumer, batch: the queue it is in, who holds it unacknowledged, and where it is stored; or None.
     """
 
     __slots__ = (
+        "attempts",
         "batch",
         "body",
         "consumer",
@@ -79,6 +81,7 @@ class Message:
         self.expires_at = 0.0
         self.seq = 0
         self.redelivered = False
+        self.attempts = 0
         self.queue: Any = None
         self.consumer: Any = None
         self.batch: Any = None

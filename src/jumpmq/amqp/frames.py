@@ -23,10 +23,26 @@ def encode_content(message: Any, channel: int, frame_max: int) -> bytes:
         frame_max: the body is cut into frames of at most this size.
     """
     body = message.body
-    out = bytearray(
-        encode_frame(FRAME_HEADER, channel, b"\x00\x3c\x00\x00" + len(body).to_bytes(8) + message.properties)
-    )
+    properties = message.properties
+    if message.attempts:
+        properties = with_header(properties, b"x-delivery-count", message.attempts - 1)
+    out = bytearray(encode_frame(FRAME_HEADER, channel, b"\x00\x3c\x00\x00" + len(body).to_bytes(8) + properties))
     step = frame_max - FRAME_OVERHEAD
     for start in range(0, len(body), step):
         out += encode_frame(FRAME_BODY, channel, body[start : start + step])
     return bytes(out)
+
+
+def with_header(properties: bytes, name: bytes, value: int) -> bytes:
+    """A whole, well-formed property list with one more header, a 64-bit number."""
+    flags = int.from_bytes(properties[:2])
+    place = 2
+    for bit in (0x8000, 0x4000):  # content type and encoding come before the headers
+        if flags & bit:
+            place += 1 + properties[place]
+    before, table, rest = properties[2:place], b"", properties[place:]
+    if flags & 0x2000:
+        end = 4 + int.from_bytes(rest[:4])
+        table, rest = rest[4:end], rest[end:]
+    table += bytes((len(name),)) + name + b"l" + value.to_bytes(8)
+    return (flags | 0x2000).to_bytes(2) + before + len(table).to_bytes(4) + table + rest

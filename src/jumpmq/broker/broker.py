@@ -153,9 +153,15 @@ class Broker:
                 self.topology.apply(change)
         next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
         delivered = {key: value for kind, key, value in definitions if kind == "delivered"}
+        attempts: dict[int, dict[int, int]] = {}
+        for kind, key, value in definitions:
+            if kind == "attempts":
+                queue_id, seq = map(int, key.split())
+                attempts.setdefault(queue_id, {})[seq] = value
         for queue in self._queues():
             delivered_seq = delivered.get(str(queue.id), 0) if store.clean else None
-            queue.restore(batches.get(queue.id, []), next_seqs.get(str(queue.id), 1), delivered_seq)
+            next_seq = next_seqs.get(str(queue.id), 1)
+            queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
         self.reader_groups.restore(definitions, {queue.id: queue for queue in self._queues()})
 
     def _create_defaults(self) -> None:

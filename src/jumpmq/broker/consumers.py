@@ -1,12 +1,12 @@
 """A channel's consumers, as the queues see them."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message, encode_deliveries
-from jumpmq.queues import Queue
+from jumpmq.queues import CONSUMER_ARGUMENTS, Queue
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.runs import set_consumer
 from jumpmq.topology.erlang import TYPE_NAMES
@@ -15,21 +15,24 @@ if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
 
 
-def consumer_priority(queue: Queue, arguments: list[Field]) -> int:
+def check_arguments(queue: Queue, arguments: list[Field]) -> int:
     """The consumer priority that the arguments ask for, 0 where they are silent.
 
     Raises:
-        PreconditionFailed: it is no integer.
+        PreconditionFailed: it is no integer, or this kind of queue does not take an argument.
     """
+    subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    priority = 0
     for name, kind, value in arguments:
+        if name in CONSUMER_ARGUMENTS and name not in queue.consumer_argument_names:
+            raise PreconditionFailed(f"invalid arg '{name}' for {subject} of queue type rabbit_{queue.type}_queue")
         if name == "x-priority":
             if kind not in "bBsuIilL":
                 raise PreconditionFailed(
-                    f"invalid arg 'x-priority' for queue '{queue.name}' in vhost '{queue.vhost}': "
-                    f'"expected integer, got {TYPE_NAMES[kind]}"'
+                    f"invalid arg 'x-priority' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\""
                 )
-            return int(value)
-    return 0
+            priority = int(value)
+    return priority
 
 
 class ChannelConsumer:
@@ -38,6 +41,9 @@ class ChannelConsumer:
     Attributes:
         prefetch: unacknowledged deliveries that it may hold, 0 is any number.
         unacknowledged: how many it holds.
+
+    Raises:
+        PreconditionFailed: the queue does not take these arguments.
     """
 
     def __init__(
@@ -49,8 +55,7 @@ class ChannelConsumer:
         no_ack: bool,
         exclusive: bool,
         prefetch: int,
-        priority: int,
-        arguments: dict[str, Any],
+        arguments: list[Field],
     ) -> None:
         self.channel = channel
         self.queue = queue
@@ -59,7 +64,7 @@ class ChannelConsumer:
         self.exclusive = exclusive
         self.prefetch = 0 if no_ack else prefetch
         self.arguments = arguments
-        self.priority = priority
+        self.priority = check_arguments(queue, arguments)
         self.unacknowledged = 0
         self._tag_octets = tag.encode()
 

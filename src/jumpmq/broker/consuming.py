@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
-from jumpmq.amqp.fields import to_python
 from jumpmq.broker import direct_reply
-from jumpmq.broker.consumers import ChannelConsumer, consumer_priority
+from jumpmq.broker.consumers import ChannelConsumer
 from jumpmq.broker.services import unique_name
 from jumpmq.queues import Outcome, Queue
 from jumpmq.topology.changes import DeleteQueue
@@ -35,6 +34,8 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
         direct_reply.consume(channel, tag, method)
         return
     queue = _source(channel, method.queue)
+    if channel.prefetch and not queue.takes_global_prefetch:
+        raise NotImplementedByServer(f"queue '{queue.name}' in vhost '{queue.vhost}' does not support global qos")
     consumer = ChannelConsumer(
         channel,
         queue,
@@ -42,8 +43,7 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
         no_ack=method.no_ack,
         exclusive=method.exclusive,
         prefetch=channel.consumer_prefetch,
-        priority=consumer_priority(queue, method.arguments),
-        arguments=to_python(method.arguments),
+        arguments=method.arguments,
     )
     queue.subscribe(consumer)
     channel.consumers[tag] = consumer

@@ -40,7 +40,7 @@ def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsy
         raise NotImplementedByServer("requeue=false")
     messages = list(channel.unacknowledged.values())
     channel.unacknowledged.clear()
-    return_to_queues(messages)
+    return_to_queues(messages, Outcome.REQUEUED)
     if isinstance(method, m.BasicRecover):
         channel.send(m.BasicRecoverOk())
     channel.serve()
@@ -58,17 +58,17 @@ def reject(channel: "Channel", messages: list[Message]) -> None:
 
 def requeue(channel: "Channel", messages: list[Message]) -> None:
     """They return to their places."""
-    return_to_queues(messages)
+    return_to_queues(messages, Outcome.REQUEUED)
     channel.serve()
 
 
-def return_to_queues(messages: list[Message]) -> None:
+def return_to_queues(messages: list[Message], outcome: Outcome = Outcome.RETURNED) -> None:
     """Return deliveries to their queues, each queue's at once."""
     for message in messages:
         if message.consumer is not None:
             message.consumer.unacknowledged -= 1
     for queue, group in itertools.groupby(sorted(messages, key=lambda one: id(one.queue)), key=attrgetter("queue")):
-        queue.settle(list(group), Outcome.REQUEUED)
+        queue.settle(list(group), outcome)
 
 
 def _decide(channel: "Channel", tags: list[int], multiple: bool, settlement: Settlement) -> None:

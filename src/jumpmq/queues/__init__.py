@@ -8,12 +8,25 @@ from typing import Any
 from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.quorum import QuorumQueue
 
-__all__ = ["DEFAULT_QUEUE_TYPE", "QUEUE_TYPES", "Consumer", "Outcome", "Queue", "make_queue", "queue_type"]
+__all__ = [
+    "CONSUMER_ARGUMENTS",
+    "DEFAULT_QUEUE_TYPE",
+    "QUEUE_TYPES",
+    "Consumer",
+    "Outcome",
+    "Queue",
+    "make_queue",
+    "queue_type",
+]
 
-_ALL: tuple[type[Queue], ...] = (ClassicQueue,)
+_ALL: tuple[type[Queue], ...] = (ClassicQueue, QuorumQueue)
 QUEUE_TYPES: dict[str, type[Queue]] = {cls.type: cls for cls in _ALL}
 """Every kind of queue by its name, the value of ``x-queue-type``."""
+
+CONSUMER_ARGUMENTS = frozenset().union(*(kind.consumer_argument_names for kind in _ALL))
+"""Arguments of ``basic.consume`` that mean something to a kind of queue, and are refused by the others."""
 
 DEFAULT_QUEUE_TYPE = ClassicQueue.type
 """What a queue is whose declaration does not say."""

@@ -20,6 +20,7 @@ class Limits:
         overflow: ``drop-head``, ``reject-publish`` or ``reject-publish-dlx``.
         dead_letter_exchange, dead_letter_routing_key: where messages go that expire, overflow or are rejected.
         single_active_consumer: whether one consumer at a time is served.
+        delivery_limit: how often a message may come back before it is dead-lettered.
     """
 
     message_ttl: int | None = None
@@ -30,6 +31,7 @@ class Limits:
     dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
     single_active_consumer: bool = False
+    delivery_limit: int | None = None
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], policy: Mapping[str, Any] = NO_POLICY) -> "Limits":
@@ -54,6 +56,14 @@ class Limits:
         return replace(self, single_active_consumer=True)
 
 
+def seconds_of(age: str) -> int | None:
+    """The seconds of an age such as ``7D`` or ``1h`` (Y, M, D, h, m or s); None where it is none."""
+    number, unit = age[:-1], SECONDS.get(age[-1:])
+    return int(number) * unit if unit is not None and number.isascii() and number.isdigit() else None
+
+
+SECONDS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
+
 ARGUMENTS = {
     "x-message-ttl": "message_ttl",
     "x-expires": "expires",
@@ -63,9 +73,10 @@ ARGUMENTS = {
     "x-dead-letter-exchange": "dead_letter_exchange",
     "x-dead-letter-routing-key": "dead_letter_routing_key",
     "x-single-active-consumer": "single_active_consumer",
+    "x-delivery-limit": "delivery_limit",
 }
 
-NUMBERS = frozenset({"message_ttl", "expires", "max_length", "max_length_bytes"})
+NUMBERS = frozenset({"message_ttl", "expires", "max_length", "max_length_bytes", "delivery_limit"})
 
 POLICY_KEYS = {
     argument.removeprefix("x-"): name for argument, name in ARGUMENTS.items() if argument != "x-single-active-consumer"

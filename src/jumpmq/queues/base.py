@@ -4,16 +4,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
-from jumpmq.queues.arguments import ARGUMENTS, NO_POLICY, POLICY_KEYS, Limits
+from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.ready import BatchReader
 from jumpmq.queues.runs import settle_stored
 from jumpmq.store import Batch
+
+NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
 
 
 class Outcome(Enum):
@@ -22,6 +25,9 @@ class Outcome(Enum):
     ACKNOWLEDGED = "acknowledged"
     REJECTED = "rejected"
     REQUEUED = "requeued"
+    """A consumer put them back."""
+    RETURNED = "returned"
+    """Whoever held them is gone."""
 
 
 class Journal(BatchReader, Protocol):
@@ -80,24 +86,17 @@ class Queue(ABC):
     Class attributes are what a kind declares of itself:
         type: its name, the value of ``x-queue-type``.
         argument_names: the declare arguments that it takes; those of other kinds are refused.
-        policy_keys: the keys of a policy that mean something to it.
-        may_be_transient, may_be_exclusive, may_be_auto_delete, may_be_server_named: what a declaration may say of it.
-        can_get: whether ``basic.get`` takes from it.
-        can_purge: whether its messages can be thrown away.
-        can_requeue: whether a delivery can be rejected or returned.
+        refused_policy_keys: a policy with one of these keys is not for it.
+        always_durable: whether it must be declared durable, neither exclusive nor deleted automatically, and by name.
+        consumer_argument_names: the arguments of ``basic.consume`` that it takes; those of other kinds are refused.
         takes_global_prefetch: whether channels with a ``global`` prefetch may consume from it.
     """
 
     type: ClassVar[str]
-    argument_names: ClassVar[frozenset[str]] = frozenset(ARGUMENTS)
-    policy_keys: ClassVar[frozenset[str]] = frozenset(POLICY_KEYS)
-    may_be_transient: ClassVar[bool] = True
-    may_be_exclusive: ClassVar[bool] = True
-    may_be_auto_delete: ClassVar[bool] = True
-    may_be_server_named: ClassVar[bool] = True
-    can_get: ClassVar[bool] = True
-    can_purge: ClassVar[bool] = True
-    can_requeue: ClassVar[bool] = True
+    argument_names: ClassVar[frozenset[str]]
+    refused_policy_keys: ClassVar[frozenset[str]] = frozenset()
+    always_durable: ClassVar[bool] = False
+    consumer_argument_names: ClassVar[frozenset[str]] = frozenset({"x-priority"})
     takes_global_prefetch: ClassVar[bool] = True
 
     def __init__(
@@ -173,7 +172,9 @@ class Queue(ABC):
         """The number that the next message will get."""
 
     @abstractmethod
-    def restore(self, batches: list[Batch], next_seq: int, delivered_seq: int | None) -> None:
+    def restore(
+        self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
+    ) -> None:
         """Take back what the store kept, without reading it.
 
         Args:
@@ -181,6 +182,7 @@ class Queue(ABC):
             next_seq: the lowest number not yet reserved.
             delivered_seq: the highest number that was delivered; None where that is unknown, as the broker did not
                 stop cleanly: any message may have been delivered before.
+            attempts: how many deliveries a message's next one makes, by its number, where that was recorded.
         """
 
     @abstractmethod
@@ -275,11 +277,17 @@ class Queue(ABC):
     def dispatch(self) -> None:
         """Deliver what is there to consumers with room."""
 
+    # --- what the management API shows ---
+
+    def status(self) -> dict[str, Any]:
+        """What there is to show of a queue of this kind beside what all have, by RabbitMQ's keys."""
+        return {}
+
     # --- limits and time ---
 
     def limits_under(self, policy: Mapping[str, Any]) -> Limits:
         """What the queue would act on under a policy definition, which is taken as checked."""
-        return Limits.of(self.arguments, {key: value for key, value in policy.items() if key in self.policy_keys})
+        return Limits.of(self.arguments, policy)
 
     @abstractmethod
     def set_limits(self, limits: Limits) -> None:

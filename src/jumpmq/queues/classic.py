@@ -5,14 +5,14 @@ others when the queue is looked after. Meanwhile it tells what is so: its length
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, Properties
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import Outcome, Queue
+from jumpmq.queues.base import NO_ATTEMPTS, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.memory import OVERHEAD
@@ -37,6 +37,19 @@ class ClassicQueue(Queue):
     """Messages in the order of their arrival, each delivered to one consumer at a time."""
 
     type = "classic"
+    argument_names = frozenset(
+        {
+            "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
+            "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
+            "x-single-active-consumer", "x-queue-type", "x-queue-master-locator",
+        }
+    )  # fmt: skip
+    refused_policy_keys = frozenset(
+        {
+            "delivery-limit", "dead-letter-strategy", "max-age", "stream-max-segment-size-bytes",
+            "queue-leader-locator", "initial-cluster-size",
+        }
+    )  # fmt: skip
 
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
@@ -75,7 +88,9 @@ class ClassicQueue(Queue):
     def next_seq(self) -> int:
         return self._next_seq
 
-    def restore(self, batches: list[Batch], next_seq: int, delivered_seq: int | None) -> None:
+    def restore(
+        self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
+    ) -> None:
         for batch in batches:
             self._ready.restore(batch, batch.last_seq if delivered_seq is None else delivered_seq)
             next_seq = max(next_seq, batch.last_seq + 1)
@@ -180,13 +195,14 @@ class ClassicQueue(Queue):
         elif outcome is Outcome.REJECTED:
             self._discard(messages, "rejected")
         else:
-            self._requeue(messages)
+            self._take_back(messages, outcome)
 
     def delivered_unacknowledged(self, messages: list[Message]) -> None:
         """See :class:`~jumpmq.queues.delivery.Source`."""
         self.settle(messages, Outcome.ACKNOWLEDGED)
 
-    def _requeue(self, messages: list[Message]) -> None:
+    def _take_back(self, messages: list[Message], outcome: Outcome) -> None:
+        """Return messages to their places, marked redelivered, and deliver anew."""
         for message in messages:
             message.redelivered = True
             message.consumer = None
@@ -371,7 +387,7 @@ class ClassicQueue(Queue):
         if self._next_seq > self._reserved_seq:
             self._reserved_seq = self._next_seq + SEQUENCE_BLOCK
             self._journal.put("sequence", str(self.id), self._reserved_seq)
-        stored = [message for message in messages if message.persistent]
+        stored = messages if self.always_durable else [message for message in messages if message.persistent]
         if stored:
             self._journal.append(self.id, stored)
 

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 
 
@@ -13,6 +14,7 @@ class Consumer(Protocol):
         no_ack: deliveries count as acknowledged at once.
         exclusive: nobody else may consume from the queue.
         priority: consumers of a higher priority are served first (argument ``x-priority``).
+        arguments: of ``basic.consume``.
         prefetch: how many unacknowledged deliveries it may hold, 0 is any number.
     """
 
@@ -20,6 +22,7 @@ class Consumer(Protocol):
     no_ack: bool
     exclusive: bool
     priority: int
+    arguments: list[Field]
     prefetch: int
 
     def capacity(self) -> int:

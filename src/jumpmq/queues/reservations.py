@@ -213,7 +213,7 @@ class Reservations:
             messages += reservation.messages or []
             reservation.messages = None
         if messages:
-            self.queue.settle(messages, Outcome.REQUEUED)
+            self.queue.settle(messages, Outcome.RETURNED)
 
     def reinstate(self, *, partly: bool = False) -> Iterator[None]:
         """Hold lapsed reservations again, as long as all messages of one are still ready; the first that lacks some
@@ -271,7 +271,7 @@ class Reservations:
             if taken:
                 reservation.extend(taken)
         elif taken:
-            self.queue.settle(taken, Outcome.REQUEUED)
+            self.queue.settle(taken, Outcome.RETURNED)
 
     def _take(self, runs: list[Run]) -> Iterator[list[Message]]:
         """Take what is ready of these runs."""

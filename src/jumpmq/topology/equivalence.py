@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
+from jumpmq.queues import DEFAULT_QUEUE_TYPE
 from jumpmq.topology import erlang
 from jumpmq.topology.arguments import Arguments, comparable
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Exchange
-from jumpmq.topology.queue_arguments import CHECKS, DEFAULT_QUEUE_TYPE
+from jumpmq.topology.queue_arguments import CHECKS, queue_type_of
 
 
 def check_exchange(current: Exchange, declared: ExchangeDefinition) -> None:
@@ -31,7 +32,10 @@ def check_queue(current: QueueDefinition, declared: QueueDefinition) -> None:
     subject = f"queue '{current.name}' in vhost '{current.vhost}'"
     for name in ("durable", "auto_delete"):
         _check_flag(name, subject, getattr(declared, name), getattr(current, name))
-    _check_arguments(subject, _with_type(declared.arguments), _with_type(current.arguments), CHECKS)
+    received, existing = declared.arguments, _with_type(current.arguments)
+    if queue_type_of(existing) == DEFAULT_QUEUE_TYPE:
+        received = _with_type(received)
+    _check_arguments(subject, received, existing, CHECKS)
 
 
 def _with_type(arguments: Arguments) -> Arguments:

@@ -6,7 +6,7 @@ with it: of two limits the lower one counts.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -142,9 +142,14 @@ class Policies:
         """The policies, or the operator policies, the first set first."""
         return list(self._of_kind(operator).values())
 
-    def in_force(self, kind: Kind, name: str) -> InForce:
-        """What is in force for a queue or exchange of this name."""
-        policy, operator_policy = _first(self._order, kind, name), _first(self._operator_order, kind, name)
+    def in_force(self, kind: Kind, name: str, refused: Set[str] = frozenset()) -> InForce:
+        """What is in force for a queue or exchange of this name.
+
+        Args:
+            refused: keys that it has no use for; as in RabbitMQ, a policy with one of them is not for it.
+        """
+        policy = _first(self._order, kind, name, refused)
+        operator_policy = _first(self._operator_order, kind, name, refused)
         return NOTHING_IN_FORCE if policy is operator_policy is None else InForce(policy, operator_policy)
 
     def with_policy(self, policy: Policy) -> "Policies":
@@ -166,8 +171,11 @@ def _rank(policy: Policy) -> tuple[float, str]:
     return -policy.priority, policy.name
 
 
-def _first(order: list[Policy], kind: Kind, name: str) -> Policy | None:
-    return next((policy for policy in order if policy.matches(kind, name)), None)
+def _first(order: list[Policy], kind: Kind, name: str, refused: Set[str]) -> Policy | None:
+    return next(
+        (one for one in order if one.matches(kind, name) and refused.isdisjoint(one.definition)),
+        None,
+    )
 
 
 def _priority_problem(priority: object) -> str | None:

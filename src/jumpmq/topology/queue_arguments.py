@@ -7,15 +7,18 @@ from collections.abc import Callable
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
+from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
+from jumpmq.queues.arguments import seconds_of
 from jumpmq.topology import erlang
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.definitions import QueueDefinition
 
-DEFAULT_QUEUE_TYPE = "classic"
-QUEUE_TYPES = (DEFAULT_QUEUE_TYPE,)
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 MAX_MILLISECONDS = 10 * 365 * 24 * 3600 * 1000
 MAX_PRIORITY = 255
+SERVER_NAMED_PREFIX = "amq.gen-"
+MAX_SEGMENT = 3_000_000_000
+"""Octets of a stream's segment at most."""
 
 Check = Callable[[Field, Arguments], str | None]
 """What is wrong with an argument, as Erlang would print it, or None; it is given all arguments."""
@@ -24,21 +27,57 @@ Check = Callable[[Field, Arguments], str | None]
 def check_arguments(definition: QueueDefinition) -> None:
     """
     Raises:
-        PreconditionFailed: an argument is not what it may be.
+        PreconditionFailed: there is no such kind of queue, the kind does not take an argument, or not this value.
     """
     subject = f"queue '{definition.name}' in vhost '{definition.vhost}'"
-    for name, check in CHECKS.items():
-        field = definition.arguments.get(name)
-        if field is None:
-            continue
-        if name == "x-dead-letter-exchange" and field.type != "S":
-            kind = erlang.TYPE_NAMES[field.type]
-            raise PreconditionFailed(f"invalid type '{kind}' for arg '{name}' in {subject}")
-        if (problem := check(field, definition.arguments)) is not None:
-            raise PreconditionFailed(f"invalid arg '{name}' for {subject}: {problem}")
-    for field in definition.arguments:
-        if field.name in _OTHER_QUEUE_TYPES_ONLY:
-            raise PreconditionFailed(f"invalid arg '{field.name}' for {subject} of queue type rabbit_classic_queue")
+    arguments = definition.arguments
+    _check_value("x-queue-type", arguments, subject)
+    kind = QUEUE_TYPES[queue_type_of(arguments)]
+    for name in CHECKS:
+        if name in kind.argument_names:
+            _check_value(name, arguments, subject)
+    for field in arguments:
+        if field.name in CHECKS and field.name not in kind.argument_names:
+            raise PreconditionFailed(f"invalid arg '{field.name}' for {subject} of queue type rabbit_{kind.type}_queue")
+    if (segment := arguments.get("x-stream-max-segment-size-bytes")) is not None and segment.value > MAX_SEGMENT:
+        raise PreconditionFailed("Exceeded max value for x-stream-max-segment-size-bytes")
+
+
+def check_properties(definition: QueueDefinition) -> None:
+    """
+    Raises:
+        PreconditionFailed: the kind of queue cannot be what the declaration says beside its arguments.
+    """
+    kind = QUEUE_TYPES[queue_type_of(definition.arguments)]
+    if not kind.always_durable:
+        return
+    if definition.name.startswith(SERVER_NAMED_PREFIX):
+        raise PreconditionFailed(f"Cannot declare a server-named queue for type rabbit_{kind.type}_queue")
+    for name, wrong in (
+        ("auto-delete", definition.auto_delete),
+        ("exclusive-owner", definition.exclusive),
+        ("non-durable", not definition.durable),
+    ):
+        if wrong:
+            raise PreconditionFailed(
+                f"invalid property '{name}' for queue '{definition.name}' in vhost '{definition.vhost}'"
+            )
+
+
+def queue_type_of(arguments: Arguments) -> str:
+    """The kind of queue that arguments ask for."""
+    field = arguments.get("x-queue-type")
+    return DEFAULT_QUEUE_TYPE if field is None else str(field.value)
+
+
+def _check_value(name: str, arguments: Arguments, subject: str) -> None:
+    field = arguments.get(name)
+    if field is None:
+        return
+    if name == "x-dead-letter-exchange" and field.type != "S":
+        raise PreconditionFailed(f"invalid type '{erlang.TYPE_NAMES[field.type]}' for arg '{name}' in {subject}")
+    if (problem := CHECKS[name](field, arguments)) is not None:
+        raise PreconditionFailed(f"invalid arg '{name}' for {subject}: {problem}")
 
 
 def _integer(field: Field, arguments: Arguments) -> str | None:
@@ -99,6 +138,31 @@ def _one_of(what: str, values: tuple[str, ...]) -> Check:
     return check
 
 
+def _positive(field: Field, arguments: Arguments) -> str | None:
+    if (problem := _integer(field, arguments)) is not None:
+        return problem
+    return "{value_zero,0}" if field.value == 0 else None
+
+
+def _any_integer(field: Field, arguments: Arguments) -> str | None:
+    return None if field.type in "bBsuIilL" else erlang.string(f"expected integer, got {erlang.TYPE_NAMES[field.type]}")
+
+
+def _word_of(words: tuple[str, ...], problem: str) -> Check:
+    def check(field: Field, arguments: Arguments) -> str | None:
+        if (wrong_type := _of_type(field, "S")) is not None:
+            return wrong_type
+        return None if field.value in words else problem
+
+    return check
+
+
+def _age(field: Field, arguments: Arguments) -> str | None:
+    if (problem := _of_type(field, "S")) is not None:
+        return problem
+    return "invalid_max_age" if seconds_of(field.value) is None else None
+
+
 def _version(field: Field, arguments: Arguments) -> str | None:
     if (problem := _integer(field, arguments)) is not None:
         return problem
@@ -110,22 +174,25 @@ CHECKS: dict[str, Check] = {
     "x-message-ttl": _milliseconds,
     "x-dead-letter-exchange": _string,
     "x-dead-letter-routing-key": _dead_letter_key,
+    "x-dead-letter-strategy": _word_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy"),
     "x-max-length": _integer,
     "x-max-length-bytes": _integer,
+    "x-max-in-memory-length": _integer,
+    "x-max-in-memory-bytes": _integer,
     "x-max-priority": _priority,
     "x-overflow": _overflow,
     "x-queue-mode": _one_of("queue mode", ("default", "lazy")),
     "x-queue-version": _version,
     "x-single-active-consumer": _boolean,
-    "x-queue-type": _one_of("queue type", QUEUE_TYPES),
+    "x-queue-type": _one_of("queue type", tuple(QUEUE_TYPES)),
+    "x-quorum-initial-group-size": _positive,
+    "x-delivery-limit": _any_integer,
+    "x-max-age": _age,
+    "x-stream-max-segment-size-bytes": _integer,
+    "x-initial-cluster-size": _positive,
+    "x-queue-leader-locator": _word_of(
+        ("client-local", "balanced", "random", "least-leaders"), "invalid_queue_locator_arg"
+    ),
+    "x-queue-master-locator": _word_of(("client-local", "random", "min-masters"), "invalid_queue_locator_arg"),
 }
 """By argument, in the order in which RabbitMQ looks at them; also what a second declaration must repeat."""
-
-_OTHER_QUEUE_TYPES_ONLY = frozenset(
-    {
-        "x-dead-letter-strategy", "x-delivery-limit", "x-initial-cluster-size", "x-max-age", "x-max-in-memory-bytes",
-        "x-max-in-memory-length", "x-queue-leader-locator", "x-quorum-initial-group-size",
-        "x-stream-max-segment-size-bytes",
-    }
-)  # fmt: skip
-"""Arguments of quorum queues and streams, which a classic queue refuses."""

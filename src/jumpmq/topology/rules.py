@@ -14,7 +14,7 @@ from jumpmq.topology import changes, equivalence
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.exchanges import Exchange, exchange_type, make_exchange
 from jumpmq.topology.policies import policy_of
-from jumpmq.topology.queue_arguments import check_arguments
+from jumpmq.topology.queue_arguments import check_arguments, check_properties
 from jumpmq.topology.users import Permissions
 from jumpmq.topology.vhost import VirtualHost
 
@@ -129,6 +129,7 @@ def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> No
     if not change.server_named:
         _refuse_reserved("queue", definition.name)
     check_arguments(definition)
+    check_properties(definition)
 
 
 # --- bindings ---

@@ -210,7 +210,8 @@ class VirtualHost:
         exchange.alternate = exchange.declared_alternate or in_force.definition.get("alternate-exchange")
 
     def _look_up(self, kind: Kind, destination: Destination) -> InForce:
-        in_force = self.policies.in_force(kind, destination.name)
+        refused = destination.refused_policy_keys if isinstance(destination, Queue) else frozenset[str]()
+        in_force = self.policies.in_force(kind, destination.name, refused)
         if in_force is NOTHING_IN_FORCE:
             self._in_force.pop(destination, None)
         else:

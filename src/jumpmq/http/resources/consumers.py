@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.amqp.fields import to_python
 from jumpmq.broker.consumers import ChannelConsumer
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import owned
@@ -57,7 +58,7 @@ def shown(item: tuple[Queue, Consumer]) -> dict[str, Any]:
     }
     if isinstance(consumer, ChannelConsumer):
         channel = consumer.channel
-        found["arguments"] = consumer.arguments
+        found["arguments"] = to_python(consumer.arguments)
         found["channel_details"] = {
             "name": channel.name,
             "number": channel.number,

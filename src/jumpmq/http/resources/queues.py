@@ -76,20 +76,24 @@ async def _answer(request: Request, queues: list[Queue]) -> Response:
 def shown(request: Request, queue: Queue) -> dict[str, Any]:
     """A queue as RabbitMQ's management API shows one, and the number of its youngest message (``last_seq``)."""
     rates: Rates = request.app.state.rates
-    return {
-        **requested.broker(request).topology.vhosts[queue.vhost].definition(queue).shown(),
-        "type": queue.type,
-        "exclusive": queue.exclusive,
-        "node": queue.node,
-        "state": "running",
-        "consumers": len(queue.consumers),
-        "messages": queue.message_count,
-        "messages_ready": queue.ready_count,
-        "messages_unacknowledged": queue.unacknowledged_count,
-        "memory": queue.memory,
-        "message_stats": rates.of_queue(queue),
-        "last_seq": queue.next_seq - 1,
-    } | in_force(request, queue)
+    return (
+        {
+            **requested.broker(request).topology.vhosts[queue.vhost].definition(queue).shown(),
+            "type": queue.type,
+            "exclusive": queue.exclusive,
+            "node": queue.node,
+            "state": "running",
+            "consumers": len(queue.consumers),
+            "messages": queue.message_count,
+            "messages_ready": queue.ready_count,
+            "messages_unacknowledged": queue.unacknowledged_count,
+            "memory": queue.memory,
+            "message_stats": rates.of_queue(queue),
+            "last_seq": queue.next_seq - 1,
+        }
+        | queue.status()
+        | in_force(request, queue)
+    )
 
 
 ROUTES = [

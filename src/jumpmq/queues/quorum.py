@@ -1,0 +1,153 @@
+"""The quorum queue, on one node a quorum of one: durable always, and it counts how often a message came back.
+
+What distinguishes it from a classic queue is as RabbitMQ 3.10 has it: every message is stored, whatever its delivery
+mode; each delivery says in the header ``x-delivery-count`` how many failed before it; a message that came back more
+often than ``x-delivery-limit`` allows is dead-lettered. Without a delivery limit what a consumer puts back goes to the
+end of the queue, so that a message that nobody can handle does not hold up the others.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.queues.base import NO_ATTEMPTS, Outcome
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.runs import settle_stored
+from jumpmq.store import Batch
+
+DELIVERY_COUNT = "x-delivery-count"
+
+
+class QuorumQueue(ClassicQueue):
+    """A classic queue that persists everything and counts deliveries.
+
+    A message's count is in its ``attempts``; those that came back are also in the journal, a record each, until they
+    are settled.
+    """
+
+    type = "quorum"
+    argument_names = frozenset(
+        {
+            "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key",
+            "x-dead-letter-strategy", "x-max-length", "x-max-length-bytes", "x-max-in-memory-length",
+            "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer", "x-queue-type",
+            "x-quorum-initial-group-size", "x-delivery-limit", "x-queue-leader-locator",
+        }
+    )  # fmt: skip
+    refused_policy_keys = frozenset(
+        {
+            "queue-mode", "queue-master-locator", "max-age", "stream-max-segment-size-bytes", "initial-cluster-size",
+            "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure",
+        }
+    )  # fmt: skip
+    always_durable = True
+    takes_global_prefetch = False
+
+    def __init__(self, vhost: str, name: str, **declared: Any) -> None:
+        super().__init__(vhost, name, **declared)
+        self._recorded: dict[int, int] = {}
+
+    def restore(
+        self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
+    ) -> None:
+        self._recorded = dict(attempts)
+        super().restore(batches, next_seq, delivered_seq, attempts)
+
+    def push(self, messages: list[Message]) -> list[Message]:
+        own = [_uncounted(message) for message in messages]
+        refused = set(map(id, super().push(own)))
+        return [message for message, entered in zip(messages, own, strict=True) if id(entered) in refused]
+
+    def _store(self, messages: list[Message]) -> None:
+        for message in messages:
+            if not message.attempts:
+                message.attempts = 1
+        super()._store(messages)
+
+    def _prepare(self, messages: list[Message]) -> None:
+        super()._prepare(messages)
+        for message in messages:
+            message.attempts = self._recorded.get(message.seq, 1)
+
+    def settle(self, messages: list[Message], outcome: Outcome) -> None:
+        super().settle(messages, outcome)
+        if outcome is Outcome.ACKNOWLEDGED and self._recorded:
+            self._forget_attempts(messages)
+
+    def _discard(self, messages: list[Message], reason: str) -> None:
+        super()._discard(messages, reason)
+        if self._recorded:
+            self._forget_attempts(messages)
+
+    def purge(self) -> int:
+        count = super().purge()
+        self._forget_all_attempts()
+        return count
+
+    def delete(self) -> int:
+        count = super().delete()
+        self._forget_all_attempts()
+        return count
+
+    def _take_back(self, messages: list[Message], outcome: Outcome) -> None:
+        limit = self.limits.delivery_limit
+        for message in messages:
+            message.attempts += 1
+        if limit is not None:
+            over = [message for message in messages if message.attempts - 1 > limit]
+            if over:
+                self._discard(over, "delivery_limit")
+                messages = [message for message in messages if message.attempts - 1 <= limit]
+        elif outcome is Outcome.REQUEUED and len(self._ready):
+            self._move_to_end(messages)
+            return
+        if messages:
+            for message in messages:
+                self._record_attempts(message.seq, message.attempts)
+            super()._take_back(messages, outcome)
+
+    def _move_to_end(self, messages: list[Message]) -> None:
+        """Enter messages anew, and let go of them where they were; one commit holds both."""
+        moved = []
+        for message in sorted(messages, key=lambda one: one.seq):
+            again = message.copy()
+            again.attempts, again.expires_at, again.redelivered = message.attempts, message.expires_at, True
+            moved.append(again)
+        first_seq = self._next_seq
+        self.published -= len(moved)
+        self._forget_attempts(messages)
+        for seq, message in enumerate(moved, first_seq):
+            self._record_attempts(seq, message.attempts)
+        self._enter(moved)
+        settle_stored(messages)
+
+    def status(self) -> dict[str, Any]:
+        return {"leader": self.node, "members": [self.node], "online": [self.node]}
+
+    def _record_attempts(self, seq: int, attempts: int) -> None:
+        if self._journal is not None:
+            self._recorded[seq] = attempts
+            self._journal.put("attempts", f"{self.id} {seq}", attempts)
+
+    def _forget_attempts(self, messages: list[Message]) -> None:
+        for message in messages:
+            if self._recorded.pop(message.seq, None) is not None and self._journal is not None:
+                self._journal.delete("attempts", f"{self.id} {message.seq}")
+
+    def _forget_all_attempts(self) -> None:
+        for seq in self._recorded:
+            if self._journal is not None:
+                self._journal.delete("attempts", f"{self.id} {seq}")
+        self._recorded.clear()
+
+
+def _uncounted(message: Message) -> Message:
+    """The message without a count that its publisher sent along, from another queue maybe."""
+    if DELIVERY_COUNT.encode() not in message.properties:
+        return message
+    properties = Properties.parse(message.properties)
+    properties.headers = [field for field in properties.headers or [] if field.name != DELIVERY_COUNT]
+    same = message.copy()
+    same.properties, same.expires_at = properties.encode(), message.expires_at
+    return same

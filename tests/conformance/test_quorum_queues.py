@@ -1,0 +1,225 @@
+"""Quorum queues: what may be declared, what comes back where, and how often."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from benchmarks.brokers import BrokerProcess
+from tests.wire import Basic, ChannelClosed, Closed, ConnectionClosed, Content, Queue, WireChannel, login
+
+Name = Callable[[str], str]
+Declare = Callable[..., str]
+
+
+@pytest.fixture
+def quorum(broker: BrokerProcess, unique: Name) -> Iterator[Declare]:
+    """Declares quorum queues, gone at the end; ``quorum(delivery_limit=2)`` is the argument ``x-delivery-limit``."""
+    names = []
+    with login(broker.port) as connection:
+
+        def declare(**arguments: Any) -> str:
+            named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+            name = unique("quorum")
+            connection.channel().queue(
+                name, durable=True, exclusive=False, arguments={"x-queue-type": "quorum", **named}
+            )
+            names.append(name)
+            return name
+
+        yield declare
+        for name in names:
+            with contextlib.suppress(Closed):
+                connection.channel().call(Queue.Delete(queue=name))
+        connection.close()
+
+
+def fill(channel: WireChannel, queue: str, *bodies: bytes) -> None:
+    channel.confirm_select()
+    for body in bodies:
+        channel.publish("", queue, body)
+    channel.wait_for_confirms()
+
+
+def get(channel: WireChannel, queue: str) -> Content:
+    """Get a message, which may take a moment to be there again."""
+    for _ in range(100):
+        message = channel.get(queue, no_ack=False)
+        if message is not None:
+            return message
+        time.sleep(0.02)
+    raise AssertionError(f"nothing comes from {queue}")
+
+
+def count(message: Content) -> Any:
+    return (message.properties.headers or {}).get("x-delivery-count")
+
+
+def requeue(channel: WireChannel, *messages: Content) -> None:
+    for message in messages:
+        channel.send(Basic.Nack(delivery_tag=message.method.delivery_tag, requeue=True))
+    time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"durable": False}, "invalid property 'non-durable' for queue 'refused' in vhost '/'"),
+        ({"exclusive": True}, "invalid property 'exclusive-owner' for queue 'refused' in vhost '/'"),
+        ({"auto_delete": True}, "invalid property 'auto-delete' for queue 'refused' in vhost '/'"),
+        ({"queue": ""}, "Cannot declare a server-named queue for type rabbit_quorum_queue"),
+    ],
+)
+def test_it_is_durable_and_named(channel: WireChannel, options: dict[str, Any], text: str) -> None:
+    declared = {"queue": "refused", "durable": True, "arguments": {"x-queue-type": "quorum"}, **options}
+    with pytest.raises(ChannelClosed) as refused:
+        channel.call(Queue.Declare(**declared))
+    assert (refused.value.code, refused.value.text) == (406, f"PRECONDITION_FAILED - {text}")
+
+
+ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
+    ("quorum", {"x-max-priority": 5}, "invalid arg 'x-max-priority' {} of queue type rabbit_quorum_queue"),
+    ("quorum", {"x-queue-mode": "lazy"}, "invalid arg 'x-queue-mode' {} of queue type rabbit_quorum_queue"),
+    ("quorum", {"x-max-age": "1h"}, "invalid arg 'x-max-age' {} of queue type rabbit_quorum_queue"),
+    ("quorum", {"x-dead-letter-strategy": "so"}, "invalid arg 'x-dead-letter-strategy' {}: invalid_dlx_strategy"),
+    ("quorum", {"x-max-in-memory-length": -1}, "invalid arg 'x-max-in-memory-length' {}: {{value_negative,-1}}"),
+    ("quorum", {"x-quorum-initial-group-size": 0}, "invalid arg 'x-quorum-initial-group-size' {}: {{value_zero,0}}"),
+    ("quorum", {"x-queue-leader-locator": "x"}, "invalid arg 'x-queue-leader-locator' {}: invalid_queue_locator_arg"),
+    (
+        "quorum",
+        {"x-queue-leader-locator": True},
+        "invalid arg 'x-queue-leader-locator' {}: {{unacceptable_type,bool}}",
+    ),
+    ("classic", {"x-delivery-limit": 2}, "invalid arg 'x-delivery-limit' {} of queue type rabbit_classic_queue"),
+    (
+        "classic",
+        {"x-max-in-memory-bytes": 1},
+        "invalid arg 'x-max-in-memory-bytes' {} of queue type rabbit_classic_queue",
+    ),
+    ("lost", {}, "invalid arg 'x-queue-type' {}: \"unsupported queue type 'lost'\""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "arguments", "text"), ARGUMENTS)
+def test_each_kind_takes_its_own_arguments(
+    channel: WireChannel, kind: str, arguments: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ChannelClosed) as refused:
+        channel.queue("refused", durable=True, exclusive=False, arguments={"x-queue-type": kind, **arguments})
+    expected = text.format("for queue 'refused' in vhost '/'")
+    assert (refused.value.code, refused.value.text) == (406, f"PRECONDITION_FAILED - {expected}")
+
+
+def test_another_kind_is_another_queue(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum()
+    with pytest.raises(ChannelClosed) as refused:
+        channel.queue(queue, durable=True, exclusive=False)
+    assert refused.value.text == (
+        f"PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue '{queue}' in vhost '/': "
+        "received none but current is the value 'quorum' of type 'longstr'"
+    )
+
+
+def test_a_global_prefetch_is_refused(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum()
+    channel.call(Basic.Qos(prefetch_count=5, global_=True))
+    with pytest.raises(ConnectionClosed) as refused:
+        channel.consume(queue)
+    assert (refused.value.code, refused.value.text) == (
+        540, f"NOT_IMPLEMENTED - queue '{queue}' in vhost '/' does not support global qos",
+    )  # fmt: skip
+
+
+def test_each_delivery_says_how_many_failed(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum()
+    channel.confirm_select()
+    channel.publish("", queue, b"x", Basic.Properties(headers={"a": 1, "x-delivery-count": "mine"}, delivery_mode=1))
+    channel.wait_for_confirms()
+    seen = []
+    for _ in range(3):
+        message = get(channel, queue)
+        seen.append((message.properties.headers, message.method.redelivered))
+        requeue(channel, message)
+    assert seen == [
+        ({"a": 1, "x-delivery-count": 0}, False),
+        ({"a": 1, "x-delivery-count": 1}, True),
+        ({"a": 1, "x-delivery-count": 2}, True),
+    ]
+    channel.consume(queue)
+    delivery = channel.next()
+    assert (delivery.properties.headers, delivery.properties.delivery_mode) == ({"a": 1, "x-delivery-count": 3}, 1)
+
+
+def test_without_a_limit_what_is_put_back_goes_to_the_end(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum()
+    fill(channel, queue, b"1", b"2", b"3", b"4")
+    first, second, _third = (get(channel, queue) for _ in range(3))
+    requeue(channel, first, second)
+    again = [get(channel, queue) for _ in range(3)]
+    assert [(message.body, count(message)) for message in again] == [(b"4", 0), (b"1", 1), (b"2", 1)]
+
+
+def test_with_a_limit_what_is_put_back_comes_next(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum(delivery_limit=5)
+    fill(channel, queue, b"1", b"2", b"3", b"4")
+    first, second, _third = (get(channel, queue) for _ in range(3))
+    requeue(channel, first, second)
+    again = [get(channel, queue) for _ in range(3)]
+    assert [(message.body, count(message)) for message in again] == [(b"1", 1), (b"2", 1), (b"4", 0)]
+
+
+def test_what_a_channel_leaves_behind_comes_next(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum()
+    fill(channel, queue, b"1", b"2", b"3")
+    other = channel.connection.channel()
+    get(other, queue)
+    get(other, queue)
+    other.close()
+    time.sleep(0.1)
+    again = [get(channel, queue) for _ in range(3)]
+    assert [(message.body, count(message)) for message in again] == [(b"1", 1), (b"2", 1), (b"3", 0)]
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+def test_what_comes_back_too_often_is_dead_lettered(channel: WireChannel, quorum: Declare, limit: int) -> None:
+    dead = channel.queue()
+    queue = quorum(delivery_limit=limit, dead_letter_exchange="", dead_letter_routing_key=dead)
+    fill(channel, queue, b"poison")
+    for number in range(limit + 1):
+        message = get(channel, queue)
+        assert count(message) == number
+        requeue(channel, message)
+    letter = get(channel, dead)
+    headers = letter.properties.headers or {}
+    assert "x-delivery-count" not in headers
+    assert (headers["x-first-death-reason"], headers["x-death"][0]["queue"]) == ("delivery_limit", queue)
+    assert channel.get(queue) is None
+
+
+def test_what_is_too_much_leaves_at_the_front(channel: WireChannel, quorum: Declare) -> None:
+    dead = channel.queue()
+    queue = quorum(max_length=2, dead_letter_exchange="", dead_letter_routing_key=dead)
+    fill(channel, queue, b"1", b"2", b"3")
+    assert get(channel, dead).body == b"1"
+    assert [get(channel, queue).body for _ in range(2)] == [b"2", b"3"]
+
+
+def test_purging_counts(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum()
+    fill(channel, queue, b"1", b"2")
+    assert channel.call(Queue.Purge(queue=queue)).message_count == 2
+    assert channel.get(queue) is None
+
+
+@pytest.mark.parametrize(("extra", "kept"), [({}, [b"2"]), ({"queue-mode": "lazy"}, [b"1", b"2"])])
+def test_a_policy_that_another_kind_is_meant_by_is_not_in_force(
+    channel: WireChannel, quorum: Declare, operator: Any, unique: Name, extra: dict[str, Any], kept: list[bytes]
+) -> None:
+    queue = quorum()
+    operator.set_policy(unique("policy"), f"^{queue}$", {"max-length": 1, **extra})
+    time.sleep(0.3)
+    fill(channel, queue, b"1", b"2")
+    time.sleep(0.1)
+    assert channel.ready(queue) == len(kept)
+    assert [get(channel, queue).body for _ in kept] == kept
