@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pika
+
+import jumpmq
 
 QUEUES = ("q1", "q2")
 
@@ -58,6 +61,31 @@ def run_available(frame: Any, directory: Path, each_batch: Any) -> Any:
     )
     query.awaitTermination()
     return query
+
+
+class Restartable:
+    """A durable broker that can be stopped and started again behind the same ports."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._stack = contextlib.ExitStack()
+        self._ports = {"port": 0, "http_port": 0}
+
+    def __enter__(self) -> Restartable:
+        running = self._stack.enter_context(jumpmq.running(data_dir=self._directory, **self._ports))
+        self._ports = {"port": running.port, "http_port": running.http_port}
+        self.http_url, self.amqp_url = running.http_url, running.amqp_url
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stack.close()
+
+    def restart(self) -> None:
+        self.stop()
+        self.__enter__()
 
 
 class Sink:

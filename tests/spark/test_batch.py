@@ -24,10 +24,40 @@ def test_the_rows_are_what_was_published(spark, broker, channel, api):
     assert sum(counts.values()) == 100, "a look consumes nothing"
 
 
-def test_one_partition_a_queue(spark, broker, channel):
+def test_queues_share_partitions_and_long_ones_are_cut(spark, broker, channel):
+    publish(channel, numbered(1, 60))
+    assert table(spark, broker, exchange="x").rdd.getNumPartitions() == 1
+    assert table(spark, broker, exchange="x", minPartitions=2).rdd.getNumPartitions() == 2
+    cut = table(spark, broker, queue="q1", maxMessagesPerPartition=5)
+    sizes = cut.rdd.mapPartitions(lambda rows: [len(list(rows))]).collect()
+    assert len(sizes) > 2 and max(sizes) <= 5
+    assert [row.seq for row in cut.orderBy("seq").collect()] == list(range(1, sum(sizes) + 1))
+
+
+def test_queues_by_list_and_by_pattern(spark, broker, channel):
+    published = publish(channel, numbered(1, 20))
+    channel.queue_declare("other")
+    channel.basic_publish("", "other", b"other")
+    assert table(spark, broker, queues="q1, q2").count() == len(published)
+    assert table(spark, broker, pattern="q[0-9]").count() == len(published)
+    assert table(spark, broker, pattern=".*").count() == len(published) + 1
+    assert table(spark, broker, pattern="nothing").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "queues"),
+    [
+        ("queue = 'q1'", {"q1"}),
+        ("queue in ('q1', 'q2') and seq > 0", {"q1", "q2"}),
+        ("queue like '%2'", {"q2"}),
+        ("queue = 'q1' or seq = 1", {"q1", "q2"}),
+    ],
+)
+def test_filters_on_the_queue_are_pushed_down(spark, broker, channel, condition, queues):
     publish(channel, numbered(1, 20))
-    assert table(spark, broker, exchange="x").rdd.getNumPartitions() == 2
-    assert table(spark, broker, queue="q1").rdd.getNumPartitions() == 1
+    frame = table(spark, broker, exchange="x", minPartitions=2, keepOrder=True).where(condition)
+    assert {row.queue for row in frame.collect()} == queues
+    assert frame.rdd.getNumPartitions() == len(queues)
 
 
 def test_bodies_keys_headers_and_properties_come_through(spark, broker, channel):

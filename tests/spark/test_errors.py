@@ -10,7 +10,7 @@ from tests.spark.sources import stream, table
 import jumpmq
 from jumpmq.spark import JumpMQError
 from jumpmq.spark.client import Client
-from jumpmq.spark.options import Options
+from jumpmq.spark.options import Broker, SourceOptions
 from jumpmq.spark.schema import check_schema
 
 URL = "http://guest:guest@localhost:15672"
@@ -20,12 +20,12 @@ URL = "http://guest:guest@localhost:15672"
     ("options", "reason"),
     [
         ({}, "option 'url' is missing: the management URL, such as http://guest:guest@localhost:15672"),
-        ({"url": URL}, "give either option 'exchange', to read all queues bound to it, or option 'queue'"),
-        ({"url": URL, "exchange": "x", "queue": "q"}, "give either option 'exchange'"),
-        (
-            {"url": URL, "queue": "q", "qeue": "q"},
-            "unknown option 'qeue'; there are url, vhost, exchange, queue, group,",
-        ),
+        ({"url": URL}, "give one of the options 'exchange', to read all queues bound to it, 'queue', 'queues' and"),
+        ({"url": URL, "exchange": "x", "queue": "q"}, "give one of the options 'exchange'"),
+        ({"url": URL, "queue": "q", "qeue": "q"}, "unknown option 'qeue'; there are url, vhost, brokerRetrySeconds,"),
+        ({"url": URL, "queues": " , "}, "option 'queues' must be names of queues with commas between"),
+        ({"url": URL, "pattern": "("}, "option 'pattern' is no regular expression"),
+        ({"url": URL, "queue": "q", "failOnDataLoss": "perhaps"}, "'failOnDataLoss' must be true or false"),
         ({"url": URL, "queue": "q", "maxMessagesPerTrigger": "0"}, "must be a whole number from 1, not '0'"),
         ({"url": URL, "queue": "q", "maxMessagesPerTrigger": "many"}, "must be a whole number from 1, not 'many'"),
         ({"url": URL, "queue": "q", "lease": "0.5"}, "must be a number of seconds from 1 to 86400, not '0.5'"),
@@ -34,14 +34,13 @@ URL = "http://guest:guest@localhost:15672"
 )
 def test_options(options, reason):
     with pytest.raises(JumpMQError) as error:
-        Options.parse(options)
+        SourceOptions.parse(options)
     assert reason in str(error.value)
 
 
 def test_option_names_are_not_case_sensitive():
-    assert Options.parse({"URL": URL, "Queue": "q", "maxmessagespertrigger": "5"}) == Options(
-        URL, queue="q", max_messages=5
-    )
+    given = {"URL": URL, "Queue": "q", "maxmessagespertrigger": "5", "BROKERRETRYSECONDS": "1.5"}
+    assert SourceOptions.parse(given) == SourceOptions(Broker(URL, retry_seconds=1.5), queues=("q",), max_messages=5)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ def test_option_names_are_not_case_sensitive():
 )
 def test_urls(url):
     with pytest.raises(JumpMQError, match="option 'url'"):
-        Client(url, "/")
+        Client(Broker(url))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,7 @@ def test_nothing_listening(spark, broker):
 
 def test_another_kind_of_server():
     with jumpmq.running() as broker, pytest.raises(JumpMQError, match="speaks AMQP: the management port is another"):
-        Client(f"http://127.0.0.1:{broker.port}", "/").last_seq("q")
+        Client(Broker(f"http://127.0.0.1:{broker.port}")).require_jumpmq()
 
 
 def test_a_stream_of_an_unknown_queue(spark, broker, tmp_path):

@@ -5,9 +5,10 @@
 >>> reader = spark.readStream.format("jumpmq").option("url", "http://guest:guest@localhost:15672")
 >>> flights = reader.option("exchange", "flights").load()
 
-The options are listed at :class:`jumpmq.spark.options.Options`, the columns at :data:`SCHEMA`.
+The options are listed at :class:`jumpmq.spark.options.SourceOptions`, the columns at :data:`SCHEMA`.
 """
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jumpmq.spark.errors import JumpMQError
@@ -18,5 +19,15 @@ __all__ = ["SCHEMA", "JumpMQDataSource", "JumpMQError", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``jumpmq`` known to a Spark session."""
-    spark.dataSource.register(JumpMQDataSource)
+    """Make the format ``jumpmq`` known to a Spark session, and set it to push filters down to Python sources."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
+    settings = {"parallelism": _parallelism(spark), "pushes_filters": True}
+    spark.dataSource.register(type("RegisteredDataSource", (JumpMQDataSource,), settings))
+
+
+def _parallelism(spark: SparkSession) -> int | None:
+    """How many tasks the session runs at once; None where it does not tell, as over Spark Connect."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkException:
+        return None

@@ -2,113 +2,224 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from jumpmq.management import ClientTLS, InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
-from jumpmq.spark.errors import JumpMQError, NotThere
+from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
+from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere
+from jumpmq.spark.options import Broker
+
+T = TypeVar("T")
+
+Slice = list[Any]
+"""What to read of a queue: its name and numbers, as the broker's endpoints want them."""
+
+LONGEST_PAUSE = 2.0
+"""Seconds between two attempts to reach a broker that went away, at most."""
+
+REFUSALS: dict[int, type[JumpMQError]] = {404: NotThere, 409: GroupInUse, 410: Gone, 412: NoSession}
 
 
 class Client:
     """Requests to one virtual host. It holds no connection, so it can be sent to executors.
 
     Args:
-        url: the management URL, with user and password (guest and guest unless given).
-        tls: how the broker is known where the URL says ``https``; the files are read where the requests are made.
+        broker: where it is.
+        met: whether the broker has answered before, to whoever sends this client: then it is asked again for
+            ``brokerRetrySeconds`` when it does not answer. One that never answered is an error at once.
 
     Raises:
         JumpMQError: the URL makes no sense.
     """
 
-    def __init__(self, url: str, vhost: str, tls: ClientTLS | None = None) -> None:
+    def __init__(self, broker: Broker, *, met: bool = False) -> None:
+        if broker.url.startswith(("amqp:", "amqps:")):
+            raise JumpMQError("option 'url' must be the management URL, such as http://guest:guest@localhost:15672")
         try:
-            self._broker = ManagementClient(url, tls=tls)
+            self._broker = ManagementClient(broker.url, tls=broker.tls)
         except InvalidRequest as error:
             raise JumpMQError(f"option 'url': {error}") from None
-        self._vhost = vhost
+        self._port_named = urlsplit(broker.url).port is not None
+        self._vhost = broker.vhost
+        self._retry_seconds = broker.retry_seconds
+        self._met = met
 
-    def bound_queues(self, exchange: str) -> list[str]:
-        """The queues that an exchange routes to, directly or through other exchanges.
-
-        Raises:
-            NotThere: there is no such exchange.
-        """
-        queues: set[str] = set()
-        exchanges, seen = [exchange], {exchange}
-        while exchanges:
-            name = exchanges.pop() or "amq.default"
-            for binding in self._ask("GET", "exchanges", self._vhost, name, "bindings", "source"):
-                destination = binding["destination"]
-                if binding["destination_type"] == "queue":
-                    queues.add(destination)
-                elif destination not in seen:
-                    seen.add(destination)
-                    exchanges.append(destination)
-        return sorted(queues)
-
-    def last_seq(self, queue: str) -> int:
-        """The number of the youngest message that a queue was given, 0 if there was none.
+    def require_jumpmq(self) -> None:
+        """Refuse unless the broker is a JumpMQ.
 
         Raises:
-            NotThere: there is no such queue.
+            JumpMQError: it is another product, or there is none.
         """
-        return int(self._ask("GET", "queues", self._vhost, queue)["last_seq"])
+        try:
+            overview = self._ask("GET", "overview")
+        except NotThere as error:
+            raise JumpMQError(f"{self}: is this a JumpMQ broker? ({error})") from None
+        product = overview.get("product_name") if isinstance(overview, dict) else None
+        if product != "JumpMQ":
+            default = "" if self._port_named else " (the URL names no port, and that is the default)"
+            version = overview.get("rabbitmq_version", "") if isinstance(overview, dict) else ""
+            name = f"{product or 'RabbitMQ'} {version}".strip()
+            raise JumpMQError(f"{name} answers at {self}{default}, not a JumpMQ broker: check option 'url'")
+        self._met = True
 
-    def messages(self, queue: str, last_seq: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """The ready messages of a queue, none beyond ``last_seq``; nothing is consumed."""
-        query = {"to": last_seq, "columns": ",".join(columns)}
-        return self._batches("queues", self._vhost, queue, "messages", query=query)
+    def queues(self) -> list[str]:
+        """The names of all queues of the virtual host."""
+        with _said_here(self._broker):
+            return [queue["name"] for queue in self._broker.get("queues", self._vhost, columns="name")]
 
-    def reserve(
-        self,
-        group: str,
-        offsets: dict[str, int | None],
-        max_messages: int | None,
-        last_seqs: dict[str, int],
-        lease: float,
-    ) -> dict[str, dict[str, int]]:
-        """Acknowledge what is done and reserve more.
+    def ranges(self, exchange: str | None, queues: list[str]) -> dict[str, dict[str, int]]:
+        """``first_seq``, ``last_seq`` and number of ready ``messages`` of an exchange's queues, or of these queues.
 
-        Returns:
-            per queue, the ``offset`` reached and how many ``messages`` are outstanding.
+        Raises:
+            NotThere: there is no such exchange or queue.
         """
-        wish = {"queues": offsets, "max_messages": max_messages, "last_seq": last_seqs, "lease": lease}
-        answer: dict[str, dict[str, int]]
-        answer = self._ask("POST", "readers", self._vhost, group, "reserve", body=wish)["queues"]
+        body = {"queues": queues} if exchange is None else {"exchange": exchange}
+        answer: dict[str, dict[str, int]] = self._ask("POST", "ranges", self._vhost, body=body)
         return answer
 
-    def renew(self, group: str) -> None:
-        """Say that the group is alive."""
-        self._ask("POST", "readers", self._vhost, group, "renew")
+    def ready(self, slices: list[Slice], columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """The ready messages of ranges ``[queue, first_seq, last_seq]``; nothing is consumed."""
+        return self._batches("messages", self._vhost, body={"slices": slices, "columns": columns})
+
+    def group(self, name: str) -> dict[str, dict[str, Any]]:
+        """Where a group of readers is, by queue."""
+        queues: dict[str, dict[str, Any]] = self._ask("GET", "readers", self._vhost, name)["queues"]
+        return queues
+
+    def open(self, group: str, query: str, lease: float) -> str:
+        """Begin a session of a group.
+
+        Raises:
+            GroupInUse: another query reads for it.
+        """
+        body = {"query": query, "lease": lease}
+        return str(self._ask("POST", "readers", self._vhost, group, "open", body=body)["session"])
+
+    def reserve(self, group: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Acknowledge what is done and reserve more; see the endpoint ``/api/readers/{vhost}/{group}/reserve``."""
+        answer: dict[str, Any] = self._ask("POST", "readers", self._vhost, group, "reserve", body=wanted)
+        return answer
+
+    def renew(self, group: str, session: str | None) -> None:
+        """Say that the group is alive; asked once."""
+        with _said_here(self._broker):
+            self._broker.post("readers", self._vhost, group, "renew", body={"session": session})
+
+    def attend(self, group: str, session: str | None) -> None:
+        """Keep a connection by which the broker sees that the query lives; returns or raises when it is broken."""
+        path = ("readers", self._vhost, group, "attend")
+        with _said_here(self._broker), self._broker.request("POST", *path, body={"session": session}) as response:
+            while response.read(1):
+                pass
 
     def reserved(
-        self, group: str, queue: str, after: int | None, upto: int, columns: list[str]
+        self, group: str, slices: list[Slice], columns: list[str], *, accept_loss: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The messages of the reservations behind ``after`` (None: behind what is acknowledged) up to ``upto``."""
-        query = {"upto": upto, "columns": ",".join(columns)} | ({} if after is None else {"after": after})
-        return self._batches("readers", self._vhost, group, "queues", queue, "messages", query=query)
+        """The messages of parts of reservations, ``[queue, after, upto, first, count]``."""
+        body = {"slices": slices, "columns": columns, "accept_loss": accept_loss}
+        return self._batches("readers", self._vhost, group, "read", body=body)
+
+    def ring(self, exchange: str) -> dict[str, Any]:
+        """How an exchange places keys; see the endpoint ``/api/exchanges/{vhost}/{exchange}/ring``."""
+        answer: dict[str, Any] = self._ask("GET", "exchanges", self._vhost, exchange, "ring")
+        return answer
+
+    def exchange(self, name: str) -> dict[str, Any]:
+        """An exchange's declaration.
+
+        Raises:
+            NotThere: there is none of that name.
+        """
+        answer: dict[str, Any] = self._ask("GET", "exchanges", self._vhost, name or "amq.default")
+        return answer
+
+    def publish(self, body: bytes, query: dict[str, Any]) -> dict[str, Any]:
+        """Publish an Arrow stream; see the endpoint ``POST /api/messages/{vhost}/publish``."""
+        path = ("messages", self._vhost, "publish")
+        with _said_here(self._broker):
+            answer: dict[str, Any] = self._broker.ask(
+                "POST", *path, body=body, query=query, headers={"Content-Type": "application/vnd.apache.arrow.stream"}
+            )
+        return answer
 
     def _ask(self, method: str, *path: str, body: Any = None) -> Any:
-        with _said_here(self._broker):
-            return self._broker.ask(method, *path, body=body)
+        def once() -> Any:
+            with _said_here(self._broker):
+                return self._broker.ask(method, *path, body=body)
 
-    def _batches(self, *path: str, query: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """The record batches of an Arrow stream; an error if it ends early."""
-        with _said_here(self._broker), self._broker.request("GET", *path, query=query) as response:
+        return self.retried(once)
+
+    def retried(self, attempt: Callable[[], T]) -> T:
+        """What an attempt returns; it is made again while the broker is away, for ``brokerRetrySeconds``.
+
+        Raises:
+            JumpMQError: as the attempt does.
+        """
+        patience = _Patience(self._retry_seconds if self._met else 0)
+        while True:
+            try:
+                found = attempt()
+            except BrokerAway as error:
+                patience.pause(error)
+            else:
+                self._met = True
+                return found
+
+    def _batches(self, *path: str, body: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """The record batches of an Arrow stream, each once: an answer that breaks off is asked for again, and what was
+        had of it already is left out.
+        """
+        had = 0
+        patience = _Patience(self._retry_seconds)
+        while True:
+            try:
+                for batch in self._answer(*path, body=body, skip=had):
+                    had += len(batch)
+                    patience = _Patience(self._retry_seconds)
+                    yield batch
+            except BrokerAway as error:
+                patience.pause(error)
+            else:
+                return
+
+    def _answer(self, *path: str, body: dict[str, Any], skip: int) -> Iterator[pa.RecordBatch]:
+        with _said_here(self._broker), self._broker.request("POST", *path, body=body) as response:
             rows = 0
             with pa.ipc.open_stream(response) as stream:
                 for batch in stream:
                     rows += len(batch)
-                    yield batch
+                    if rows > skip:
+                        yield batch.slice(max(0, skip - rows + len(batch)))
             expected = response.headers.get("JumpMQ-Messages")
             if expected is not None and int(expected) != rows:
-                raise JumpMQError(f"the broker's answer ended after {rows} of {expected} messages")
+                raise BrokerAway(f"the broker's answer ended after {rows} of {expected} messages")
 
     def __str__(self) -> str:
         return self._broker.address
+
+
+class _Patience:
+    """Pauses between attempts, ever longer, until some seconds are over."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+        self._next = 0.1
+
+    def pause(self, error: JumpMQError) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            JumpMQError: the error of the last one, as there has been enough waiting.
+        """
+        if time.monotonic() + self._next > self._until:
+            raise error
+        time.sleep(self._next)
+        self._next = min(LONGEST_PAUSE, 2 * self._next)
 
 
 @contextmanager
@@ -116,17 +227,19 @@ def _said_here(broker: ManagementClient) -> Iterator[None]:
     """Raise what goes wrong with a request as this floor's error."""
     try:
         yield
+    except pa.ArrowException as error:
+        raise BrokerAway(f"lost the broker: its answer broke off ({error})") from error
     except NoAnswer as error:
         if error.refused:
             text = f"nothing listens at {broker.address}: is the broker running, and is this its management port?"
-            raise JumpMQError(text) from None
-        raise JumpMQError(f"lost the broker: {error}") from error
+            raise BrokerAway(text) from None
+        raise BrokerAway(f"lost the broker: {error}") from error
     except Refusal as refusal:
         if refusal.code == 401:
             raise JumpMQError(f"{refusal}: wrong name or password?") from None
         if not refusal.reason:
             raise JumpMQError(f"{broker.address} answers {refusal.code}: is this a JumpMQ broker?") from None
-        error_type = NotThere if refusal.code == 404 else JumpMQError
-        raise error_type(f"{refusal.reason} (broker at {broker.address})") from None
+        kind = REFUSALS.get(refusal.code, JumpMQError)
+        raise kind(f"{refusal.reason} (broker at {broker.address})") from None
     except ManagementError as error:
         raise JumpMQError(str(error)) from None

@@ -1,4 +1,4 @@
-"""The one error of this floor."""
+"""What goes wrong between Spark and a broker; each text is a sentence that says what to do."""
 
 
 class JumpMQError(Exception):
@@ -7,3 +7,19 @@ class JumpMQError(Exception):
 
 class NotThere(JumpMQError):
     """The broker knows no such virtual host, exchange, queue or group."""
+
+
+class Gone(JumpMQError):
+    """What was reserved is not there any more."""
+
+
+class GroupInUse(JumpMQError):
+    """Another query reads for the group."""
+
+
+class NoSession(JumpMQError):
+    """The broker has forgotten the query's session."""
+
+
+class BrokerAway(JumpMQError):
+    """Nobody answers, or the answer broke off."""

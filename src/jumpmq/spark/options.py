@@ -1,80 +1,232 @@
-"""The options of the source."""
+"""The options of the source, and what they share with those of the sink."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from jumpmq.management import ClientTLS
 from jumpmq.spark.errors import JumpMQError
+
+T = TypeVar("T")
+
+URL_MISSING = "option 'url' is missing: the management URL, such as http://guest:guest@localhost:15672"
 
 
 @dataclass(frozen=True)
-class Options:
-    """What ``.option(...)`` sets; names are not case-sensitive.
+class Broker:
+    """Where the broker is.
 
     Attributes:
-        url: the broker's management URL with user and password, such as ``http://guest:guest@localhost:15672``.
+        url: its management URL with user and password, such as ``http://guest:guest@localhost:15672``.
         vhost: the virtual host, ``/`` unless given.
-        exchange: read all queues that are bound to this exchange, directly or through other exchanges.
-        queue: read this queue. Either this or ``exchange``.
-        group: the name under which a streaming query reserves messages. Unless given, each query invents one and keeps
-            it in its checkpoint. Queries with checkpoints of their own must not share a group.
-        max_messages: ``maxMessagesPerTrigger``, the most messages of a micro-batch, over all queues; they are held in
-            the broker's memory while the batch lasts.
-        lease: seconds that the broker waits for a streaming query that has fallen silent, before what the query
-            reserved goes back to the queues.
+        retry_seconds: ``brokerRetrySeconds``, how long a broker that went away is asked again before the query fails.
+        tls: files of TLS, by ``tlsCa``, ``tlsCertificate`` and ``tlsKey``, paths on every machine that reads or writes.
     """
 
     url: str
     vhost: str = "/"
+    retry_seconds: float = 60.0
+    tls: ClientTLS = field(default_factory=ClientTLS)
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What ``.option(...)`` sets on a read; names are not case-sensitive.
+
+    Attributes:
+        broker: where from.
+        exchange: read all queues that are bound to this exchange, directly or through other exchanges.
+        queues: read these queues; option ``queue`` names one, ``queues`` several with commas between.
+        pattern: read the queues whose whole names match this regular expression.
+        group: the name under which a streaming query reserves messages. Unless given, each query invents one and keeps
+            it in its checkpoint. Queries with checkpoints of their own cannot share a group.
+        max_messages: ``maxMessagesPerTrigger``, the most messages of a micro-batch, over all queues; they are held in
+            the broker's memory while the batch lasts.
+        max_octets: ``maxBytesPerTrigger``, the most octets of bodies of a micro-batch; a larger message comes alone.
+        max_partitions: the most partitions of a batch, unless ``max_messages_per_partition`` asks for more.
+        min_partitions: the fewest partitions of a batch that has as many messages.
+        max_messages_per_partition: the most messages of a partition.
+        keep_order: whether what a batch reads of a queue is always in one partition, in order.
+        lease: seconds that the broker waits for a streaming query that has fallen silent, before what the query
+            reserved goes back to the queues.
+        fail_on_data_loss: whether a query ends when messages that it had not read are gone.
+        checkpoint: ``checkpointLocation``, the same as the query's: with it a micro-batch is acknowledged as soon as
+            Spark has noted that it is complete, else when the next one is planned.
+    """
+
+    broker: Broker
     exchange: str | None = None
-    queue: str | None = None
+    queues: tuple[str, ...] = ()
+    pattern: str | None = None
     group: str | None = None
     max_messages: int = 1_000_000
+    max_octets: int | None = None
+    max_partitions: int | None = None
+    min_partitions: int = 1
+    max_messages_per_partition: int | None = None
+    keep_order: bool = False
     lease: float = 60.0
+    fail_on_data_loss: bool = True
+    checkpoint: str | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> Options:
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Check the options of a read.
 
         Raises:
             JumpMQError: one is missing, unknown, or makes no sense.
         """
-        given = {name.lower(): value for name, value in options.items()}
-        unknown = set(given) - set(_NAMES)
-        if unknown:
-            raise JumpMQError(f"unknown option '{min(unknown)}'; there are {', '.join(_NAMES.values())}")
+        given = known(options, BROKER_OPTIONS | SOURCE_OPTIONS)
         if "url" not in given:
-            raise JumpMQError("option 'url' is missing: the management URL, such as http://guest:guest@localhost:15672")
-        if ("exchange" in given) == ("queue" in given):
-            raise JumpMQError("give either option 'exchange', to read all queues bound to it, or option 'queue'")
-        return cls(
-            url=given["url"],
-            vhost=given.get("vhost", cls.vhost),
-            exchange=given.get("exchange"),
-            queue=given.get("queue"),
-            group=given.get("group"),
-            max_messages=_count(given.get("maxmessagespertrigger", str(cls.max_messages))),
-            lease=_seconds(given.get("lease", str(cls.lease))),
-        )
+            raise JumpMQError(URL_MISSING)
+        named = [name for name in ("exchange", "queue", "queues", "pattern") if name in given]
+        if len(named) != 1:
+            raise JumpMQError(
+                "give one of the options 'exchange', to read all queues bound to it, 'queue', 'queues' and 'pattern'"
+            )
+        queues = given.pop("queues", ())
+        if "queue" in given:
+            queues = (given.pop("queue"),)
+        return cls(broker=broker_of(given), queues=queues, **given)
+
+    @property
+    def subject(self) -> str:
+        """What is read, in words; a checkpoint belongs to it."""
+        if self.exchange is not None:
+            what = f"exchange '{self.exchange}'"
+        elif self.pattern is not None:
+            what = f"queues like '{self.pattern}'"
+        else:
+            what = "queue " + ", ".join(f"'{queue}'" for queue in self.queues)
+        return f"{what} in vhost '{self.broker.vhost}'"
 
 
-_NAMES = {
-    name.lower(): name for name in ("url", "vhost", "exchange", "queue", "group", "maxMessagesPerTrigger", "lease")
+Reads = dict[str, tuple[str, Callable[[str, str], Any]]]
+"""Options by their names in lower case: the field of each, and what reads it, given its name and its text."""
+
+
+def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
+    """The values of the options that were given, by field.
+
+    Raises:
+        JumpMQError: one is unknown, or makes no sense.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    unknown = set(given) - set(reads)
+    if unknown:
+        names = ", ".join(NAMES.get(name, name) for name in reads)
+        raise JumpMQError(f"unknown option '{min(unknown)}'; there are {names}")
+    return {reads[name][0]: reads[name][1](NAMES.get(name, name), value) for name, value in given.items()}
+
+
+def broker_of(given: dict[str, Any]) -> Broker:
+    """Take the broker's options out of those that were given.
+
+    Raises:
+        JumpMQError: there is no URL.
+    """
+    if "url" not in given:
+        raise JumpMQError(URL_MISSING)
+    tls = ClientTLS(given.pop("ca", None), given.pop("certificate", None), given.pop("key", None))
+    fields = {name: given.pop(name) for name in ("url", "vhost", "retry_seconds") if name in given}
+    return Broker(tls=tls, **fields)
+
+
+def text(name: str, value: str) -> str:
+    """Any text."""
+    return value
+
+
+def truth(name: str, value: str) -> bool:
+    """``true`` or ``false``."""
+    if value.lower() not in ("true", "false"):
+        raise JumpMQError(f"option '{name}' must be true or false, not '{value}'")
+    return value.lower() == "true"
+
+
+def count(name: str, value: str) -> int:
+    """A whole number from 1."""
+    if not (value.isascii() and value.isdigit() and 0 < len(value) < 19 and int(value)):
+        raise JumpMQError(f"option '{name}' must be a whole number from 1, not '{value}'")
+    return int(value)
+
+
+def seconds(lowest: float) -> Callable[[str, str], float]:
+    """A number of seconds up to a day."""
+
+    def read(name: str, value: str) -> float:
+        try:
+            found = float(value)
+        except ValueError:
+            found = -1.0
+        if not lowest <= found <= 86400:
+            raise JumpMQError(f"option '{name}' must be a number of seconds from {lowest:g} to 86400, not '{value}'")
+        return found
+
+    return read
+
+
+def one_of(*words: str) -> Callable[[str, str], str]:
+    """One of some words."""
+
+    def read(name: str, value: str) -> str:
+        if value.lower() not in words:
+            raise JumpMQError(f"option '{name}' must be {' or '.join(words)}, not '{value}'")
+        return value.lower()
+
+    return read
+
+
+def _names(name: str, value: str) -> tuple[str, ...]:
+    found = tuple(one.strip() for one in value.split(",") if one.strip())
+    if not found or len(set(found)) < len(found):
+        raise JumpMQError(f"option '{name}' must be names of queues with commas between, each once, not '{value}'")
+    return found
+
+
+def _pattern(name: str, value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise JumpMQError(f"option '{name}' is no regular expression: {error}") from None
+    return value
+
+
+BROKER_OPTIONS: Reads = {
+    "url": ("url", text),
+    "vhost": ("vhost", text),
+    "brokerretryseconds": ("retry_seconds", seconds(0)),
+    "tlsca": ("ca", text),
+    "tlscertificate": ("certificate", text),
+    "tlskey": ("key", text),
 }
 
+SOURCE_OPTIONS: Reads = {
+    "exchange": ("exchange", text),
+    "queue": ("queue", text),
+    "queues": ("queues", _names),
+    "pattern": ("pattern", _pattern),
+    "group": ("group", text),
+    "maxmessagespertrigger": ("max_messages", count),
+    "maxbytespertrigger": ("max_octets", count),
+    "maxpartitions": ("max_partitions", count),
+    "minpartitions": ("min_partitions", count),
+    "maxmessagesperpartition": ("max_messages_per_partition", count),
+    "keeporder": ("keep_order", truth),
+    "lease": ("lease", seconds(1)),
+    "failondataloss": ("fail_on_data_loss", truth),
+    "checkpointlocation": ("checkpoint", text),
+}
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < len(text) < 19 and int(text)):
-        raise JumpMQError(f"option 'maxMessagesPerTrigger' must be a whole number from 1, not '{text}'")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 1 <= seconds <= 86400:
-        raise JumpMQError(f"option 'lease' must be a number of seconds from 1 to 86400, not '{text}'")
-    return seconds
+NAMES = {
+    name.lower(): name
+    for name in (
+        *("brokerRetrySeconds", "tlsCa", "tlsCertificate", "tlsKey", "maxMessagesPerTrigger", "maxBytesPerTrigger"),
+        *("maxPartitions", "minPartitions", "maxMessagesPerPartition", "keepOrder", "failOnDataLoss"),
+        *("checkpointLocation", "onUnroutable", "persistent", "queryName"),
+    )
+}
+"""How the names are written that are not all in lower case."""

@@ -1,4 +1,4 @@
-"""From the broker's record batches to Spark's: the queue's name is added, AMQP properties are decoded.
+"""From the broker's record batches to Spark's: AMQP properties are decoded.
 
 Properties arrive as the octets that were published. Most messages of an application carry the same ones, so each
 distinct value of a batch is decoded once, and rows point at it.
@@ -35,19 +35,16 @@ LAST_SECOND = 253402300799
 """The end of the year 9999, the last timestamp that Spark can show."""
 
 
-def converter(schema: StructType, queue: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """A function that makes Spark's record batches of the broker's.
 
     Args:
         schema: the columns that Spark wants.
-        queue: the name for the column ``queue``.
     """
     arrow_schema = pa.schema([(field.name, arrow_type(field.dataType)) for field in schema])
 
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: batch.column(name) for name in batch.schema.names}
-        if "queue" in schema.names:
-            columns["queue"] = pa.repeat(queue, len(batch))
         if "properties" in columns:
             columns |= decoded(columns["properties"], arrow_schema)
         return pa.record_batch(

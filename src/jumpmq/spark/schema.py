@@ -67,5 +67,5 @@ def check_schema(schema: StructType) -> None:
 
 def wire_columns(schema: StructType) -> list[str]:
     """The columns to ask the broker for: what is not needed is neither sent nor decoded."""
-    wanted = {"properties" if name == "headers" else name for name in schema.names if name != "queue"}
+    wanted = {"properties" if name == "headers" else name for name in schema.names}
     return sorted(wanted) or ["seq"]

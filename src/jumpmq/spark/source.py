@@ -1,27 +1,45 @@
-"""The format ``jumpmq``: its readers, and the batch reader, a look at what is ready in the queues."""
+"""The format ``jumpmq``: its readers and writers, and the batch reader, a look at what is ready in the queues."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    In,
+    InputPartition,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.client import Client
-from jumpmq.spark.options import Options
+from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.partitions import Piece, Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import SCHEMA, check_schema, wire_columns
-from jumpmq.spark.stream import QueueStreamReader, queues_of
+from jumpmq.spark.stream import QueueStreamReader
 
 
 class JumpMQDataSource(DataSource):
-    """The format ``jumpmq``, with the options of :class:`Options` and the columns of :data:`SCHEMA`.
+    """The format ``jumpmq``, with the options of :class:`SourceOptions` and the columns of :data:`SCHEMA`.
 
     Spark does not tell a Python source which columns a query needs. A user who needs few of them can say so with
     ``.schema("queue string, body binary")``: the others are then neither sent nor decoded.
+
+    Attributes:
+        parallelism: how many tasks run at once; None where that is not known.
+        pushes_filters: whether Spark is set to push filters down. It refuses readers that could where it is not.
     """
+
+    parallelism: int | None = None
+    pushes_filters = False
 
     @classmethod
     def name(cls) -> str:
@@ -29,44 +47,83 @@ class JumpMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns, once the options have been found to make sense."""
-        Options.parse(self.options)
+        SourceOptions.parse(self.options)
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         check_schema(schema)
-        return QueueReader(Options.parse(self.options), schema)
+        kind = FilteringReader if self.pushes_filters else QueueReader
+        return kind(SourceOptions.parse(self.options), schema, self.parallelism)
 
     def streamReader(self, schema: StructType) -> QueueStreamReader:  # noqa: N802 (Spark's name)
         check_schema(schema)
-        return QueueStreamReader(Options.parse(self.options), schema)
-
-
-@dataclass
-class QueueRange(InputPartition):
-    """The messages of a queue up to a number."""
-
-    queue: str
-    last_seq: int
+        return QueueStreamReader(SourceOptions.parse(self.options), schema, self.parallelism)
 
 
 class QueueReader(DataSourceReader):
-    """Reads what is ready, one partition a queue, and leaves it there.
+    """Reads what is ready, and leaves it there.
 
     Messages that arrive after planning are not read; those that are consumed between planning and reading are missed.
     """
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
         self._options = options
         self._schema = schema
-        self._client = Client(options.url, options.vhost)
+        self._parallelism = parallelism
+        self._wanted: list[Callable[[str], bool]] = []
 
     def partitions(self) -> list[InputPartition]:
-        queues = queues_of(self._client, self._options)
-        return [QueueRange(queue, self._client.last_seq(queue)) for queue in queues]
+        client = Client(self._options.broker)
+        client.require_jumpmq()
+        names = list(self._options.queues)
+        if self._options.pattern is not None:
+            names = [name for name in client.queues() if re.fullmatch(self._options.pattern, name)]
+        found = client.ranges(self._options.exchange, names)
+        ranges = {name: at for name, at in found.items() if all(wanted(name) for wanted in self._wanted)}
+        counts = {name: at["messages"] for name, at in ranges.items()}
+        groups = pieces(counts, self._options, self._parallelism)
+        return [Slices([_by_seq(piece, ranges[piece.queue]) for piece in group]) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, QueueRange):  # Spark's stand-in where there is no partition at all
+        if not isinstance(partition, Slices):  # Spark's stand-in where there is no partition at all
             return
-        convert = converter(self._schema, partition.queue)
-        for batch in self._client.messages(partition.queue, partition.last_seq, wire_columns(self._schema)):
+        columns, convert = wire_columns(self._schema), converter(self._schema)
+        for batch in Client(self._options.broker, met=True).ready(partition.slices, columns):
             yield convert(batch)
+
+
+class FilteringReader(QueueReader):
+    """Reads only the queues that a query's filters let through."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        for one in filters:
+            wanted = _on_queue(one)
+            if wanted is None:
+                yield one
+            else:
+                self._wanted.append(wanted)
+
+
+def _on_queue(one: Filter) -> Callable[[str], bool] | None:
+    """What a filter says of a queue's name; None where it is about something else."""
+    if getattr(one, "attribute", None) != ("queue",):
+        return None
+    match one:
+        case EqualTo(_, value):
+            return lambda queue: queue == value
+        case In(_, values):
+            return lambda queue: queue in values
+        case StringStartsWith(_, value):
+            return lambda queue: queue.startswith(value)
+        case StringEndsWith(_, value):
+            return lambda queue: queue.endswith(value)
+        case StringContains(_, value):
+            return lambda queue: value in queue
+    return None
+
+
+def _by_seq(piece: Piece, found: dict[str, int]) -> list[str | int]:
+    """A piece as a range of ``seq``, as if the numbers of the queue's messages had gaps of one size."""
+    first, span = found["first_seq"], found["last_seq"] + 1 - found["first_seq"]
+    start, end = (first + span * place // found["messages"] for place in (piece.first, piece.first + piece.count))
+    return [piece.queue, start, end - 1]

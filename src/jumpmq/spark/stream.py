@@ -1,7 +1,8 @@
 """The streaming reader: a query as a consumer whose prefetch is the micro-batch.
 
-How it works. Spark's *offset* is ``{"group": NAME, "queues": {QUEUE: RESERVATION, ...}}``: up to which reservation the
-query's group has got in each queue. Spark keeps offsets in the query's checkpoint, and its order of events is
+How it works. Spark's *offset* is ``{"group": NAME, "query": NAME, "source": TEXT, "queues": {QUEUE: RESERVATION,
+...}}``: up to which reservation the query's group has got in each queue. Spark keeps offsets in the query's checkpoint,
+and its order of events is
 
 1. ``latestOffset(start)``: the micro-batch that ended at ``start`` is complete, sink included, or this would not be
    asked. So the broker acknowledges everything up to ``start``, and reserves more.
@@ -11,15 +12,16 @@ query's group has got in each queue. Spark keeps offsets in the query's checkpoi
 
 A query that dies between 2 and 3 is restarted at 2, with the same offsets; one that dies elsewhere goes on at 1. What
 was reserved but never got into an offset log is outstanding still, and goes into the next micro-batch. A query leaves
-nothing unacknowledged if it ends with a 1 that finds nothing more, as ``availableNow`` does.
+nothing unacknowledged if it ends with a 1 that finds nothing more, as ``availableNow`` does. A query that knows its
+checkpoint reads the commit log too, and acknowledges soon after 3.
 
 Spark's ``commit`` comes too late to be of use: for a micro-batch it is called when the next one has been planned, and
-for the last one never.
+for the last one never. ``stop`` is never called either: Spark kills the process that plans.
 """
 
 from __future__ import annotations
 
-import threading
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -28,153 +30,163 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.client import Client
-from jumpmq.spark.errors import JumpMQError, NotThere
-from jumpmq.spark.options import Options
+from jumpmq.spark.commit_log import CommitLog
+from jumpmq.spark.errors import Gone, JumpMQError, NotThere
+from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.partitions import Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
+from jumpmq.spark.session import Session
 
-IDLE_PAUSE = 0.1
+IDLE_PAUSE = 0.05
 """Seconds to wait before saying that there is nothing new: without a trigger, Spark asks again at once."""
 
 Offset = dict[str, Any]
 
+GO_ON = "set option 'failOnDataLoss' to false to go on without"
+
 
 @dataclass
-class ReservedMessages(InputPartition):
-    """Reservations of a group in a queue: those behind ``after`` (None: behind what is acknowledged) up to ``upto``."""
+class ReservedSlices(Slices):
+    """Parts of a group's reservations, ``[queue, after, upto, first, count]``."""
 
     group: str
-    queue: str
-    after: int | None
-    upto: int
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads queues in reservations, one partition a queue."""
+    """Reads queues in reservations."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
         self._options = options
         self._schema = schema
-        self._client = Client(options.url, options.vhost)
+        self._parallelism = parallelism
+        self._client = Client(options.broker)
+        self._initial: Offset | None = None
         self._last_seqs: dict[str, int] | None = None
-        self._heartbeat: Heartbeat | None = None
+        self._session: Session | None = None
+        self._reserved: dict[str, dict[str, int]] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
-        return {"group": self._options.group or f"spark-{uuid.uuid4().hex}", "queues": {}}
+        if self._initial is None:  # Spark asks twice, and both answers are parts of one micro-batch
+            self._client.require_jumpmq()
+            name = uuid.uuid4().hex
+            group = self._options.group or f"spark-{name}"
+            self._initial = {"group": group, "query": name, "source": self._options.subject, "queues": {}}
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_octets is not None:
+            return ReadMaxBytes(self._options.max_octets)
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note where the queues end: what arrives later is for the next query."""
-        self._last_seqs = {queue: self._client.last_seq(queue) for queue in self._queues()}
+        self._client.require_jumpmq()
+        exchange, names = self._options.exchange, self._names()
+        self._last_seqs = {queue: at["last_seq"] for queue, at in self._client.ranges(exchange, names).items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        group, done = self._group(start), start["queues"]
-        self._beat(group)
-        queues = sorted(set(self._queues() if self._last_seqs is None else self._last_seqs) | set(done))
-        try:
-            reserved = self._client.reserve(
-                group,
-                {queue: done.get(queue) for queue in queues},
-                limit.max_rows if isinstance(limit, ReadMaxRows) else None,
-                self._bounds(queues),
-                self._options.lease,
-            )
-        except NotThere as error:
-            raise self._deleted(error) from None
-        end = {queue: at["offset"] for queue, at in sorted(reserved.items()) if queue in done or at["messages"]}
+        done = start["queues"]
+        answer = self._opened(start).reserve(self._wanted(done, limit))
+        self._require_nothing_lost(answer["lost"], done)
+        self._reserved = answer["queues"]
+        end = {queue: at["offset"] for queue, at in sorted(self._reserved.items()) if queue in done or at["messages"]}
         if end == done:
             time.sleep(IDLE_PAUSE if self._last_seqs is None else 0)
             return start
-        return {"group": group, "queues": end}
+        return start | {"queues": end}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """What waits in the queues, beyond what the last micro-batch has reserved."""
+        waiting = {queue: at["ready"] for queue, at in sorted(self._reserved.items())}
+        return {"ready": waiting, "total": sum(waiting.values())} if waiting else None
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        group, done = self._group(end), start["queues"]
-        self._beat(group)
-        return [
-            ReservedMessages(group, queue, done.get(queue), upto)
-            for queue, upto in end["queues"].items()
-            if upto != done.get(queue)
+        done, group = start["queues"], self._opened(end).group
+        new = {queue: upto for queue, upto in end["queues"].items() if upto != done.get(queue)}
+        if not new:
+            return []
+        counts = self._counts(group, {queue: (done.get(queue), upto) for queue, upto in new.items()})
+        known = {queue: count for queue, count in counts.items() if count is not None}
+        groups = [
+            [[one.queue, done.get(one.queue), new[one.queue], one.first, one.count] for one in group]
+            for group in pieces(known, self._options, self._parallelism)
         ]
+        if unknown := [[queue, done.get(queue), new[queue], 0, None] for queue in new if queue not in known]:
+            groups.append(unknown)
+        return [ReservedSlices(slices, group) for slices in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, ReservedMessages)
-        group, queue = partition.group, partition.queue
-        convert = converter(self._schema, queue)
+        assert isinstance(partition, ReservedSlices)
+        columns, convert = wire_columns(self._schema), converter(self._schema)
+        client, accept_loss = Client(self._options.broker, met=True), not self._options.fail_on_data_loss
         try:
-            for batch in self._client.reserved(
-                group, queue, partition.after, partition.upto, wire_columns(self._schema)
-            ):
+            for batch in client.reserved(partition.group, partition.slices, columns, accept_loss=accept_loss):
                 yield convert(batch)
         except NotThere as error:
-            raise self._deleted(error) from None
+            raise JumpMQError(f"{error}: it was deleted while the query used it; {GO_ON}") from None
+        except Gone as error:
+            raise JumpMQError(f"{error}; {GO_ON}") from None
 
-    def stop(self) -> None:
-        """Fall silent. What is reserved stays so for the lease, and a restarted query finds it."""
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
+    def _wanted(self, done: dict[str, int], limit: ReadLimit) -> dict[str, Any]:
+        """What to ask the broker for."""
+        wanted: dict[str, Any] = {"accept_loss": not self._options.fail_on_data_loss}
+        if isinstance(limit, ReadMaxRows):
+            wanted["max_messages"] = limit.max_rows
+        elif isinstance(limit, ReadMaxBytes):
+            wanted |= {"max_messages": self._options.max_messages, "max_octets": limit.max_bytes}
+        if self._last_seqs is not None:
+            names = list(self._last_seqs)
+            wanted["last_seq"] = self._last_seqs
+        else:
+            names = self._names()
+            wanted["exchange"] = self._options.exchange
+        return wanted | {"queues": dict.fromkeys(names) | done}
 
-    def _queues(self) -> list[str]:
-        return queues_of(self._client, self._options)
+    def _names(self) -> list[str]:
+        """The queues to read, but for those of an exchange."""
+        if self._options.pattern is not None:
+            return [name for name in self._client.queues() if re.fullmatch(self._options.pattern, name)]
+        return list(self._options.queues)
 
-    def _bounds(self, queues: list[str]) -> dict[str, int]:
-        """The last message to read of each queue, noted when a queue is first seen."""
-        if self._last_seqs is None:
-            return {}
-        for queue in queues:
-            if queue not in self._last_seqs:
-                self._last_seqs[queue] = self._client.last_seq(queue)
-        return self._last_seqs
+    def _counts(self, group: str, ranges: dict[str, tuple[int | None, int]]) -> dict[str, int | None]:
+        """How many messages there are in ranges of reservations, behind the first number up to the second; None where
+        the broker does not know.
+        """
+        queues = self._client.group(group)
+        counts: dict[str, int | None] = {}
+        for queue, (after, upto) in ranges.items():
+            sizes = {int(number): size for number, size in queues.get(queue, {}).get("reservations", {}).items()}
+            found = [size for number, size in sizes.items() if (after or 0) < number <= upto]
+            counts[queue] = sum(found) if upto in sizes else None
+        return counts
 
-    def _group(self, offset: Offset) -> str:
-        group: str = offset["group"]
-        if self._options.group not in (None, group):
-            raise JumpMQError(
-                f"the query's checkpoint belongs to group '{group}', but option 'group' is '{self._options.group}'"
-            )
-        return group
+    def _require_nothing_lost(self, lost: dict[str, int | None], done: dict[str, int]) -> None:
+        """Refuse unless what was deleted since the last micro-batch held nothing, or that is no matter."""
+        for queue, count in lost.items():
+            if self._options.fail_on_data_loss and queue in done and count != 0:
+                what = "messages" if count is None else f"{count} messages"
+                raise JumpMQError(f"queue '{queue}' was deleted with {what} that the query had not read; {GO_ON}")
 
-    def _beat(self, group: str) -> None:
-        if self._heartbeat is None:
-            self._heartbeat = Heartbeat(self._client, group, self._options.lease)
-            self._heartbeat.start()
-
-    @staticmethod
-    def _deleted(error: NotThere) -> JumpMQError:
-        return JumpMQError(
-            f"{error}: it was deleted while the query used it, or between two runs; start with a new checkpoint"
-        )
-
-
-class Heartbeat(threading.Thread):
-    """Keeps a group's leases from running out as long as the query lives, however long a micro-batch takes."""
-
-    def __init__(self, client: Client, group: str, lease: float) -> None:
-        super().__init__(name=f"heartbeat of {group}", daemon=True)
-        self._client = client
-        self._group = group
-        self._interval = lease / 3
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        while not self._stopped.wait(self._interval):
-            try:
-                self._client.renew(self._group)
-            except JumpMQError:
-                continue  # whoever needs the broker next will say what is wrong
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-
-def queues_of(client: Client, options: Options) -> list[str]:
-    """The queues to read."""
-    if options.queue is not None:
-        return [options.queue]
-    assert options.exchange is not None
-    return client.bound_queues(options.exchange)
+    def _opened(self, offset: Offset) -> Session:
+        """The query's session, once the checkpoint has been found to be this query's."""
+        if self._session is None:
+            group, source = offset["group"], offset.get("source")
+            if self._options.group not in (None, group):
+                raise JumpMQError(
+                    f"the query's checkpoint belongs to group '{group}', but option 'group' is '{self._options.group}'"
+                )
+            if source not in (None, self._options.subject):
+                raise JumpMQError(
+                    f"the query's checkpoint is of {source}, but the query reads {self._options.subject}: "
+                    "give it a checkpoint of its own"
+                )
+            self._client.require_jumpmq()
+            log = None if self._options.checkpoint is None else CommitLog(self._options.checkpoint)
+            query = str(offset.get("query", group))
+            self._session = Session(self._client, group, query, self._options.lease, log)
+        return self._session

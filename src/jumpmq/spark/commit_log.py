@@ -1,0 +1,60 @@
+"""What a streaming query's checkpoint says of the micro-batches that are complete."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePosixPath
+from typing import Any
+
+from pyarrow import fs
+
+from jumpmq.spark.errors import JumpMQError
+
+
+class CommitLog:
+    """The logs ``offsets`` and ``commits`` of a checkpoint, as Spark writes them: a file for each micro-batch.
+
+    Args:
+        location: the checkpoint's directory, as a path or a URI of a file system that Arrow knows.
+
+    Raises:
+        JumpMQError: there is no such file system.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._path: str
+        try:
+            self._files, self._path = fs.FileSystem.from_uri(location) if "://" in location else _local(location)
+        except (ValueError, OSError) as error:
+            raise JumpMQError(f"option 'checkpointLocation': {error}") from None
+        self._seen = -1
+
+    def completed(self, group: str) -> dict[str, int] | None:
+        """The end of the last complete micro-batch of a group, by queue; None where none was completed since the last
+        call.
+        """
+        selector = fs.FileSelector(f"{self._path}/commits", allow_not_found=True)
+        names = [PurePosixPath(found.path).name for found in self._files.get_file_info(selector)]
+        last = max((int(name) for name in names if name.isdigit()), default=-1)
+        if last <= self._seen:
+            return None
+        with self._files.open_input_stream(f"{self._path}/offsets/{last}") as file:
+            lines = file.read().decode().splitlines()
+        self._seen = last
+        for line in lines:
+            offset = _json(line)
+            if isinstance(offset, dict) and offset.get("group") == group and "queues" in offset:
+                queues: dict[str, int] = offset["queues"]
+                return queues
+        return None
+
+
+def _local(location: str) -> tuple[fs.FileSystem, str]:
+    return fs.LocalFileSystem(), location.removeprefix("file:")
+
+
+def _json(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

@@ -1,0 +1,96 @@
+"""A streaming query's session: it alone reads for its group, and the broker sees whether it lives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from jumpmq.spark.client import Client
+from jumpmq.spark.commit_log import CommitLog
+from jumpmq.spark.errors import GroupInUse, JumpMQError, NoSession
+
+T = TypeVar("T")
+
+LOOK = 0.5
+"""Seconds between two looks at the checkpoint's commit log."""
+
+TAKEOVER = 4.0
+"""Seconds to wait for another query's session to end; the broker gives one that lost its connection 2 to return."""
+
+RETURN = 0.5
+"""Seconds before a broken connection is replaced."""
+
+
+class Session:
+    """The session of a query that reads for a group, kept alive by threads of its own, however long a batch takes.
+
+    Args:
+        query: what the query calls itself; the same after a restart from its checkpoint.
+        lease: seconds of silence after which what the query has reserved goes back.
+        log: the checkpoint's, so that what is complete is acknowledged at once; None where it is not known.
+
+    Raises:
+        GroupInUse: another query reads for the group.
+    """
+
+    def __init__(self, client: Client, group: str, query: str, lease: float, log: CommitLog | None) -> None:
+        self.group = group
+        self._client = client
+        self._query = query
+        self._lease = lease
+        self._log = log
+        self._session = self._open_within(TAKEOVER)
+        self._stopped = threading.Event()
+        for work in (self._renew, self._attend):
+            threading.Thread(target=work, name=f"{work.__name__} {group}", daemon=True).start()
+
+    def reserve(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        """See :meth:`Client.reserve`."""
+        return self._in_session(
+            lambda session: self._client.reserve(self.group, wanted | {"session": session, "lease": self._lease})
+        )
+
+    def stop(self) -> None:
+        """Fall silent. What is reserved stays so for the lease, and a restarted query finds it."""
+        self._stopped.set()
+
+    def _in_session(self, ask: Callable[[str], T]) -> T:
+        try:
+            return ask(self._session)
+        except NoSession:  # a broker without a store was restarted
+            self._session = self._client.open(self.group, self._query, self._lease)
+            return ask(self._session)
+
+    def _open_within(self, seconds: float) -> str:
+        """Open the session, if it must be, when another query's has ended: that one may just have been stopped."""
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                return self._client.open(self.group, self._query, self._lease)
+            except GroupInUse:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    def _renew(self) -> None:
+        due = time.monotonic() + self._lease / 3
+        while not self._stopped.wait(LOOK if self._log is not None else self._lease / 3):
+            try:
+                if self._log is not None and (done := self._log.completed(self.group)):
+                    self.reserve({"queues": done, "max_messages": 0, "accept_loss": True})
+                elif time.monotonic() >= due:
+                    self._client.renew(self.group, self._session)
+                else:
+                    continue
+                due = time.monotonic() + self._lease / 3
+            except (JumpMQError, OSError):
+                continue  # whoever needs the broker next will say what is wrong
+
+    def _attend(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._client.attend(self.group, self._session)
+            except JumpMQError:
+                self._stopped.wait(RETURN)
