@@ -41,6 +41,10 @@ def wait_for(condition, query):
         time.sleep(0.02)
 
 
+def wait_for_rows(sink, count, query):
+    wait_for(lambda: len(sink.rows) == count, query)
+
+
 def test_a_broker_that_is_away_for_a_while_does_not_end_the_query(spark, tmp_path):
     sink = Sink()
     with Restartable(tmp_path / "broker") as broker:
@@ -50,13 +54,13 @@ def test_a_broker_that_is_away_for_a_while_does_not_end_the_query(spark, tmp_pat
         query = start(stream(spark, broker, exchange="x"), sink, tmp_path)
         try:
             for first in (31, 61):
-                wait_for(lambda count=len(published): len(sink.rows) == count, query)
+                wait_for_rows(sink, len(published), query)
                 broker.stop()
                 time.sleep(1)
                 broker.restart()
                 with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
                     published += publish(connection.channel(), numbered(first, first + 29))
-            wait_for(lambda: len(sink.rows) == len(published), query)
+            wait_for_rows(sink, len(published), query)
         finally:
             query.stop()
     assert sink.bodies == published
@@ -122,11 +126,11 @@ def test_a_second_query_of_a_group_is_refused(spark, broker, channel, tmp_path):
     sink = Sink()
     query = start(stream(spark, broker, exchange="x", group="g"), sink, tmp_path / "first")
     try:
-        wait_for(lambda: len(sink.rows) == len(published), query)
+        wait_for_rows(sink, len(published), query)
         with pytest.raises(PySparkException, match="reader group 'g' in vhost '/' is in use by another query"):
             run_available(stream(spark, broker, exchange="x", group="g"), tmp_path / "second", Sink())
         published += publish(channel, numbered(21, 30))
-        wait_for(lambda: len(sink.rows) == len(published), query)
+        wait_for_rows(sink, len(published), query)
     finally:
         query.stop()
     rest = Sink()
