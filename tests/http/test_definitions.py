@@ -13,19 +13,27 @@ RABBITMQ = {
             "password_hash": "41942Luh0MTwvVUTDvxJVRD7RkHcPQX991Xx3NUbcwRO6t7u",
             "hashing_algorithm": "rabbit_password_hashing_sha256",
             "tags": ["monitoring"],
-            "limits": {},
+            "limits": {"max-channels": 7},
         }
     ],
     "vhosts": [{"name": "/"}, {"name": "v1"}],
     "permissions": [{"user": "alice", "vhost": "v1", "configure": "^a", "write": ".*", "read": ""}],
-    "topic_permissions": [],
+    "topic_permissions": [
+        {"user": "alice", "vhost": "v1", "exchange": "amq.topic", "write": "^{username}", "read": "^a"}
+    ],
     "parameters": [
+        {
+            "value": {"max-connections": 50, "max-queues": 1000},
+            "vhost": "v1",
+            "component": "vhost-limits",
+            "name": "limits",
+        },
         {
             "value": {"apply-to": "queues", "definition": {"max-length": 9}, "pattern": "^q", "priority": 0},
             "vhost": "v1",
             "component": "operator_policy",
             "name": "limit",
-        }
+        },
     ],
     "global_parameters": [{"name": "internal_cluster_id", "value": "rabbitmq-cluster-id-Pohq0_nCT8oLgdPTvymYHw"}],
     "policies": [
@@ -77,7 +85,7 @@ def everything(api):
 def test_a_file_of_rabbitmq_loads(api):
     assert api.request("POST", "definitions", json=RABBITMQ).status_code == 204
     found = api.get("definitions")
-    for name in ("permissions", "parameters", "policies"):
+    for name in ("permissions", "topic_permissions", "parameters", "policies"):
         assert all(entry in found[name] for entry in RABBITMQ[name]), name
     assert RABBITMQ["users"][0] in found["users"]
     assert {queue["name"] for queue in api.get("queues", "v1")} >= {"q2", "amq.gen-x"}
@@ -132,8 +140,8 @@ def test_one_virtual_host_goes_into_another(api):
         ("policies", {"vhost": "v1", "name": "p", "pattern": "(", "definition": {}}, "policies[1]: "),
         ("users", {"name": "u", "password_hash": "zz", "tags": []}, "users[1]: password hash 'zz' is not base64"),
         ("permissions", {"user": "nobody", "vhost": "/"}, "permissions[1]: key 'configure' is missing"),
-        ("parameters", {"component": "shovel", "vhost": "/", "name": "s", "value": {}}, "parameters[1]: 'component'"),
-        ("topic_permissions", {"user": "alice"}, "topic_permissions: there are none here"),
+        ("parameters", {"component": "shovel", "vhost": "/", "name": "s", "value": {}}, "parameters[2]: 'component'"),
+        ("topic_permissions", {"user": "alice"}, "topic_permissions[1]: key 'vhost' is missing"),
     ],
 )
 def test_a_file_with_one_wrong_entry_changes_nothing(api, section, entry, reason):

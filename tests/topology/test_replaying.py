@@ -18,6 +18,9 @@ from jumpmq.topology import (
     ClearOperatorPolicy,
     ClearPermissions,
     ClearPolicy,
+    ClearTopicPermissions,
+    ClearUserLimit,
+    ClearVirtualHostLimit,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -28,6 +31,9 @@ from jumpmq.topology import (
     SetOperatorPolicy,
     SetPermissions,
     SetPolicy,
+    SetTopicPermissions,
+    SetUserLimit,
+    SetVirtualHostLimit,
     Topology,
     Unbind,
     rules,
@@ -39,6 +45,7 @@ USERS = st.sampled_from(["ann", "bo\udcff"])
 QUEUES = st.sampled_from([*(f"q{number}" for number in range(6)), "é\udc80", "sharding: e0 - one@host - 1"])
 EXCHANGES = st.sampled_from(["e0", "e1", "e2", "amq.fanout", ""])
 TYPES = st.sampled_from(["x-consistent-hash", "x-consistent-hash", "x-modulus-hash", "topic", "headers", "odd"])
+LIMITS = st.sampled_from(["max-connections", "max-queues"])
 PATTERNS = st.sampled_from(["", "^e", "^q", "0$", "("])
 FIELDS = st.sampled_from(
     [
@@ -76,6 +83,12 @@ CHANGES = st.one_of(
     st.builds(DeleteUser, USERS),
     st.builds(SetPermissions, USERS, HOSTS, PATTERNS, PATTERNS, PATTERNS),
     st.builds(ClearPermissions, USERS, HOSTS),
+    st.builds(SetTopicPermissions, USERS, HOSTS, EXCHANGES, PATTERNS, PATTERNS),
+    st.builds(ClearTopicPermissions, USERS, HOSTS, st.none() | EXCHANGES),
+    st.builds(SetUserLimit, USERS, LIMITS, st.integers(-1, 3)),
+    st.builds(ClearUserLimit, USERS, LIMITS),
+    st.builds(SetVirtualHostLimit, HOSTS, LIMITS, st.integers(-1, 9)),
+    st.builds(ClearVirtualHostLimit, HOSTS, LIMITS),
     st.builds(SetPolicy, HOSTS, st.sampled_from("pq"), PATTERNS, DEFINITIONS, PRIORITIES),
     st.builds(SetOperatorPolicy, HOSTS, st.sampled_from("pq"), PATTERNS, DEFINITIONS, PRIORITIES),
     st.builds(ClearPolicy, HOSTS, st.sampled_from("pq")),

@@ -1,7 +1,25 @@
 """What a user may do (RabbitMQ, "Authentication, Authorisation, Access Control")."""
 
+from collections.abc import Iterable
+from typing import Literal
+
 from jumpmq.amqp.errors import AccessRefused, NotAllowed
-from jumpmq.topology import Topology, VirtualHost
+from jumpmq.topology import (
+    Bind,
+    Change,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Exchange,
+    ExchangeDefinition,
+    QueueDefinition,
+    Topology,
+    Unbind,
+    VirtualHost,
+)
+from jumpmq.topology.bindings import Kind
+from jumpmq.topology.exchanges import TopicExchange
 from jumpmq.topology.users import Operation
 
 
@@ -20,7 +38,8 @@ class Authorization:
         vhost = self._topology.vhosts.get(name)
         if vhost is None:
             raise NotAllowed(f"vhost {name} not found")
-        if name not in self._topology.user(user).permissions:
+        found = self._topology.users.get(user)
+        if found is None or name not in found.permissions:
             raise NotAllowed(f"access to vhost '{name}' refused for user '{user}'")
         return vhost
 
@@ -29,7 +48,7 @@ class Authorization:
         found = self._topology.users.get(user)
         return found is not None and "impersonator" in found.tags
 
-    def require(self, user: str, vhost: str, operation: Operation, name: str) -> None:
+    def require(self, user: str, vhost: str, operation: Operation, kind: Kind, name: str) -> None:
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:
@@ -39,5 +58,64 @@ class Authorization:
         permissions = found.permissions.get(vhost) if found is not None else None
         if permissions is None or not permissions.allows(operation, name):
             raise AccessRefused(
-                f"{operation} access to resource '{name or 'amq.default'}' in vhost '{vhost}' refused for user '{user}'"
+                f"access to {kind} '{name or 'amq.default'}' in vhost '{vhost}' refused for user '{user}'"
             )
+
+    def require_topics(
+        self, user: str, exchange: Exchange, operation: Literal["write", "read"], keys: Iterable[bytes]
+    ) -> None:
+        """Refuse unless the user may publish to the exchange with these routing keys (write), or bind to it by them.
+
+        Raises:
+            AccessRefused: it is a topic exchange, and the user's topic permissions for it say no.
+        """
+        if not isinstance(exchange, TopicExchange):
+            return
+        found = self._topology.users.get(user)
+        granted = found.topic_permissions.get((exchange.vhost, exchange.name)) if found is not None else None
+        if granted is None:
+            return
+        for key in keys:
+            topic = key.decode(errors="surrogateescape")
+            if not granted.allows(operation, topic, user, exchange.vhost):
+                raise AccessRefused(
+                    f"access to topic '{topic}' in exchange '{exchange.name}' in vhost '{exchange.vhost}' "
+                    f"refused for user '{user}'"
+                )
+
+    def require_change(self, user: str, change: Change) -> None:
+        """Refuse unless the user may declare, delete or bind what a change is about, over whatever protocol.
+
+        A queue's dead letters are read from it and written to their exchange, and so with an alternate exchange: who
+        declares such a queue or exchange must be allowed both. Other changes are not judged here.
+
+        Raises:
+            AccessRefused: the user may not.
+        """
+        match change:
+            case DeclareExchange(definition):
+                self._require_declaration(user, "exchange", definition, "alternate-exchange")
+            case DeclareQueue(definition):
+                self._require_declaration(user, "queue", definition, "x-dead-letter-exchange")
+            case DeleteExchange(vhost, name):
+                self.require(user, vhost, "configure", "exchange", name)
+            case DeleteQueue(vhost, name):
+                self.require(user, vhost, "configure", "queue", name)
+            case Bind(vhost, binding) | Unbind(vhost, binding):
+                self.require(user, vhost, "write", binding.kind, binding.destination)
+                self.require(user, vhost, "read", "exchange", binding.source)
+                source = self._topology.vhost(vhost).exchanges.get(binding.source)
+                if source is not None:
+                    self.require_topics(user, source, "read", (binding.key,))
+
+    def _require_declaration(
+        self, user: str, kind: Kind, definition: QueueDefinition | ExchangeDefinition, forwards_by: str
+    ) -> None:
+        vhost, name = definition.vhost, definition.name
+        self.require(user, vhost, "configure", kind, name)
+        target = definition.arguments.get(forwards_by)
+        host = self._topology.vhost(vhost)
+        exists = name in (host.queues if kind == "queue" else host.exchanges)
+        if target is not None and isinstance(target.value, str) and not exists:
+            self.require(user, vhost, "read", kind, name)
+            self.require(user, vhost, "write", "exchange", target.value)

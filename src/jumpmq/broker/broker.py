@@ -13,6 +13,7 @@ from jumpmq.broker.commits import Commits
 from jumpmq.broker.config import Config
 from jumpmq.broker.connection import Connection
 from jumpmq.broker.dead_letters import DeadLetters
+from jumpmq.broker.deleted_users import closing_connections
 from jumpmq.broker.login import Authenticator
 from jumpmq.broker.paging import Paging
 from jumpmq.broker.passwords import hash_password
@@ -21,6 +22,7 @@ from jumpmq.broker.services import Services
 from jumpmq.broker.timers import Timers
 from jumpmq.broker.turns import Turns
 from jumpmq.broker.upkeep import Upkeep
+from jumpmq.broker.user_limits import UserLimits
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store, StoreError
@@ -130,9 +132,11 @@ class Broker:
             self.memory,
             self.authorization,
             self.authenticator,
+            UserLimits(self.topology, self.connections),
             self.connections,
             {},
         )
+        self.topology.listeners.append(closing_connections(self._services))
         paging = Paging(self._upkeep, self.memory, self._queues)
         self._timers = Timers(self._services, self._commits, paging)
 
@@ -142,7 +146,7 @@ class Broker:
     def _restore(self) -> None:
         if self.store is not None:
             self._restore_definitions(self.store)
-        if not self.topology.vhosts:
+        if not self.topology.vhosts and not self.topology.users:
             self._create_defaults()
 
     def _restore_definitions(self, store: Store) -> None:

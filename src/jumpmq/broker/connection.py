@@ -30,6 +30,7 @@ from jumpmq.broker import settling
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.handshake import Handshake
 from jumpmq.topology import VirtualHost
+from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import DeleteQueue
 from jumpmq.topology.users import Operation
 
@@ -182,8 +183,7 @@ class Connection(asyncio.Protocol):
             case Received(0, method):
                 self._receive(method)
             case Received(number, m.ChannelOpen()):
-                self.channels[number] = Channel(self, number, self._services)
-                self.send(number, m.ChannelOpenOk())
+                self._open_channel(number)
             case Received(number, m.ChannelClose()):
                 self.channels.pop(number).close()
                 self.send(number, m.ChannelCloseOk())
@@ -266,14 +266,25 @@ class Connection(asyncio.Protocol):
 
     def _open(self, name: str) -> None:
         try:
-            self.vhost = self._services.authorization.require_vhost(self.user, name)
+            vhost = self._services.authorization.require_vhost(self.user, name)
+            self._services.user_limits.require_connection(self.user, vhost)
         except NotAllowed as error:
             self.fail(Failed(error, 0, m.ConnectionOpen.class_id, m.ConnectionOpen.method_id))
             return
+        self.vhost = vhost
         self.opened = True
         self._set_deadline(None)
         self.send(0, m.ConnectionOpenOk())
         log.info("connection %s: user %r opened virtual host %r", self.name, self.user, name)
+
+    def _open_channel(self, number: int) -> None:
+        try:
+            self._services.user_limits.require_channel(self.user)
+        except NotAllowed as error:
+            self.fail(Failed(error, number, m.ChannelOpen.class_id, m.ChannelOpen.method_id))
+            return
+        self.channels[number] = Channel(self, number, self._services)
+        self.send(number, m.ChannelOpenOk())
 
     def _close(self) -> None:
         """The client closes the connection. What it still sends is read and dropped until it closes the socket: were
@@ -330,13 +341,13 @@ class Connection(asyncio.Protocol):
 
     # --- permissions ---
 
-    def require_permission(self, operation: Operation, name: str) -> None:
+    def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:
             AccessRefused: the user may not.
         """
-        self._services.authorization.require(self.user, self.vhost.name, operation, name)
+        self._services.authorization.require(self.user, self.vhost.name, operation, kind, name)
 
     # --- sending ---
 

@@ -99,5 +99,5 @@ def _source(channel: "Channel", name: str) -> Queue:
         AccessRefused: the user may not read it.
     """
     queue = channel.queue(channel.topology.sharding.local_shard(channel.connection.vhost, name))
-    channel.connection.require_permission("read", queue.name)
+    channel.connection.require_permission("read", "queue", queue.name)
     return queue

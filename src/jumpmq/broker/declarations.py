@@ -22,7 +22,6 @@ def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> None:
     if method.passive:
         rules.passive_exchange(connection.vhost, method.exchange)
     else:
-        connection.require_permission("configure", method.exchange)
         definition = ExchangeDefinition(
             connection.vhost.name,
             method.exchange,
@@ -38,7 +37,6 @@ def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> None:
 
 
 def exchange_delete(channel: "Channel", method: m.ExchangeDelete) -> None:
-    channel.connection.require_permission("configure", method.exchange)
     _make(channel, changes.DeleteExchange(channel.connection.vhost.name, method.exchange, method.if_unused))
     if not method.no_wait:
         channel.send(m.ExchangeDeleteOk())
@@ -68,7 +66,6 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
     else:
         server_named = not name
         name = name or f"amq.gen-{unique_name()}"
-        connection.require_permission("configure", name)
         definition = channel.topology.define_queue(
             connection.vhost.name,
             name,
@@ -102,7 +99,7 @@ def queue_unbind(channel: "Channel", method: m.QueueUnbind) -> None:
 def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
     _refuse_sharded(channel, method.queue, "purge")
     queue = channel.queue(method.queue)
-    channel.connection.require_permission("read", queue.name)
+    channel.connection.require_permission("read", "queue", queue.name)
     count = queue.purge()
     if not method.no_wait:
         channel.send(m.QueuePurgeOk(count))
@@ -111,7 +108,7 @@ def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
 def queue_delete(channel: "Channel", method: m.QueueDelete) -> None:
     _refuse_sharded(channel, method.queue, "delete")
     connection, name = channel.connection, channel.resolve(method.queue)
-    connection.require_permission("configure", name)
+    connection.require_permission("configure", "queue", name)
     change = rules.queue_deletion(
         connection.vhost, name, if_unused=method.if_unused, if_empty=method.if_empty, connection=connection.name
     )
@@ -128,14 +125,13 @@ def _refuse_sharded(channel: "Channel", queue: str, operation: str) -> None:
 
 
 def _make(channel: "Channel", change: changes.Change) -> None:
+    channel.authorization.require_change(channel.connection.user, change)
     channel.topology.make(change)
     channel.connection.defer_answers()
 
 
 def _change_binding(channel: "Channel", change: type[changes.Bind] | type[changes.Unbind], binding: Binding) -> None:
     connection = channel.connection
-    connection.require_permission("write", binding.destination)
-    connection.require_permission("read", binding.source)
     _make(channel, change(connection.vhost.name, binding, connection.name))
 
 

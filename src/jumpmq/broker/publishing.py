@@ -34,8 +34,11 @@ def require_publishable(channel: "Channel", run: Publish) -> None:
     if run.immediate:
         raise NotImplementedByServer("immediate=true")
     connection = channel.connection
-    connection.require_permission("write", run.exchange)
-    connection.vhost.publishable(run.exchange)
+    connection.require_permission("write", "exchange", run.exchange)
+    exchange = connection.vhost.publishable(run.exchange)
+    channel.authorization.require_topics(
+        connection.user, exchange, "write", (message.routing_key for message in run.messages)
+    )
     if run.flags & EXAMINED:
         for message in run.messages:
             _examine(channel, message)
@@ -61,8 +64,8 @@ def publish_one(authorization: Authorization, user: str, vhost: VirtualHost, mes
     Raises:
         AMQPError: the user may not, or the message is malformed.
     """
-    authorization.require(user, vhost.name, "write", message.exchange)
-    vhost.publishable(message.exchange)
+    authorization.require(user, vhost.name, "write", "exchange", message.exchange)
+    authorization.require_topics(user, vhost.publishable(message.exchange), "write", (message.routing_key,))
     _check_properties(authorization, message, Properties.parse(message.properties), user)
     pushed = routing.push(vhost, message.exchange, [message], int.from_bytes(message.properties[:2]))
     if pushed.error is not None:

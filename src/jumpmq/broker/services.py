@@ -9,6 +9,7 @@ from jumpmq.broker.config import Config
 from jumpmq.broker.login import Authenticator
 from jumpmq.broker.turns import Turns
 from jumpmq.broker.upkeep import Upkeep
+from jumpmq.broker.user_limits import UserLimits
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.topology import Topology
 
@@ -33,6 +34,7 @@ class Services:
     memory: MemoryAccount
     authorization: Authorization
     authenticator: Authenticator
+    user_limits: UserLimits
     connections: "set[Connection]"
     reply_queues: "dict[bytes, ReplyQueue]"
 

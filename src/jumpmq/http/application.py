@@ -25,6 +25,7 @@ from jumpmq.http.resources import (
     definitions,
     exchanges,
     health,
+    limits,
     metrics,
     nodes,
     openapi,
@@ -40,6 +41,7 @@ from jumpmq.http.resources import (
     rings,
     shards,
     stop,
+    topic_permissions,
     users,
     vhosts,
 )
@@ -51,8 +53,8 @@ if TYPE_CHECKING:
 
 API = (
     *(overview, nodes, connections, channels, consumers, exchanges, publish, queues, queue_contents, queue_messages),
-    *(bindings, vhosts, users, permissions, policies, parameters, definitions, health, readers, openapi),
-    *(rings, shards, stop),
+    *(bindings, vhosts, users, permissions, topic_permissions, limits, policies, parameters, definitions),
+    *(health, readers, openapi, rings, shards, stop),
 )
 """The resources below ``/api``; ``ROUTES`` of each says which paths are its."""
 

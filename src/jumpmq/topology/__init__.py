@@ -9,6 +9,9 @@ from jumpmq.topology.changes import (
     ClearOperatorPolicy,
     ClearPermissions,
     ClearPolicy,
+    ClearTopicPermissions,
+    ClearUserLimit,
+    ClearVirtualHostLimit,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -19,6 +22,9 @@ from jumpmq.topology.changes import (
     SetOperatorPolicy,
     SetPermissions,
     SetPolicy,
+    SetTopicPermissions,
+    SetUserLimit,
+    SetVirtualHostLimit,
     Unbind,
 )
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
@@ -27,7 +33,7 @@ from jumpmq.topology.policies import InForce, InvalidPolicy, Policy
 from jumpmq.topology.routing import Routes
 from jumpmq.topology.sharding import Shard
 from jumpmq.topology.topology import Topology
-from jumpmq.topology.users import Permissions, User
+from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
 
 __all__ = [
@@ -39,6 +45,9 @@ __all__ = [
     "ClearOperatorPolicy",
     "ClearPermissions",
     "ClearPolicy",
+    "ClearTopicPermissions",
+    "ClearUserLimit",
+    "ClearVirtualHostLimit",
     "ConsistentHashExchange",
     "DeclareExchange",
     "DeclareQueue",
@@ -58,7 +67,11 @@ __all__ = [
     "SetOperatorPolicy",
     "SetPermissions",
     "SetPolicy",
+    "SetTopicPermissions",
+    "SetUserLimit",
+    "SetVirtualHostLimit",
     "Shard",
+    "TopicPermissions",
     "Topology",
     "Unbind",
     "User",

@@ -75,6 +75,65 @@ class ClearPermissions(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class SetTopicPermissions(Change):
+    """Set which routing keys a user may publish to a topic exchange with, and bind to it by.
+
+    Attributes:
+        exchange: need not exist yet.
+        write, read: regular expressions, see :class:`jumpmq.topology.users.TopicPermissions`.
+    """
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClearTopicPermissions(Change):
+    """Take a user's topic permissions in a virtual host away, for one exchange or, without a name, for all."""
+
+    user: str
+    vhost: str
+    exchange: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetUserLimit(Change):
+    """Set one of a user's limits, :data:`jumpmq.topology.limits.USER_LIMITS`; negative is unlimited."""
+
+    user: str
+    limit: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClearUserLimit(Change):
+    """Take one of a user's limits away."""
+
+    user: str
+    limit: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetVirtualHostLimit(Change):
+    """Set one of a virtual host's limits, :data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`; negative is unlimited."""
+
+    vhost: str
+    limit: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClearVirtualHostLimit(Change):
+    """Take one of a virtual host's limits away."""
+
+    vhost: str
+    limit: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeclareExchange(Change):
     """Declare an exchange; one that exists must be equivalent."""
 

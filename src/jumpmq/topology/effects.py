@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumpmq.topology import changes
 from jumpmq.topology.policies import policy_of
-from jumpmq.topology.users import Permissions, User
+from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) 
     vhost.clear()
     for user in topology.users.values():
         _clear_permissions(topology, changes.ClearPermissions(user.name, change.name))
+        _clear_topic_permissions(topology, changes.ClearTopicPermissions(user.name, change.name))
     del topology.vhosts[change.name]
+    topology.records.put_virtual_host_limits(change.name, {})
     topology.records.delete_virtual_host(change.name)
 
 
@@ -50,9 +52,12 @@ def _put_user(topology: Topology, change: changes.PutUser) -> None:
 
 
 def _delete_user(topology: Topology, change: changes.DeleteUser) -> None:
-    for vhost in list(topology.user(change.name).permissions):
-        _clear_permissions(topology, changes.ClearPermissions(change.name, vhost))
-    del topology.users[change.name]
+    user = topology.users.pop(change.name)
+    for vhost in user.permissions:
+        topology.records.delete_permissions(change.name, vhost)
+    for vhost, exchange in user.topic_permissions:
+        topology.records.delete_topic_permissions(change.name, vhost, exchange)
+    topology.records.put_user_limits(change.name, {})
     topology.records.delete_user(change.name)
 
 
@@ -65,6 +70,47 @@ def _set_permissions(topology: Topology, change: changes.SetPermissions) -> None
 def _clear_permissions(topology: Topology, change: changes.ClearPermissions) -> None:
     if topology.user(change.user).permissions.pop(change.vhost, None) is not None:
         topology.records.delete_permissions(change.user, change.vhost)
+
+
+def _set_topic_permissions(topology: Topology, change: changes.SetTopicPermissions) -> None:
+    granted = TopicPermissions(change.write, change.read)
+    topology.user(change.user).topic_permissions[change.vhost, change.exchange] = granted
+    topology.records.put_topic_permissions(change.user, change.vhost, change.exchange, granted)
+
+
+def _clear_topic_permissions(topology: Topology, change: changes.ClearTopicPermissions) -> None:
+    granted = topology.user(change.user).topic_permissions
+    for vhost, exchange in list(granted):
+        if vhost == change.vhost and change.exchange in (None, exchange):
+            del granted[vhost, exchange]
+            topology.records.delete_topic_permissions(change.user, vhost, exchange)
+
+
+# --- limits ---
+
+
+def _set_user_limit(topology: Topology, change: changes.SetUserLimit) -> None:
+    user = topology.user(change.user)
+    user.limits[change.limit] = change.value
+    topology.records.put_user_limits(user.name, user.limits)
+
+
+def _clear_user_limit(topology: Topology, change: changes.ClearUserLimit) -> None:
+    user = topology.user(change.user)
+    if user.limits.pop(change.limit, None) is not None:
+        topology.records.put_user_limits(user.name, user.limits)
+
+
+def _set_virtual_host_limit(topology: Topology, change: changes.SetVirtualHostLimit) -> None:
+    vhost = topology.vhost(change.vhost)
+    vhost.limits[change.limit] = change.value
+    topology.records.put_virtual_host_limits(vhost.name, vhost.limits)
+
+
+def _clear_virtual_host_limit(topology: Topology, change: changes.ClearVirtualHostLimit) -> None:
+    vhost = topology.vhost(change.vhost)
+    if vhost.limits.pop(change.limit, None) is not None:
+        topology.records.put_virtual_host_limits(vhost.name, vhost.limits)
 
 
 # --- policies ---
@@ -137,6 +183,12 @@ _EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], None]] = {
     changes.DeleteUser: _delete_user,
     changes.SetPermissions: _set_permissions,
     changes.ClearPermissions: _clear_permissions,
+    changes.SetTopicPermissions: _set_topic_permissions,
+    changes.ClearTopicPermissions: _clear_topic_permissions,
+    changes.SetUserLimit: _set_user_limit,
+    changes.ClearUserLimit: _clear_user_limit,
+    changes.SetVirtualHostLimit: _set_virtual_host_limit,
+    changes.ClearVirtualHostLimit: _clear_virtual_host_limit,
     changes.SetPolicy: _set_policy,
     changes.SetOperatorPolicy: _set_policy,
     changes.ClearPolicy: _clear_policy,

@@ -50,6 +50,11 @@ class Pattern:
         return self._search(_octets(name)) is not None
 
 
+def quoted(name: str) -> str:
+    """An expression that matches a name, and nothing else."""
+    return "".join(letter if letter.isalnum() or letter > "\x7f" else f"\\x{ord(letter):02x}" for letter in name)
+
+
 @lru_cache(maxsize=1024)
 def compiled(text: str) -> Pattern:
     """The expression, compiled once; errors as :class:`Pattern`."""

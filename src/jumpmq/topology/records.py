@@ -1,7 +1,8 @@
 """How definitions are kept: each durable one as (kind, key, JSON value) in a journal, and back.
 
-Kinds: ``vhost``, ``user``, ``permissions``, ``policy``, ``operator_policy``, ``exchange``, ``queue``, ``binding``,
-``ring`` and ``counter``. The key only tells one from the other; all that is needed to restore one is in its value.
+Kinds: ``vhost``, ``vhost_limits``, ``user``, ``user_limits``, ``permissions``, ``topic_permissions``, ``policy``,
+``operator_policy``, ``exchange``, ``queue``, ``binding``, ``ring`` and ``counter``. The key only tells one from the
+other; all that is needed to restore one is in its value.
 """
 
 import json
@@ -13,8 +14,9 @@ from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, Destination, Exchange
 from jumpmq.topology.json_form import from_json, to_json
+from jumpmq.topology.limits import Limits
 from jumpmq.topology.policies import Policy
-from jumpmq.topology.users import User
+from jumpmq.topology.users import TopicPermissions, User
 
 NEXT_QUEUE_ID = "next-queue-id"
 
@@ -49,6 +51,25 @@ class Records:
 
     def delete_permissions(self, user: str, vhost: str) -> None:
         self._delete("permissions", _key(user, vhost))
+
+    def put_topic_permissions(self, user: str, vhost: str, exchange: str, granted: TopicPermissions) -> None:
+        value = {"user": user, "vhost": vhost, "exchange": exchange, **to_json(granted)}
+        self._put("topic_permissions", _key(user, vhost, exchange), value)
+
+    def delete_topic_permissions(self, user: str, vhost: str, exchange: str) -> None:
+        self._delete("topic_permissions", _key(user, vhost, exchange))
+
+    def put_user_limits(self, user: str, limits: Limits) -> None:
+        self._put_limits("user_limits", user, limits)
+
+    def put_virtual_host_limits(self, vhost: str, limits: Limits) -> None:
+        self._put_limits("vhost_limits", vhost, limits)
+
+    def _put_limits(self, kind: str, name: str, limits: Limits) -> None:
+        if limits:
+            self._put(kind, name, {"name": name, "limits": dict(limits)})
+        else:
+            self._delete(kind, name)
 
     def put_policy(self, policy: Policy, operator: bool) -> None:
         self._put(_policy_kind(operator), _key(policy.vhost, policy.name), asdict(policy))

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import AccessRefused, PreconditionFailed
-from jumpmq.topology import changes, equivalence
+from jumpmq.topology import changes, equivalence, limits
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.exchanges import Exchange, exchange_type, make_exchange
 from jumpmq.topology.policies import policy_of
 from jumpmq.topology.queue_arguments import check_arguments, check_properties
-from jumpmq.topology.users import Permissions
+from jumpmq.topology.users import Permissions, TopicPermissions
 from jumpmq.topology.vhost import VirtualHost
 
 if TYPE_CHECKING:
@@ -80,6 +80,22 @@ def _check_permissions(topology: Topology, change: changes.SetPermissions) -> No
     Permissions(change.configure, change.write, change.read).check()
 
 
+def _check_topic_permissions(topology: Topology, change: changes.SetTopicPermissions) -> None:
+    topology.user(change.user)
+    topology.vhost(change.vhost)
+    TopicPermissions(change.write, change.read).check()
+
+
+def _check_user_limit(topology: Topology, change: changes.SetUserLimit) -> None:
+    topology.user(change.user)
+    limits.check(change.limit, change.value, limits.USER_LIMITS, "user-limits")
+
+
+def _check_virtual_host_limit(topology: Topology, change: changes.SetVirtualHostLimit) -> None:
+    topology.vhost(change.vhost)
+    limits.check(change.limit, change.value, limits.VIRTUAL_HOST_LIMITS, "limits")
+
+
 def _check_policy(topology: Topology, change: changes.SetPolicy | changes.SetOperatorPolicy) -> None:
     topology.vhost(change.vhost)
     policy_of(change).check(isinstance(change, changes.SetOperatorPolicy))
@@ -128,8 +144,17 @@ def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> No
         return
     if not change.server_named:
         _refuse_reserved("queue", definition.name)
+    _refuse_beyond_limit(vhost, definition.name)
     check_arguments(definition)
     check_properties(definition)
+
+
+def _refuse_beyond_limit(vhost: VirtualHost, name: str) -> None:
+    limit = limits.reached(vhost.limits, "max-queues", len(vhost.queues))
+    if limit is not None:
+        raise PreconditionFailed(
+            f"cannot declare queue '{name}': queue limit in vhost '{vhost.name}' ({limit}) is reached"
+        )
 
 
 # --- bindings ---
@@ -174,6 +199,12 @@ _CHECKS: dict[type[changes.Change], Callable[[Topology, Any], object]] = {
     changes.DeleteUser: lambda topology, change: topology.user(change.name),
     changes.SetPermissions: _check_permissions,
     changes.ClearPermissions: lambda topology, change: topology.user(change.user),
+    changes.SetTopicPermissions: _check_topic_permissions,
+    changes.ClearTopicPermissions: lambda topology, change: topology.user(change.user),
+    changes.SetUserLimit: _check_user_limit,
+    changes.ClearUserLimit: lambda topology, change: topology.user(change.user),
+    changes.SetVirtualHostLimit: _check_virtual_host_limit,
+    changes.ClearVirtualHostLimit: lambda topology, change: topology.vhost(change.vhost),
     changes.SetPolicy: _check_policy,
     changes.SetOperatorPolicy: _check_policy,
     changes.ClearPolicy: _check_clear_policy,

@@ -21,7 +21,7 @@ from jumpmq.topology.effects import take_effect
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.sharding import Sharding
-from jumpmq.topology.users import Permissions, User
+from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
 
 
@@ -206,6 +206,14 @@ class Topology:
         for value in found["permissions"]:
             granted = Permissions(value["configure"], value["write"], value["read"])
             self.users[value["user"]].permissions[value["vhost"]] = granted
+        for value in found["topic_permissions"]:
+            place = value["vhost"], value["exchange"]
+            granted_topics = TopicPermissions(value["write"], value["read"])
+            self.users[value["user"]].topic_permissions[place] = granted_topics
+        for value in found["user_limits"]:
+            self.users[value["name"]].limits.update(value["limits"])
+        for value in found["vhost_limits"]:
+            self.vhosts[value["name"]].limits.update(value["limits"])
 
     def _restore_policies(self, found: Mapping[str, list[Any]]) -> None:
         for kind, operator in (("policy", False), ("operator_policy", True)):

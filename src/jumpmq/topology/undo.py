@@ -39,6 +39,27 @@ def _permissions(topology: Topology, change: changes.SetPermissions) -> Changes:
     return [changes.SetPermissions(change.user, change.vhost, granted.configure, granted.write, granted.read)]
 
 
+def _topic_permissions(topology: Topology, change: changes.SetTopicPermissions) -> Changes:
+    granted = topology.user(change.user).topic_permissions.get((change.vhost, change.exchange))
+    if granted is None:
+        return [changes.ClearTopicPermissions(change.user, change.vhost, change.exchange)]
+    return [changes.SetTopicPermissions(change.user, change.vhost, change.exchange, granted.write, granted.read)]
+
+
+def _user_limit(topology: Topology, change: changes.SetUserLimit) -> Changes:
+    value = topology.user(change.user).limits.get(change.limit)
+    if value is None:
+        return [changes.ClearUserLimit(change.user, change.limit)]
+    return [changes.SetUserLimit(change.user, change.limit, value)]
+
+
+def _virtual_host_limit(topology: Topology, change: changes.SetVirtualHostLimit) -> Changes:
+    value = topology.vhost(change.vhost).limits.get(change.limit)
+    if value is None:
+        return [changes.ClearVirtualHostLimit(change.vhost, change.limit)]
+    return [changes.SetVirtualHostLimit(change.vhost, change.limit, value)]
+
+
 def _exchange(topology: Topology, change: changes.DeclareExchange) -> Changes:
     definition = change.definition
     if definition.name in topology.vhost(definition.vhost).exchanges:
@@ -92,6 +113,9 @@ _INVERSES: dict[type[changes.Change], Callable[[Topology, Any], Changes]] = {
     changes.AddVirtualHost: _virtual_host,
     changes.PutUser: _user,
     changes.SetPermissions: _permissions,
+    changes.SetTopicPermissions: _topic_permissions,
+    changes.SetUserLimit: _user_limit,
+    changes.SetVirtualHostLimit: _virtual_host_limit,
     changes.DeclareExchange: _exchange,
     changes.DeclareQueue: _queue,
     changes.Bind: _binding,

@@ -1,6 +1,7 @@
 """Users, and what they may do in a virtual host."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from jumpmq.amqp.errors import PreconditionFailed
@@ -22,17 +23,54 @@ class Permissions:
         Raises:
             PreconditionFailed: one is no regular expression that is taken.
         """
-        for operation in ("configure", "write", "read"):
-            pattern = getattr(self, operation)
-            try:
-                patterns.compiled(pattern)
-            except patterns.InvalidPattern as error:
-                raise PreconditionFailed(f"invalid regular expression {pattern!r} for {operation}: {error}") from None
+        _check_patterns({"configure": self.configure, "write": self.write, "read": self.read})
 
     def allows(self, operation: Operation, name: str) -> bool:
         """Whether the operation is allowed on the exchange or queue of this name (``""``: the default exchange)."""
         pattern: str = getattr(self, operation)
         return patterns.search(pattern or "^$", name or "amq.default")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPermissions:
+    """One regular expression an operation, searched in routing keys published to a topic exchange, or bound with.
+
+    ``{username}`` and ``{vhost}`` stand for the user's and the virtual host's name, as they are: what is special in an
+    expression is not special in them. ``{client_id}`` is for protocols whose clients have one, and stays as it is here.
+    """
+
+    write: str
+    read: str
+
+    def check(self) -> None:
+        """
+        Raises:
+            PreconditionFailed: one is no regular expression that is taken.
+        """
+        _check_patterns({"write": self.write, "read": self.read})
+
+    def allows(self, operation: Literal["write", "read"], key: str, user: str, vhost: str) -> bool:
+        """Whether the user may write with a routing key, or read by a binding key."""
+        pattern = self.write if operation == "write" else self.read
+        expanded = _expanded(pattern or "^$", user, vhost)
+        return expanded is not None and expanded.matches(key)
+
+
+@lru_cache(maxsize=4096)
+def _expanded(pattern: str, user: str, vhost: str) -> patterns.Pattern | None:
+    text = pattern.replace("{username}", patterns.quoted(user)).replace("{vhost}", patterns.quoted(vhost))
+    try:
+        return patterns.Pattern(text)
+    except patterns.InvalidPattern:
+        return None
+
+
+def _check_patterns(found: dict[str, str]) -> None:
+    for operation, pattern in found.items():
+        try:
+            patterns.compiled(pattern)
+        except patterns.InvalidPattern as error:
+            raise PreconditionFailed(f"invalid regular expression {pattern!r} for {operation}: {error}") from None
 
 
 @dataclass(slots=True)
@@ -42,9 +80,13 @@ class User:
     Attributes:
         password_hash: opaque here.
         permissions: by virtual host.
+        topic_permissions: by virtual host and topic exchange; what is not there is allowed.
+        limits: those that are set (:data:`jumpmq.topology.limits.USER_LIMITS`).
     """
 
     name: str
     password_hash: str
     tags: tuple[str, ...] = ()
     permissions: dict[str, Permissions] = field(default_factory=dict)
+    topic_permissions: dict[tuple[str, str], TopicPermissions] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)

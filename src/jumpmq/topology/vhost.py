@@ -45,6 +45,7 @@ class VirtualHost:
     Attributes:
         exchanges, queues: by name.
         policies: its policies and operator policies.
+        limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
     """
 
     def __init__(self, name: str, records: Records) -> None:
@@ -53,6 +54,7 @@ class VirtualHost:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.policies = Policies()
+        self.limits: dict[str, int] = {}
         self._in_force: dict[Destination, InForce] = {}
         self._definitions: dict[Queue, QueueDefinition] = {}
         self._shards: dict[str, dict[tuple[str, int], Queue]] = {}

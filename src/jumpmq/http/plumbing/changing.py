@@ -22,8 +22,9 @@ async def apply(request: Request, change: Change) -> None:
     """Make a change, with what follows from it, and wait until it is on disk.
 
     Raises:
-        AMQPError: it is refused, and nothing has changed.
+        AMQPError: the user may not make it, or it is refused; nothing has changed.
     """
+    requested.broker(request).authorization.require_change(requested.user(request).name, change)
     await in_turns(request, _making(requested.broker(request).topology, change))
 
 
@@ -54,13 +55,13 @@ def _some(steps: Iterator[None]) -> bool:
     return any(time.monotonic() > end for _ in steps)
 
 
-def check_permission(request: Request, vhost: str, kind: Operation, name: str) -> None:
-    """Refuse unless the user may configure, write or read a queue or exchange, as over AMQP.
+def check_permission(request: Request, vhost: str, operation: Operation, queue: str) -> None:
+    """Refuse unless the user may configure, write or read a queue, as over AMQP.
 
     Raises:
         AccessRefused: the user may not.
     """
-    requested.broker(request).authorization.require(requested.user(request).name, vhost, kind, name)
+    requested.broker(request).authorization.require(requested.user(request).name, vhost, operation, "queue", queue)
 
 
 def put_answer(existed: bool) -> Response:

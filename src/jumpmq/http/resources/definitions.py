@@ -13,7 +13,7 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.resources import bindings
+from jumpmq.http.resources import bindings, topic_permissions
 from jumpmq.http.resources.import_definitions import FILE, import_definitions
 from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.resources.policies import shown as shown_policy
@@ -37,7 +37,7 @@ async def export_all(request: Request) -> Response:
             "users": [shown_user(user) for user in users],
             "vhosts": [{"name": host.name} for host in hosts],
             "permissions": [shown_permissions(user, vhost) for user in users for vhost in user.permissions],
-            "topic_permissions": [],
+            "topic_permissions": [entry for user in users for entry in topic_permissions.shown(user)],
             "global_parameters": [],
             **_declared(hosts),
         }
@@ -72,7 +72,7 @@ async def import_host(request: Request) -> Response:
 
 def _declared(hosts: list[VirtualHost]) -> dict[str, list[dict[str, Any]]]:
     return {
-        "parameters": [_parameter(policy) for host in hosts for policy in host.policies.all(operator=True)],
+        "parameters": [parameter for host in hosts for parameter in _parameters(host)],
         "policies": [shown_policy(policy) for host in hosts for policy in host.policies.all(operator=False)],
         "queues": [entry for host in hosts for entry in _queues(host)],
         "exchanges": [entry for host in hosts for entry in _exchanges(host)],
@@ -80,8 +80,15 @@ def _declared(hosts: list[VirtualHost]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _parameter(policy: Policy) -> dict[str, Any]:
-    """An operator policy as RabbitMQ exports it: as a parameter."""
+def _parameters(host: VirtualHost) -> Iterator[dict[str, Any]]:
+    """What RabbitMQ exports as parameters: limits and operator policies."""
+    if host.limits:
+        yield {"vhost": host.name, "component": "vhost-limits", "name": "limits", "value": dict(host.limits)}
+    for policy in host.policies.all(operator=True):
+        yield _operator_policy(policy)
+
+
+def _operator_policy(policy: Policy) -> dict[str, Any]:
     shown = shown_policy(policy)
     return {
         "vhost": shown.pop("vhost"),

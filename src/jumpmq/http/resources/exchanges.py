@@ -41,7 +41,6 @@ async def declare_exchange(request: Request) -> Response:
     """``PUT /api/exchanges/{vhost}/{exchange}``: declare an exchange; one that exists must be equivalent."""
     host, name = requested.virtual_host(request), requested.exchange_name(request)
     body = await requested.shaped_body(request, SHAPE)
-    changing.check_permission(request, host.name, "configure", name)
     existed = name in host.exchanges
     await changing.apply(request, DeclareExchange(ExchangeDefinition(host.name, name, **body)))
     return changing.put_answer(existed)
@@ -50,7 +49,6 @@ async def declare_exchange(request: Request) -> Response:
 async def delete_exchange(request: Request) -> Response:
     """``DELETE /api/exchanges/{vhost}/{exchange}?if-unused=true``: delete an exchange and its bindings."""
     exchange = requested.exchange(request)
-    changing.check_permission(request, exchange.vhost, "configure", exchange.name)
     await changing.apply(request, DeleteExchange(exchange.vhost, exchange.name, requested.flag(request, "if-unused")))
     return changing.deleted()
 

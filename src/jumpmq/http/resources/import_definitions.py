@@ -29,6 +29,9 @@ from jumpmq.topology import (
     SetOperatorPolicy,
     SetPermissions,
     SetPolicy,
+    SetTopicPermissions,
+    SetUserLimit,
+    SetVirtualHostLimit,
     Topology,
     undo,
 )
@@ -38,40 +41,50 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Section:
-    """One list of a definitions file: what an entry may hold, and the change that it is."""
+    """One list of a definitions file: what an entry may hold, and the changes that it is."""
 
     shape: Shape
-    change: Callable[[Topology, Entry], Change]
+    changes: Callable[[Topology, Entry], list[Change]]
 
 
-def _user(topology: Topology, entry: Entry) -> Change:
-    return PutUser(entry["name"], read_hash(entry), entry["tags"])
+def _virtual_host(topology: Topology, entry: Entry) -> list[Change]:
+    return [AddVirtualHost(entry["name"]), *_virtual_host_limits(entry["name"], entry.get("limits", {}))]
 
 
-def _operator_policy(topology: Topology, entry: Entry) -> Change:
+def _virtual_host_limits(vhost: str, limits: Entry) -> list[Change]:
+    return [SetVirtualHostLimit(vhost, limit, value) for limit, value in limits.items()]
+
+
+def _user(topology: Topology, entry: Entry) -> list[Change]:
+    name, limits = entry["name"], entry.get("limits", {})
+    limited = [SetUserLimit(name, limit, value) for limit, value in limits.items()]
+    return [PutUser(name, read_hash(entry), entry["tags"]), *limited]
+
+
+def _parameter(topology: Topology, entry: Entry) -> list[Change]:
+    if entry["component"] == "vhost-limits":
+        return _virtual_host_limits(entry["vhost"], entry["value"])
     value = _POLICY_VALUE.read(entry["value"], "value")
-    return SetOperatorPolicy(entry["vhost"], entry["name"], *_policy_parts(value))
+    return [SetOperatorPolicy(entry["vhost"], entry["name"], *_policy_parts(value))]
 
 
-def _policy(topology: Topology, entry: Entry) -> Change:
-    return SetPolicy(entry["vhost"], entry["name"], *_policy_parts(entry))
+def _policy(topology: Topology, entry: Entry) -> list[Change]:
+    return [SetPolicy(entry["vhost"], entry["name"], *_policy_parts(entry))]
 
 
 def _policy_parts(entry: Entry) -> tuple[str, dict[str, Any], float, str]:
     return entry["pattern"], entry["definition"], entry.get("priority", 0), entry.get("apply-to", "all")
 
 
-def _queue(topology: Topology, entry: Entry) -> Change:
-    return DeclareQueue(topology.define_queue(**entry), server_named=True)
+def _queue(topology: Topology, entry: Entry) -> list[Change]:
+    return [DeclareQueue(topology.define_queue(**entry), server_named=True)]
 
 
-def _binding(topology: Topology, entry: Entry) -> Change:
+def _binding(topology: Topology, entry: Entry) -> list[Change]:
     key = entry.get("routing_key", "").encode()
     arguments = entry.get("arguments", Arguments())
-    return Bind(
-        entry["vhost"],
-        Binding(entry["source"], entry.get("destination_type", "queue"), entry["destination"], key, arguments),
-    )
+    kind = entry.get("destination_type", "queue")
+    return [Bind(entry["vhost"], Binding(entry["source"], kind, entry["destination"], key, arguments))]
 
 
 _POLICY_VALUE = Shape(
@@ -84,31 +97,34 @@ _BINDING = {
     "arguments": ARGUMENTS,
 }
 _PERMISSIONS = {"user": NAME, "vhost": NAME, "configure": TEXT, "write": TEXT, "read": TEXT}
+_TOPIC_PERMISSIONS = {"user": NAME, "vhost": NAME, "exchange": NAME, "write": TEXT, "read": TEXT}
 
 BROKER_SECTIONS = {
     "vhosts": Section(
-        Shape({"name": NAME}, ("name",), ("description", "tags", "metadata", "default_queue_type", "limits")),
-        lambda topology, entry: AddVirtualHost(entry["name"]),
+        Shape({"name": NAME, "limits": OBJECT}, ("name",), ("description", "tags", "metadata", "default_queue_type")),
+        _virtual_host,
     ),
     "users": Section(
         Shape(
-            {"name": NAME, "password_hash": TEXT, "hashing_algorithm": TEXT, "tags": TEXTS},
+            {"name": NAME, "password_hash": TEXT, "hashing_algorithm": TEXT, "tags": TEXTS, "limits": OBJECT},
             ("name", "tags"),
-            ("limits",),
         ),
         _user,
     ),
-    "permissions": Section(Shape(_PERMISSIONS, tuple(_PERMISSIONS)), lambda topology, entry: SetPermissions(**entry)),
+    "permissions": Section(Shape(_PERMISSIONS, tuple(_PERMISSIONS)), lambda topology, entry: [SetPermissions(**entry)]),
+    "topic_permissions": Section(
+        Shape(_TOPIC_PERMISSIONS, tuple(_TOPIC_PERMISSIONS)), lambda topology, entry: [SetTopicPermissions(**entry)]
+    ),
 }
 """What only a file for a whole broker holds, in the order in which it is applied."""
 
 HOST_SECTIONS = {
     "parameters": Section(
         Shape(
-            {"vhost": NAME, "component": one_of("operator_policy"), "name": NAME, "value": OBJECT},
+            {"vhost": NAME, "component": one_of("operator_policy", "vhost-limits"), "name": NAME, "value": OBJECT},
             ("vhost", "component", "name", "value"),
         ),
-        _operator_policy,
+        _parameter,
     ),
     "policies": Section(
         Shape({"vhost": NAME, "name": NAME, **_POLICY_VALUE.keys}, ("vhost", "name", "pattern", "definition")), _policy
@@ -116,7 +132,7 @@ HOST_SECTIONS = {
     "queues": Section(Shape(_DECLARED, ("vhost", "name"), ("type",)), _queue),
     "exchanges": Section(
         Shape({**_DECLARED, "type": TEXT, "internal": BOOLEAN}, ("vhost", "name", "type")),
-        lambda topology, entry: DeclareExchange(ExchangeDefinition(**entry)),
+        lambda topology, entry: [DeclareExchange(ExchangeDefinition(**entry))],
     ),
     "bindings": Section(Shape(_BINDING, ("vhost", "source", "destination")), _binding),
 }
@@ -125,7 +141,7 @@ HOST_SECTIONS = {
 SECTIONS = BROKER_SECTIONS | HOST_SECTIONS
 NOTES = ("rabbit_version", "rabbitmq_version", "product_name", "product_version", "original_cluster_name")
 FILE = Shape(
-    dict.fromkeys([*SECTIONS, "topic_permissions"], OBJECTS),
+    dict.fromkeys(SECTIONS, OBJECTS),
     ignored=(*NOTES, "global_parameters", "explanation", "vhost", "original_vhost_name", "metadata", "description"),
 )
 
@@ -157,8 +173,6 @@ def import_definitions(topology: Topology, found: Entry, vhost: str | None) -> I
 
 def _changes(topology: Topology, found: Entry, vhost: str | None) -> Iterator[tuple[str, Change]]:
     """The changes that the file is, each with the entry that it comes from."""
-    if found.get("topic_permissions"):
-        raise BadRequest("topic_permissions: there are none here")
     for name, section in SECTIONS.items():
         if vhost is not None and name in BROKER_SECTIONS:
             if found.get(name):
@@ -170,6 +184,7 @@ def _changes(topology: Topology, found: Entry, vhost: str | None) -> Iterator[tu
                 entry = {**entry, "vhost": vhost}
             read = section.shape.read(entry, subject)
             try:
-                yield subject, section.change(topology, read)
+                for change in section.changes(topology, read):
+                    yield subject, change
             except BadRequest as error:
                 raise BadRequest(f"{subject}: {error}") from None

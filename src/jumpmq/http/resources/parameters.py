@@ -26,9 +26,6 @@ ROUTES = [
     Endpoint("GET", "/api/parameters/{component}", none, access=Access.POLICYMAKER),
     Endpoint("GET", "/api/parameters/{component}/{vhost}", none, access=Access.POLICYMAKER),
     Endpoint("GET", "/api/global-parameters", none, access=Access.POLICYMAKER),
-    Endpoint("GET", "/api/vhost-limits", none),
-    Endpoint("GET", "/api/user-limits", none),
-    Endpoint("GET", "/api/topic-permissions", none, access=Access.ADMINISTRATOR),
     Endpoint("GET", "/api/extensions", none),
     Endpoint("GET", "/api/cluster-name", cluster_name),
 ]

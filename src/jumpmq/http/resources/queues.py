@@ -47,7 +47,6 @@ async def declare_queue(request: Request) -> Response:
     node = requested.broker(request).node
     if body.get("node", node) != node:
         raise BadRequest(f"Node {body['node']} could not be contacted")
-    changing.check_permission(request, host.name, "configure", name)
     existed = name in host.queues
     body.pop("node", None)
     definition = requested.broker(request).topology.define_queue(host.name, name, **body)

@@ -101,7 +101,7 @@ def shown_user(user: User) -> dict[str, Any]:
         "password_hash": text,
         "hashing_algorithm": algorithm,
         "tags": list(user.tags),
-        "limits": {},
+        "limits": dict(user.limits),
     }
 
 

@@ -11,7 +11,15 @@ from jumpmq.topology.exchanges.modulus_hash import ModulusHashExchange
 from jumpmq.topology.exchanges.random import RandomExchange
 from jumpmq.topology.exchanges.topic import TopicExchange
 
-__all__ = ["EXCHANGE_TYPES", "ConsistentHashExchange", "Destination", "Exchange", "exchange_type", "make_exchange"]
+__all__ = [
+    "EXCHANGE_TYPES",
+    "ConsistentHashExchange",
+    "Destination",
+    "Exchange",
+    "TopicExchange",
+    "exchange_type",
+    "make_exchange",
+]
 
 _ALL: tuple[type[Exchange], ...] = (
     DirectExchange,

@@ -1,0 +1,63 @@
+"""How many connections and channels users and virtual hosts may have (RabbitMQ, "Per-User Limits").
+
+They are counted only where there is a limit, and by looking at all connections: nothing is to be kept right meanwhile.
+"""
+
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp.errors import NotAllowed
+from jumpmq.amqp.protocol import State
+from jumpmq.topology import Topology, VirtualHost
+from jumpmq.topology.limits import Limits, reached
+
+if TYPE_CHECKING:
+    from jumpmq.broker.connection import Connection
+
+
+class UserLimits:
+    """Counts what is open when something is to be opened.
+
+    Args:
+        connections: those that are there.
+    """
+
+    def __init__(self, topology: Topology, connections: "set[Connection]") -> None:
+        self._topology = topology
+        self._connections = connections
+
+    def require_connection(self, user: str, vhost: VirtualHost) -> None:
+        """Refuse unless the user may have one more connection, to this virtual host.
+
+        Raises:
+            NotAllowed: there are as many as there may be.
+        """
+        limits = self._limits(user)
+        if not limits and not vhost.limits:
+            return
+        running = [one for one in self._connections if one.opened and one.protocol.state is State.RUNNING]
+        count = sum(one.vhost is vhost for one in running)
+        if (limit := reached(vhost.limits, "max-connections", count)) is not None:
+            where = f"access to vhost '{vhost.name}' refused for user '{user}'"
+            raise NotAllowed(f"{where}: connection limit ({limit}) is reached")
+        count = sum(one.user == user for one in running)
+        if (limit := reached(limits, "max-connections", count)) is not None:
+            raise NotAllowed(f"connection refused for user '{user}': user connection limit ({limit}) is reached")
+
+    def require_channel(self, user: str) -> None:
+        """Refuse unless the user may have one more channel.
+
+        Raises:
+            NotAllowed: there are as many as there may be.
+        """
+        limits = self._limits(user)
+        if not limits:
+            return
+        count = sum(len(one.channels) for one in self._connections if one.user == user)
+        if (limit := reached(limits, "max-channels", count)) is not None:
+            raise NotAllowed(
+                f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})"
+            )
+
+    def _limits(self, user: str) -> Limits:
+        found = self._topology.users.get(user)
+        return found.limits if found is not None else {}

@@ -1,0 +1,121 @@
+"""``/api/user-limits`` and ``/api/vhost-limits``: how many connections, channels and queues there may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.amqp.errors import NotFound
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer_list
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.schema.shapes import INTEGER, Shape
+from jumpmq.topology import (
+    ClearUserLimit,
+    ClearVirtualHostLimit,
+    SetUserLimit,
+    SetVirtualHostLimit,
+    User,
+    VirtualHost,
+)
+
+SHAPE = Shape({"value": INTEGER}, required=("value",), ignored=("vhost", "user", "name"))
+
+
+# --- of users ---
+
+
+async def all_user_limits(request: Request) -> Response:
+    """``GET /api/user-limits``: of all users that have any."""
+    return await _answer_users(request, list(requested.broker(request).topology.users.values()))
+
+
+async def limits_of_user(request: Request) -> Response:
+    """``GET /api/user-limits/{user}``: of one user: a list of one entry, or of none."""
+    return await _answer_users(request, [requested.broker(request).topology.user(requested.name(request, "user"))])
+
+
+async def put_user_limit(request: Request) -> Response:
+    """``PUT /api/user-limits/{user}/{limit}``: set ``max-connections`` or ``max-channels``; negative is unlimited."""
+    user, value = requested.name(request, "user"), await _value(request)
+    if user not in requested.broker(request).topology.users:
+        raise BadRequest(f"no_such_user: {user}")
+    await changing.apply(request, SetUserLimit(user, requested.name(request, "limit"), value))
+    return changing.put_answer(existed=True)
+
+
+async def delete_user_limit(request: Request) -> Response:
+    """``DELETE /api/user-limits/{user}/{limit}``: take a limit away."""
+    change = ClearUserLimit(requested.name(request, "user"), requested.name(request, "limit"))
+    await changing.apply(request, change)
+    return changing.deleted()
+
+
+async def _answer_users(request: Request, users: list[User]) -> Response:
+    entries = [{"user": user.name, "value": dict(user.limits)} for user in users if user.limits]
+    return await answer_list(request, entries, lambda entry: entry, ("user",))
+
+
+# --- of virtual hosts ---
+
+
+async def all_host_limits(request: Request) -> Response:
+    """``GET /api/vhost-limits``: of all virtual hosts that have any."""
+    return await _answer_hosts(request, requested.visible_hosts(request))
+
+
+async def limits_of_host(request: Request) -> Response:
+    """``GET /api/vhost-limits/{vhost}``: of one virtual host: a list of one entry, or of none."""
+    return await _answer_hosts(request, [requested.virtual_host(request)])
+
+
+async def put_host_limit(request: Request) -> Response:
+    """``PUT /api/vhost-limits/{vhost}/{limit}``: set ``max-connections`` or ``max-queues``; negative is unlimited."""
+    host, value = _host(request), await _value(request)
+    await changing.apply(request, SetVirtualHostLimit(host, requested.name(request, "limit"), value))
+    return changing.put_answer(existed=True)
+
+
+async def delete_host_limit(request: Request) -> Response:
+    """``DELETE /api/vhost-limits/{vhost}/{limit}``: take a limit away."""
+    await changing.apply(request, ClearVirtualHostLimit(_host(request), requested.name(request, "limit")))
+    return changing.deleted()
+
+
+async def _answer_hosts(request: Request, hosts: list[VirtualHost]) -> Response:
+    entries: list[dict[str, Any]] = [{"vhost": host.name, "value": dict(host.limits)} for host in hosts if host.limits]
+    return await answer_list(request, entries, lambda entry: entry, ("vhost",))
+
+
+def _host(request: Request) -> str:
+    """
+    Raises:
+        NotFound: there is none of the name in the path.
+    """
+    name = requested.name(request, "vhost")
+    if name not in requested.broker(request).topology.vhosts:
+        raise NotFound("vhost_not_found")
+    return name
+
+
+async def _value(request: Request) -> int:
+    value: int = (await requested.shaped_body(request, SHAPE))["value"]
+    return value
+
+
+USER, HOST = "/api/user-limits/{user}", "/api/vhost-limits/{vhost}"
+_ACCESS = Access.ADMINISTRATOR
+ROUTES = [
+    Endpoint("GET", "/api/user-limits", all_user_limits),
+    Endpoint("GET", USER, limits_of_user),
+    Endpoint("PUT", f"{USER}/{{limit}}", put_user_limit, access=_ACCESS, shape=SHAPE),
+    Endpoint("DELETE", f"{USER}/{{limit}}", delete_user_limit, access=_ACCESS),
+    Endpoint("GET", "/api/vhost-limits", all_host_limits),
+    Endpoint("GET", HOST, limits_of_host),
+    Endpoint("PUT", f"{HOST}/{{limit}}", put_host_limit, access=_ACCESS, shape=SHAPE),
+    Endpoint("DELETE", f"{HOST}/{{limit}}", delete_host_limit, access=_ACCESS),
+]

@@ -1,0 +1,34 @@
+"""Limits that operators set on users and virtual hosts (RabbitMQ, "Per-User Limits", "Virtual Hosts and Limits")."""
+
+from collections.abc import Iterable, Mapping
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.topology import erlang
+
+USER_LIMITS = ("max-connections", "max-channels")
+VIRTUAL_HOST_LIMITS = ("max-connections", "max-queues")
+
+Limits = Mapping[str, int]
+"""What is set, by the limit's name; a negative number is no limit."""
+
+
+def check(name: str, value: object, known: Iterable[str], subject: str) -> None:
+    """
+    Args:
+        known: the limits that there are.
+        subject: what they are limits of, for who names another.
+
+    Raises:
+        PreconditionFailed: there is no such limit, or it is not a whole number.
+    """
+    if name not in known:
+        term = f"{{{erlang.json_term(name)},{erlang.json_term(value)}}}"
+        raise PreconditionFailed(f"Unrecognised terms [{term}] in {subject}")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PreconditionFailed(f"{name} should be a number, actually was {erlang.json_term(value)}")
+
+
+def reached(limits: Limits, name: str, count: int) -> int | None:
+    """The limit, if ``count`` has reached it; None if not, or where there is none."""
+    limit = limits.get(name, -1)
+    return limit if 0 <= limit <= count else None
