@@ -125,7 +125,7 @@ def test_permissions_hold_over_http_for_administrators_too(api, login):
     refused = ask("PUT", "/api/queues/%2F/yours", json={})
     assert (refused.status_code, refused.json()["reason"]) == (
         401,
-        "configure access to resource 'yours' in vhost '/' refused for user 'administrator'",
+        "access to queue 'yours' in vhost '/' refused for user 'administrator'",
     )
     assert ask("DELETE", "/api/queues/%2F/mine/contents").status_code == 204
     api.request("PUT", "queues", "/", "yours", json={})
@@ -156,7 +156,7 @@ def test_a_group_of_readers_is_for_those_who_may_read_its_queues(api, login, cha
     ):
         refused = ask(method, path, json=body)
         assert refused.status_code == 401, path
-        assert refused.json()["reason"].startswith("read access to resource 'yours' in vhost '/' refused")
+        assert refused.json()["reason"].startswith("access to queue 'yours' in vhost '/' refused")
     assert ask("GET", "/api/readers/%2F/g").json() == {"queues": {}}
     assert api.counts("yours") == (1, 2)
     beyond = api.request("POST", "readers", "/", "g", "commit", json={"queues": {"yours": 1000}})
