@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
 from jumpmq.http.plumbing import changing, requested
-from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.access import Access, check_virtual_host, monitors
 from jumpmq.http.plumbing.answers import answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
@@ -65,12 +65,16 @@ async def _answer_users(request: Request, users: list[User]) -> Response:
 
 async def all_host_limits(request: Request) -> Response:
     """``GET /api/vhost-limits``: of all virtual hosts that have any."""
-    return await _answer_hosts(request, requested.visible_hosts(request))
+    asking, hosts = requested.user(request), requested.broker(request).topology.vhosts.values()
+    return await _answer_hosts(request, [one for one in hosts if monitors(asking) or one.name in asking.permissions])
 
 
 async def limits_of_host(request: Request) -> Response:
     """``GET /api/vhost-limits/{vhost}``: of one virtual host: a list of one entry, or of none."""
-    return await _answer_hosts(request, [requested.virtual_host(request)])
+    name, asking = requested.name(request, "vhost"), requested.user(request)
+    if not monitors(asking):
+        check_virtual_host(asking, name)
+    return await _answer_hosts(request, [requested.broker(request).topology.vhosts[_host(request)]])
 
 
 async def put_host_limit(request: Request) -> Response:
