@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import uvloop
 
 from jumpmq.broker import Config
 from jumpmq.cli.server import serving
+
+MAX_FILES = 1 << 20
+"""Open files that are asked for where the system sets no limit."""
 
 
 def default_data_dir() -> Path:
@@ -29,6 +33,7 @@ def serve(config: Config) -> None:
     """
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it tells of its own start and stop
+    _raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve_until_signal(config))
 
@@ -41,6 +46,14 @@ async def _serve_until_signal(config: Config) -> None:
         _calm_garbage_collection()
         print(endpoints.ready_line(), flush=True)
         await stop.wait()
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system lets us have: each connection takes one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_FILES if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _calm_garbage_collection() -> None:

@@ -11,6 +11,7 @@ import uvicorn
 
 from jumpmq.broker import Broker, BrokerError
 from jumpmq.http.application import application
+from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol
 from jumpmq.http.rates import Rates
 
 
@@ -35,7 +36,8 @@ class HTTPServer:
                 proxy_headers=False,
                 ws="none",
                 server_header=False,
-                timeout_keep_alive=75,
+                http=BoundedProtocol,
+                timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=1,
             )
         )

@@ -12,6 +12,9 @@ from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, ResourceError
 from jumpmq.broker.reader_group import GroupInUse, NoSession
 from jumpmq.queues.reservations import ReservationGone
 
+MAX_REASON = 1000
+"""Characters of a reason that are sent: it may quote what was asked, which may be long."""
+
 
 class BadRequest(Exception):
     """The request itself is wrong: status 400."""
@@ -101,7 +104,8 @@ def too_many_failures(wait: float) -> JSONResponse:
 
 
 def _json(status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": error, "reason": reason}, status, headers)
+    shown = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}..."
+    return JSONResponse({"error": error, "reason": shown}, status, headers)
 
 
 ANSWERS = {

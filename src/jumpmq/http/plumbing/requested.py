@@ -5,7 +5,7 @@ What is wrong is a :class:`BadRequest`.
 
 from __future__ import annotations
 
-import json
+import asyncio
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from jumpmq.amqp.errors import NotFound
 from jumpmq.http.plumbing.access import check_virtual_host, sees_all
 from jumpmq.http.plumbing.errors import BadRequest, Unauthorized, UnsupportedMediaType
+from jumpmq.http.plumbing.json_body import read_object
 from jumpmq.http.schema.shapes import MAX_NAME, Shape
 
 if TYPE_CHECKING:
@@ -22,8 +23,14 @@ if TYPE_CHECKING:
     from jumpmq.topology import Exchange, User, VirtualHost
 
 LAST_SEQ = (1 << 63) - 1
-MAX_BODY = 16 << 20
-"""Octets of JSON that a request may send."""
+MAX_BODY = 1 << 20
+"""Octets of JSON that a request may send, unless its resource says otherwise."""
+
+MAX_LONG_BODY = 16 << 20
+"""The same of definitions, and of a message to publish."""
+
+BODY_TIMEOUT = 30.0
+"""Seconds within which something more of a body must come."""
 
 NO_CONNECTION = ""
 """The name by which requests ask the topology: that of no connection, so that exclusive queues are locked to them."""
@@ -161,32 +168,45 @@ def require_json(request: Request) -> None:
         raise UnsupportedMediaType("the body must be of type application/json")
 
 
-async def shaped_body(request: Request, shape: Shape) -> dict[str, Any]:
+async def shaped_body(request: Request, shape: Shape, most: int = MAX_BODY) -> dict[str, Any]:
     """The values that the body holds, of the keys that are there.
 
     Raises:
         BadRequest: the body does not have that shape.
     """
-    return shape.read(await body(request))
+    return shape.read(await body(request, most))
 
 
-async def body(request: Request) -> dict[str, Any]:
-    """The JSON object that the body holds; nothing at all counts as an empty one."""
-    octets = bytearray()
-    async for part in request.stream():
-        octets += part
-        if len(octets) > MAX_BODY:
-            raise BadRequest(f"the body is longer than {MAX_BODY} octets")
+async def body(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
+    """The JSON object that the body holds; nothing at all counts as an empty one.
+
+    Args:
+        most: octets that it may have.
+    """
+    octets = await _octets(request, most)
+    if not octets:
+        return {}
+    steps = read_object(octets)
     try:
-        value = json.loads(octets, parse_constant=_refuse_constant) if octets else {}
-        if b"\\u" in octets:
-            json.dumps(value, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
+        while True:
+            next(steps)
+            await asyncio.sleep(0)
+    except StopIteration as end:
+        found: dict[str, Any] = end.value
+        return found
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise BadRequest("the body must be a JSON object")
-    return value
 
 
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON number")
+async def _octets(request: Request, most: int) -> bytearray:
+    octets = bytearray()
+    parts = aiter(request.stream())
+    while True:
+        try:
+            octets += await asyncio.wait_for(anext(parts), BODY_TIMEOUT)
+        except StopAsyncIteration:
+            return octets
+        except TimeoutError:
+            raise BadRequest(f"no more of the body came for {BODY_TIMEOUT:.0f} seconds") from None
+        if len(octets) > most:
+            raise BadRequest(f"the body is longer than {most} octets")

@@ -56,7 +56,7 @@ async def export_host(request: Request) -> Response:
 async def import_all(request: Request) -> Response:
     """``POST /api/definitions``: add what a definitions file holds, or, where one entry is wrong, nothing at all."""
     requested.require_json(request)
-    topology, found = requested.broker(request).topology, await requested.body(request)
+    topology, found = requested.broker(request).topology, await requested.body(request, requested.MAX_LONG_BODY)
     await changing.in_turns(request, import_definitions(topology, found, None))
     return changing.deleted()
 
@@ -65,7 +65,7 @@ async def import_host(request: Request) -> Response:
     """``POST /api/definitions/{vhost}``: as for the whole broker, into one virtual host."""
     requested.require_json(request)
     host, topology = requested.virtual_host(request), requested.broker(request).topology
-    found = await requested.body(request)
+    found = await requested.body(request, requested.MAX_LONG_BODY)
     await changing.in_turns(request, import_definitions(topology, found, host.name))
     return changing.deleted()
 

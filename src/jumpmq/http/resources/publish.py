@@ -44,7 +44,7 @@ async def publish(request: Request) -> JSONResponse:
     host, exchange = requested.virtual_host(request), requested.exchange_name(request)
     if host.name not in requested.user(request).permissions:
         raise Unauthorized("User not authorised to access virtual host")
-    body = await requested.shaped_body(request, SHAPE)
+    body = await requested.shaped_body(request, SHAPE, requested.MAX_LONG_BODY)
     properties = PROPERTIES.read(body["properties"], "properties")
     if "headers" in properties:
         properties["headers"] = list(properties["headers"].fields)

@@ -1,0 +1,170 @@
+"""The JSON object of a body, read in steps of some milliseconds, so that others are served in between.
+
+A small body is read at once. Of a large one (a definitions file, a long payload) the members are read one by one: a
+list by its elements, a string by pieces. What is neither, and each element, must be small itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+AT_ONCE = 256 << 10
+"""Octets of a body that is read at once, and characters of an element."""
+
+PIECE = 128 << 10
+"""Characters of a long string that are read at once."""
+
+MAX_ELEMENTS = 250_000
+"""Elements of all lists together in a large body."""
+
+BLANKS = " \t\n\r"
+LONGEST_ESCAPE = len("\\u0000")
+
+
+def read_object(octets: bytes | bytearray) -> Generator[None, None, dict[str, Any]]:
+    """The object that the octets are; every step is a bounded piece of work.
+
+    Raises:
+        ValueError: they are no JSON object, or an element of it is too large.
+    """
+    if len(octets) <= AT_ONCE:
+        found = _decoder.decode(octets.decode())
+        if b"\\u" in octets:
+            _refuse_halves(found)
+    else:
+        found = yield from _Reader(octets.decode()).members()
+    if not isinstance(found, dict):
+        raise ValueError("it is no object")
+    return found
+
+
+class _Reader:
+    """Reads a text from left to right.
+
+    Attributes:
+        place: where the next character is.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._window, self._start, self._has_escapes = "", 0, False
+        self._elements = 0
+        self.place = 0
+
+    def members(self) -> Generator[None, None, dict[str, Any]]:
+        found: dict[str, Any] = {}
+        self._expect("{")
+        while self._next() != "}":
+            if found:
+                self._expect(",")
+            key = self._small()
+            if not isinstance(key, str):
+                raise ValueError("a key is no string")
+            self._expect(":")
+            found[key] = yield from self._value()
+        self._expect("}")
+        if self._next():
+            raise ValueError("there is more behind the object")
+        return found
+
+    def _value(self) -> Generator[None, None, Any]:
+        first = self._next()
+        if first == "[":
+            return (yield from self._list())
+        return (yield from self._string()) if first == '"' else self._small()
+
+    def _list(self) -> Generator[None, None, list[Any]]:
+        found: list[Any] = []
+        self._expect("[")
+        stepped = self.place
+        while self._next() != "]":
+            if found:
+                self._expect(",")
+            found.append(self._small())
+            self._elements += 1
+            if self._elements > MAX_ELEMENTS:
+                raise ValueError(f"its lists have more than {MAX_ELEMENTS} elements")
+            if self.place - stepped > PIECE:
+                stepped = self.place
+                yield
+        self._expect("]")
+        return found
+
+    def _string(self) -> Generator[None, None, str]:
+        pieces = []
+        self.place += 1
+        while True:
+            piece, ended = self._piece()
+            pieces.append(piece)
+            if ended:
+                found = "".join(pieces)
+                # the halves of a pair may have been in different pieces
+                return found.encode("utf-16", "surrogatepass").decode("utf-16") if _has_halves(found) else found
+            yield
+
+    def _piece(self) -> tuple[str, bool]:
+        """The next piece of a string, and whether it was the last; it does not end within an escape."""
+        text = self._text[self.place : self.place + PIECE]
+        for cut in range(min(len(text), LONGEST_ESCAPE + 1)):
+            part = text[: len(text) - cut] + '"'
+            try:
+                piece, end = scanstring(part, 0, True)
+            except ValueError:
+                continue
+            self.place += end - (end == len(part))
+            ended = end < len(part)
+            return piece, ended
+        raise ValueError(f"the string at character {self.place} is malformed or has no end")
+
+    def _small(self) -> Any:
+        """A value of bounded length."""
+        self._next()
+        for again in (False, True):
+            if again or self.place - self._start > len(self._window):
+                self._window, self._start = self._text[self.place : self.place + AT_ONCE], self.place
+                self._has_escapes = "\\u" in self._window
+            try:
+                found, end = _decoder.raw_decode(self._window, self.place - self._start)
+            except ValueError:
+                continue
+            if end < len(self._window) or self._start + end == len(self._text):
+                self.place = self._start + end
+                if self._has_escapes:
+                    _refuse_halves(found)
+                return found
+        raise ValueError(f"what begins at character {self.place} is malformed, or longer than {AT_ONCE} characters")
+
+    def _next(self) -> str:
+        """The next character that is not blank; empty at the end."""
+        text = self._text
+        while (character := text[self.place : self.place + 1]) and character in BLANKS:
+            self.place += 1
+        return character
+
+    def _expect(self, character: str) -> None:
+        if self._next() != character:
+            raise ValueError(f"expected '{character}' at character {self.place}")
+        self.place += 1
+
+
+def _has_halves(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _refuse_halves(found: Any) -> None:
+    """Refuse what has halves of surrogate pairs in it: they are no text."""
+    json.dumps(found, ensure_ascii=False).encode()
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON number")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -1,0 +1,89 @@
+"""Bodies in steps are what the standard library reads."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jumpmq.http.plumbing import json_body
+from jumpmq.http.plumbing.json_body import read_object
+
+
+def whole(octets):
+    """The object, and how many steps it took."""
+    steps, count = read_object(octets), 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value, count
+        count += 1
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Everything is large."""
+    monkeypatch.setattr(json_body, "AT_ONCE", 60)
+    monkeypatch.setattr(json_body, "PIECE", 20)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=3,
+)
+
+
+@settings(max_examples=200)
+@given(
+    st.dictionaries(st.text(max_size=8), st.lists(st.integers()) | st.text(min_size=30) | VALUES, min_size=3),
+    st.booleans(),
+    st.sampled_from([None, 1]),
+)
+def test_the_same_as_at_once(found, ascii_only, indent):
+    """Whatever is not too long to be an element."""
+    octets = json.dumps(found, ensure_ascii=ascii_only, indent=indent).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_body, "AT_ONCE", 400)
+        patch.setattr(json_body, "PIECE", 20)
+        longest = max(len(json.dumps(value, indent=indent)) for value in found.values())
+        if len(octets) > 400 and longest < 400:
+            assert whole(octets)[0] == found
+
+
+def test_elements_and_pieces_are_steps(small):
+    found = {"list": [{"n": number} for number in range(50)], "text": 'ab\\\n"é😀' * 50, "none": None}
+    for ascii_only in (True, False):
+        read, steps = whole(json.dumps(found, ensure_ascii=ascii_only).encode())
+        assert read == found
+        assert steps > 20
+
+
+NONE = """
+{"a": [1, 2}
+{"a": "
+{"a": "\\u12"}
+{"a": "\\ud800"}
+{"a": NaN}
+{"a" 1}
+{"a": 1} 2
+{1: 2}
+{"a": [1,]}
+[1]
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [*NONE.split("\n")[1:-1], f'{{"a": {"1" * 100}}}', f'{{"a": [{"[" * 80 + "]" * 80}]}}']
+)
+def test_what_is_no_object_is_refused(small, text):
+    padded = text.replace("{", "{" + " " * 70, 1) if "{" in text else text + " " * 70
+    with pytest.raises(ValueError):
+        whole(padded.encode())
+
+
+def test_elements_are_counted(monkeypatch):
+    octets = b'{"a": [' + b"1," * json_body.AT_ONCE + b"1]}"
+    with pytest.raises(ValueError, match="more than 250000 elements"):
+        whole(octets)

@@ -1,0 +1,107 @@
+"""What asks for too much, or for nothing, holds up nobody else."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+
+import pika
+import pytest
+import requests
+from tests.cli.commands import READY
+from tests.http.api import publish
+
+import jumpmq
+from jumpmq.http import protocol
+from jumpmq.http.plumbing import requested
+
+MANY = 160
+
+
+@pytest.fixture
+def confined(tmp_path):
+    """A broker that may open 128 files."""
+    limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)); " + (
+        "sys.argv[0] = 'jumpmq'; runpy.run_module('jumpmq.cli.jumpmq', run_name='__main__')"
+    )
+    line = [sys.executable, "-c", limited, "serve", "--port", "0", "--http-port", "0", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            found = READY.search(process.stdout.readline())
+            assert found
+            yield int(found["port"]), int(found["http_port"])
+        finally:
+            process.kill()
+
+
+def test_silent_http_clients_stop_nobody(confined):
+    port, http_port = confined
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("orders", durable=True)
+        with contextlib.ExitStack() as silent:
+            for _ in range(MANY):
+                silent.enter_context(socket.create_connection(("127.0.0.1", http_port)))
+            publish(channel, "orders", [b"confirmed"] * 10)
+            pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)).close()
+            for _ in range(10):
+                url = f"http://127.0.0.1:{http_port}/api/queues/%2F/orders?columns=messages"
+                assert requests.get(url, auth=("guest", "guest"), timeout=30).json() == {"messages": 10}
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A broker that waits 0.2 s for requests."""
+    monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
+    monkeypatch.setattr(requested, "BODY_TIMEOUT", 0.2)
+    with jumpmq.running() as broker:
+        yield broker
+
+
+HEAD = b"GET /api/overview HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize("sent", [[b""], [b"GET / HT"], [HEAD + b"\r\n", HEAD]])
+def test_who_does_not_ask_is_cut(impatient, sent):
+    with socket.create_connection(("127.0.0.1", impatient.http_port), timeout=30) as waiting:
+        *asked, unfinished = sent
+        for request in asked:
+            waiting.sendall(request)
+            assert waiting.recv(1 << 16)
+        waiting.sendall(unfinished)
+        with contextlib.suppress(ConnectionResetError):
+            while waiting.recv(1 << 16):
+                pass
+
+
+def test_who_does_not_go_on_is_refused(impatient):
+    head = b"PUT /api/queues/%2F/q HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
+    with socket.create_connection(("127.0.0.1", impatient.http_port), timeout=30) as waiting:
+        waiting.sendall(head + b"Content-Length: 9\r\n\r\n{")
+        assert b"400 Bad Request" in waiting.recv(1 << 16)
+
+
+def test_bodies_are_bounded(api):
+    long = {"arguments": {"x": "y" * requested.MAX_BODY}}
+    refusal = api.request("PUT", "queues", "/", "q", json=long)
+    assert (refusal.status_code, refusal.json()["reason"]) == (400, "the body is longer than 1048576 octets")
+
+
+def test_errors_are_short(api):
+    for body in ({"k" * 1_000_000: 1}, {"durable": "x" * 1_000_000}):
+        assert len(api.request("PUT", "queues", "/", "q", json=body).content) < 2000
+
+
+def test_long_messages_and_many_definitions_are_taken(api):
+    payload = 'é"\n,' * 1_000_000
+    api.request("PUT", "queues", "/", "q", json={})
+    message = {"routing_key": "q", "payload": payload, "payload_encoding": "string", "properties": {}}
+    assert api.post("exchanges", "/", "amq.default", "publish", body=message) == {"routed": True}
+    wanted = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    assert api.post("queues", "/", "q", "get", body=wanted)[0]["payload"] == payload
+    queues = [{"name": f"q{number}", "vhost": "/", "arguments": {}} for number in range(6000)]
+    assert len(json.dumps({"queues": queues})) > 256 << 10
+    assert api.request("POST", "definitions", json={"queues": queues}).status_code == 204
+    assert api.get("overview")["object_totals"]["queues"] == 6001
