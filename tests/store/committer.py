@@ -5,9 +5,8 @@ for every queue: all messages of the queue up to that number are on disk.
 """
 
 import os
+import select
 import sys
-import threading
-import time
 from collections import deque
 from pathlib import Path
 from random import Random
@@ -26,12 +25,11 @@ def say(lines: list[str]) -> None:
 
 def main(directory: Path, seed: int, last: list[int]) -> None:
     """Go on after the messages numbered ``last`` of each queue."""
-    random, lock = Random(seed), threading.Lock()
+    random = Random(seed)
     covered: dict[int, list[int]] = {}
 
     def on_commit(number: int) -> None:
-        with lock:
-            seqs = covered.pop(number)
+        seqs = covered.pop(number)
         say([f"commit {queue_id} {seq}" for queue_id, seq in zip(QUEUES, seqs, strict=True)])
 
     store = Store.open(directory, on_commit=on_commit)
@@ -46,15 +44,15 @@ def main(directory: Path, seed: int, last: list[int]) -> None:
             last[i] = messages[-1].seq
             store.append(queue_id, messages)
             waiting[queue_id].extend(messages)
-        with lock:
-            covered[store.flush()] = list(last)
+        covered[store.flush()] = list(last)
         for queue_id in QUEUES[1:]:
             ready = waiting[queue_id]
             gone = [ready.popleft() for _ in range(random.randint(0, min(35, len(ready))))]
             say([f"settle {queue_id} {message.seq}" for message in gone])
             for message in gone:
                 message.batch.settle(message.seq)
-        time.sleep(random.choice([0, 0.002, 0.01]))
+        if select.select([store.fileno()], [], [], random.choice([0, 0.002, 0.01]))[0]:
+            store.completed()
 
 
 if __name__ == "__main__":

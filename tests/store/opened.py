@@ -1,12 +1,15 @@
 """A store opened as a broker opens it, and messages to put into it."""
 
 import queue
+import select
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store import Batch, Store, StoreError
+from jumpmq.store.files import Files
 
 PROPERTIES = b"\x90\x00\x10application/json\x02"
 
@@ -14,11 +17,11 @@ PROPERTIES = b"\x90\x00\x10application/json\x02"
 class Opened:
     """A store, what it reported, and how to wait for it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: Files | None = None) -> None:
         self.directory = directory
+        self.files = files
         self.commits: list[int] = []
         self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
-        self._reports: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._copies: list[Opened] = []
         self.store = self._open()
 
@@ -27,9 +30,21 @@ class Opened:
         return self.wait_for(self.store.flush())
 
     def wait_for(self, number: int) -> int:
-        while self.store.committed < number:
-            self._reports.get(timeout=10)
+        self.work_until(lambda: self.store.committed >= number)
         return number
+
+    def work_until(self, condition: Callable[[], bool]) -> None:
+        """Let the store work until something is so."""
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline
+            select.select([self.store.fileno()], [], [], 1)
+            self.store.completed()
+
+    def error(self) -> StoreError:
+        """Wait for a commit to fail."""
+        self.work_until(lambda: not self.errors.empty())
+        return self.errors.get()
 
     def crash(self) -> "Opened":
         """The store that a broker finds which starts after this one was killed now."""
@@ -48,18 +63,20 @@ class Opened:
             opened.store.close()
 
     def _open(self) -> Store:
-        return Store.open(self.directory, on_commit=self._on_commit, on_error=self.errors.put)
+        return Store.open(self.directory, on_commit=self._on_commit, on_error=self.errors.put, files=self.files)
 
     def _on_commit(self, number: int) -> None:
         self.commits.append(number)
-        self._reports.put(number)
 
 
 def killed_now(directory: Path, to: Path) -> Path:
     """A copy of a store as the kernel would leave it if its process were killed now."""
-    to.mkdir()
+    (to / "log").mkdir(parents=True)
     for name in ("jumpmq.db", "jumpmq.db-wal"):
-        shutil.copyfile(directory / name, to / name)
+        if (directory / name).exists():
+            shutil.copyfile(directory / name, to / name)
+    for path in directory.glob("log/*.log"):
+        shutil.copyfile(path, to / "log" / path.name)
     return to
 
 

@@ -1,10 +1,6 @@
 """Commits: what their numbers promise, and what happens when the disk refuses them."""
 
-import resource
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from tests.store.opened import Opened, left, make_messages
 
@@ -62,7 +58,7 @@ def test_other_threads_read_meanwhile(opened: Opened) -> None:
     opened.commit()
     batch, counts = messages[0].batch, []
     threads = [
-        threading.Thread(target=lambda: counts.extend(len(opened.store.read(batch)) for _ in range(20)))
+        threading.Thread(target=lambda: counts.extend(len(opened.store.read(batch, 1, 1000)) for _ in range(20)))
         for _ in range(3)
     ]
     for thread in threads:
@@ -73,50 +69,3 @@ def test_other_threads_read_meanwhile(opened: Opened) -> None:
     for thread in threads:
         thread.join()
     assert counts == [1000] * 60
-
-
-@contextmanager
-def full_disk(free: int, directory: Path) -> Iterator[None]:
-    """Let the log grow by so many octets, and no further: writes then fail as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    log = (directory / "jumpmq.db-wal").stat().st_size
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log + free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_full_disk_confirms_nothing_and_loses_nothing(opened: Opened) -> None:
-    opened.store.append(1, make_messages(1, 10))
-    opened.commit()
-    with full_disk(free=100_000, directory=opened.directory):
-        opened.store.append(1, make_messages(11, 20, body=lambda seq: bytes(100_000)))
-        number = opened.store.flush()
-        error = opened.errors.get(timeout=10)
-        assert "cannot write to" in str(error) and "\n" not in str(error)
-        assert opened.store.error is not None
-        assert opened.store.committed == number - 1
-        assert opened.store.staged_bytes == 1_000_000
-        opened.store.append(1, make_messages(21, 30))
-        later = opened.store.flush()
-        found = opened.crash()
-        assert left(found) == {1: list(range(1, 11))}
-    opened.wait_for(later)
-    assert opened.store.error is None
-    found = opened.crash()
-    assert left(found) == {1: list(range(1, 31))}
-
-
-def test_what_consumers_take_meanwhile_need_not_fit_on_a_full_disk(opened: Opened) -> None:
-    opened.store.put("queue", "q", 1)
-    opened.commit()
-    messages = make_messages(1, 10, body=lambda seq: bytes(100_000))
-    with full_disk(free=200_000, directory=opened.directory):
-        opened.store.append(1, messages)
-        number = opened.store.flush()
-        opened.errors.get(timeout=10)
-        for message in messages:
-            message.batch.settle(message.seq)
-        opened.wait_for(number)
-        assert opened.store.error is None

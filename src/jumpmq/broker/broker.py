@@ -97,8 +97,7 @@ class Broker:
             self._restore()
             self._server = await self._listen()
         except BaseException:
-            if self.store is not None:
-                self.store.close()
+            await self._commits.close()
             raise
         self.port = self._server.sockets[0].getsockname()[1]
         self._timers.start()
@@ -211,18 +210,14 @@ class Broker:
         self._upkeep.stop()
         self.authenticator.close()
         if self.store is not None:
-            await self._close_store(self.store)
-
-    async def _close_store(self, store: Store) -> None:
-        with self.turns.turn():
-            self._upkeep.finish()
-            for queue in self._queues():
-                queue.checkpoint()
+            with self.turns.turn():
+                self._upkeep.finish()
+                for queue in self._queues():
+                    queue.checkpoint()
         try:
-            await asyncio.to_thread(store.close)
+            await self._commits.close()
         except StoreError as error:
             log.error("%s", error)
-        self._commits.store = None
 
     def _queues(self) -> list[Queue]:
         return [queue for vhost in self.topology.vhosts.values() for queue in vhost.queues.values()]

@@ -32,8 +32,20 @@ class Commits:
         Raises:
             StoreError: it cannot be opened.
         """
-        self.store = Store.open(directory, on_commit=self._on_commit_in_thread, on_error=_log_error)
+        self.store = Store.open(directory, on_commit=self._on_commit, on_error=_log_error)
+        self._loop.add_reader(self.store.fileno(), self.store.completed)
         return self.store
+
+    async def close(self) -> None:
+        """Commit everything and close the store; other tasks go on meanwhile, but none may use it any more.
+
+        Raises:
+            StoreError: the last commit failed.
+        """
+        if self.store is not None:
+            store, self.store = self.store, None
+            self._loop.remove_reader(store.fileno())
+            await asyncio.to_thread(store.close)
 
     @property
     def completed(self) -> int:
@@ -64,11 +76,7 @@ class Commits:
             self._waiters.append((commit, waiter))
             await waiter
 
-    def _on_commit_in_thread(self, commit: int) -> None:
-        self._loop.call_soon_threadsafe(self._on_commit)
-
-    def _on_commit(self) -> None:
-        completed = self.completed
+    def _on_commit(self, completed: int) -> None:
         waiters, self._waiters = self._waiters, []
         for commit, waiter in waiters:
             if commit > completed:

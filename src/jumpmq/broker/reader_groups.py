@@ -299,8 +299,6 @@ class ReaderGroups:
         next(steps)
         self._record_place(place)
         await _steps(steps)
-        if self._broker.store is not None:
-            self._broker.store.note_settled()
 
     # --- what is known ---
 

@@ -39,7 +39,7 @@ PAGED_AT_ONCE = 4096
 class BatchReader(Protocol):
     """Reads a stored batch back."""
 
-    def read(self, batch: Batch) -> list[Message]: ...
+    def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]: ...
 
 
 class ReadyMessages:
@@ -295,7 +295,7 @@ class ReadyMessages:
 
     def _drop_or_wait(self, segment: Segment) -> None:
         assert segment.batch is not None
-        if segment.batch.messages is None:
+        if segment.batch.is_written(segment.last_seq):
             self._drop(segment)
         else:
             self._unwritten.append(segment)
@@ -307,7 +307,7 @@ class ReadyMessages:
             segment = waiting.popleft()
             if segment.messages is None or segment.batch is None:
                 continue
-            if segment.batch.messages is not None:
+            if not segment.batch.is_written(segment.last_seq):
                 waiting.appendleft(segment)
                 return
             self._drop(segment)
@@ -334,7 +334,7 @@ class ReadyMessages:
         if segment.messages is not None:
             return segment.messages
         assert self._reader is not None and segment.batch is not None
-        messages = segment.of(self._reader.read(segment.batch))
+        messages = segment.of(self._reader.read(segment.batch, segment.first_seq, segment.last_seq))
         for message in messages:
             if message.seq <= segment.delivered_seq:
                 message.redelivered = True

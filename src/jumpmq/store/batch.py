@@ -1,127 +1,172 @@
-"""Batches: what one queue received between two commits, the unit in which messages are stored and forgotten."""
+"""Batches: neighbouring messages of one queue, the unit in which the store keeps account of them."""
 
-from collections.abc import Callable, Iterable
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
-
-MAX_COUNT = 4096
-"""Most messages in a batch: turning so many into Arrow columns holds the interpreter for about a millisecond."""
+from jumpmq.store.ranges import Ranges
+from jumpmq.store.records import MAX_COUNT
 
 MAX_BYTES = 4 << 20
 """A batch takes no further message once its bodies hold this many octets, so that reading one back stays cheap."""
 
+NOTHING = Ranges()
+"""What is settled of a batch of which nothing is."""
+
 
 class Batch:
-    """A row of the store: consecutive persistent messages of one queue.
+    """Persistent messages of one queue that follow one another, of one commit or of many.
 
-    Only the thread that owns the store (the broker's event loop) appends and settles.
+    A message that is committed alone costs 20 octets here, not an object: the batch goes on growing, commit after
+    commit, until it is full. Only the thread that owns the store (the broker's event loop) appends and settles.
 
     Attributes:
-        id: number of the row, unique in the store.
+        id: where its first block lies in the log, unique in the store; -1 until it is written.
         queue_id: whose messages these are.
         first_seq, last_seq, count, bytes: the range of the messages' numbers (it may have gaps: transient messages are
-            not stored), how many there are, and the octets of their bodies.
-        settled: the numbers that are gone for good, acknowledged or purged.
-        messages: the messages themselves until they are written, then None.
-        sealed: whether the batch was handed to the writer and grows no more.
-        unnoted: whether something was settled since the store last noted it.
-        emptied: whether everything was settled at once.
+            not stored), how many there are, and the octets of their bodies; settled ones included.
+        remaining: how many are not settled.
+        closed: whether it takes no further message, however few it has.
+        messages: those that are not yet on disk, in order; None where all are.
+        positions, lengths, firsts: of each block on disk, in order, where it lies, its octets, and its lowest number.
     """
 
     __slots__ = (
-        "_on_settle",
+        "_note",
+        "_settled",
         "bytes",
+        "closed",
         "count",
-        "emptied",
         "first_seq",
+        "firsts",
         "id",
         "last_seq",
+        "lengths",
         "messages",
+        "positions",
         "queue_id",
-        "sealed",
-        "settled",
-        "unnoted",
+        "remaining",
     )
 
-    def __init__(self, id: int, queue_id: int, on_settle: Callable[["Batch"], None]) -> None:
-        self.id = id
+    def __init__(self, queue_id: int, note: Callable[[tuple["Batch", int, int]], object]) -> None:
+        self.id = -1
         self.queue_id = queue_id
         self.first_seq = 0
         self.last_seq = 0
         self.count = 0
         self.bytes = 0
-        self.settled: set[int] = set()
-        self.messages: list[Message] | None = []
-        self.sealed = False
-        self.unnoted = False
-        self.emptied = False
-        self._on_settle = on_settle
-
-    @classmethod
-    def stored(
-        cls,
-        summary: tuple[int, int, int, int, int, int],
-        settled: Iterable[int],
-        on_settle: Callable[["Batch"], None],
-    ) -> "Batch":
-        """A batch found in the file, by its row (id, queue_id, first_seq, last_seq, count, bytes)."""
-        batch = cls(summary[0], summary[1], on_settle)
-        batch.first_seq, batch.last_seq, batch.count, batch.bytes = summary[2:]
-        batch.settled.update(settled)
-        batch.messages = None
-        batch.sealed = True
-        return batch
+        self.remaining = 0
+        self.messages: list[Message] | None = None
+        self.closed = False
+        self.positions = array("Q")
+        self.lengths = array("I")
+        self.firsts = array("q")
+        self._settled = NOTHING
+        self._note = note
 
     def __repr__(self) -> str:
         return f"<Batch {self.id} of queue {self.queue_id}: {self.first_seq}-{self.last_seq}, {self.remaining} left>"
 
     @property
-    def summary(self) -> tuple[int, int, int, int, int, int]:
-        """The columns of the row but for the messages."""
-        return (self.id, self.queue_id, self.first_seq, self.last_seq, self.count, self.bytes)
-
-    @property
-    def remaining(self) -> int:
-        """How many messages are not settled."""
-        return 0 if self.emptied else self.count - len(self.settled)
-
-    @property
     def full(self) -> bool:
         """Whether the next message needs another batch."""
-        return self.count >= MAX_COUNT or self.bytes >= MAX_BYTES
+        return self.closed or self.count >= MAX_COUNT or self.bytes >= MAX_BYTES
+
+    @property
+    def settled(self) -> Ranges:
+        """The numbers that are gone for good."""
+        return self._settled
+
+    def is_written(self, seq: int) -> bool:
+        """Whether message ``seq`` and all before it are on disk; others may have followed them since."""
+        messages = self.messages
+        return not messages or messages[0].seq > seq
 
     def settle(self, seq: int) -> None:
-        """Message ``seq`` is gone for good. Called once an acknowledged message: the hottest line of the store."""
-        settled = self.settled
-        settled.add(seq)
-        if not self.unnoted or len(settled) == self.count:
-            self._on_settle(self)
+        """Message ``seq`` is gone for good."""
+        self.settle_range(seq, seq)
+
+    def settle_range(self, first: int, last: int) -> None:
+        """Messages ``first`` to ``last`` are gone for good; each of these numbers is a message of this batch."""
+        if self._settled is NOTHING:
+            self._settled = Ranges()
+        self.remaining -= self._settled.add(first, last)
+        self._note((self, first, last))
 
     def settle_all(self) -> None:
         """All messages are gone for good, without a look at which they are."""
-        if self.sealed:
-            self.emptied = True
-        elif self.messages:
-            self.settled.update(message.seq for message in self.messages)
-        self._on_settle(self)
+        if self.remaining:
+            self.remaining, self.closed = 0, True
+            self._settled = Ranges()
+            self._settled.add(self.first_seq, self.last_seq)
+            self._note((self, self.first_seq, self.last_seq))
 
-    def take(self, messages: list[Message]) -> list[Message]:
-        """Add messages that follow those within, as many as there is room for; the others are returned."""
-        assert self.messages is not None
+    def take(self, messages: list[Message]) -> int:
+        """Add messages that follow those within, as many as there is room for; returns how many."""
         sizes = [len(message.body) for message in messages]
-        rest: list[Message] = []
         if self.count + len(sizes) > MAX_COUNT or self.bytes + sum(sizes) > MAX_BYTES:
             room = self._room(sizes)
-            messages, rest, sizes = messages[:room], messages[room:], sizes[:room]
+            messages, sizes = messages[:room], sizes[:room]
         for message in messages:
             message.batch = self
         if not self.count:
             self.first_seq = messages[0].seq
         self.last_seq = messages[-1].seq
         self.count += len(messages)
+        self.remaining += len(messages)
         self.bytes += sum(sizes)
-        self.messages += messages
-        return rest
+        if self.messages is None:
+            self.messages = messages.copy()
+        else:
+            self.messages += messages
+        return len(messages)
+
+    def written(self, count: int) -> None:
+        """The first ``count`` messages that were not on disk are now, or never need be."""
+        assert self.messages is not None
+        if count == len(self.messages):
+            self.messages = None
+        else:
+            del self.messages[:count]
+
+    def add_block(self, position: int, length: int, first: int) -> None:
+        """Note where messages were written."""
+        if not self.positions:
+            self.id = position
+        self.positions.append(position)
+        self.lengths.append(length)
+        self.firsts.append(first)
+
+    def move(self, position: int, length: int, first: int) -> None:
+        """All that is left of it lies elsewhere now. Whoever reads meanwhile keeps the places that it has."""
+        self.positions, self.lengths, self.firsts = array("Q", (position,)), array("I", (length,)), array("q", (first,))
+
+    def gone(self) -> None:
+        """It lies nowhere any more: its queue was deleted."""
+        self.positions, self.lengths, self.firsts = array("Q"), array("I"), array("q")
+
+    def blocks(self, first: int | None, last: int | None) -> Iterator[tuple[int, int]]:
+        """Position and length of the blocks that may hold messages ``first`` to ``last``."""
+        positions, lengths, firsts = self.positions, self.lengths, self.firsts
+        begin = 0 if first is None else max(bisect_right(firsts, first) - 1, 0)
+        end = len(firsts) if last is None else bisect_right(firsts, last)
+        return zip(positions[begin:end], lengths[begin:end], strict=True)
+
+    def restore_settled(self, ranges: Ranges) -> None:
+        """What an index says is settled."""
+        self._settled = ranges
+        self.remaining = self.count - ranges.count
+
+    def replay_settled(self, first: int, last: int) -> None:
+        """What the log says is settled: of the numbers ``first`` to ``last`` those that are here."""
+        if first <= self.first_seq and last >= self.last_seq:
+            self.remaining, self._settled = 0, Ranges()
+            self._settled.add(self.first_seq, self.last_seq)
+        elif self.remaining:
+            if self._settled is NOTHING:
+                self._settled = Ranges()
+            self.remaining -= self._settled.add(max(first, self.first_seq), min(last, self.last_seq))
 
     def _room(self, sizes: list[int]) -> int:
         """How many messages of such sizes fit; one at least, as the batch is not full."""

@@ -1,105 +1,137 @@
 """What one commit changes."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.batch import Batch
+from jumpmq.store.ranges import Ranges
+
+
+class Definitions:
+    """Changes of definitions. Removals come first: what is put after a removal stays, at the end of the order.
+
+    Attributes:
+        put: JSON text by (kind, key), in the order in which they are to be inserted.
+        removed: keys that go, also those that are then inserted anew.
+    """
+
+    __slots__ = ("put", "removed")
+
+    def __init__(self) -> None:
+        self.put: dict[tuple[str, str], str] = {}
+        self.removed: set[tuple[str, str]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.removed)
+
+    def delete(self, key: tuple[str, str]) -> None:
+        self.put.pop(key, None)
+        self.removed.add(key)
+
+    def absorb(self, later: "Definitions") -> None:
+        """Become one with the changes that followed."""
+        for key in later.removed:
+            self.delete(key)
+        self.put |= later.put
 
 
 class Changes:
-    """The work of a commit while it gathers, and until it is on disk. False where there is nothing to write.
+    """The work of a commit while it gathers, and until it is on disk; turn after turn. False where there is nothing.
 
-    Within a commit removals come first, in the file as here: what is put or appended after a removal stays.
+    A turn belongs together: what it settles may depend on what it appends, as a dead letter's original does on the
+    letter. So settlements are held in two sets.
 
     Attributes:
-        number: of the commit.
-        definitions: JSON text by (kind, key), in the order in which they are to be inserted.
-        removed: keys of definitions that go, also those that are then inserted anew, at the end.
-        batches: new batches, in order.
-        finished: ids of batches with no message left.
+        receipt: the number by which those who wait know it.
+        definitions: what is declared and deleted.
+        staged: how many messages of which batches are to be written.
+        settled: numbers that are gone for good, of turns that appended nothing.
+        bound: the same of turns that did.
+        moved: what is left of batches that are to lie elsewhere.
         dropped: ids of queues that lose all they have.
-        bytes: octets of the bodies in ``batches``.
-        final: whether this is the commit of a clean stop.
+        octets: of the bodies staged.
     """
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.definitions: dict[tuple[str, str], str] = {}
-        self.removed: set[tuple[str, str]] = set()
-        self.batches: list[Batch] = []
-        self.finished: list[int] = []
+    def __init__(self, receipt: int) -> None:
+        self.receipt = receipt
+        self.definitions = Definitions()
+        self.staged: dict[Batch, int] = {}
+        self.settled: dict[Batch, Ranges] = {}
+        self.bound: dict[Batch, Ranges] = {}
+        self.moved: dict[Batch, list[Message]] = {}
         self.dropped: list[int] = []
-        self.bytes = 0
-        self.final = False
-        self._growing: dict[int, Batch] = {}
+        self.octets = 0
 
     def __bool__(self) -> bool:
-        return bool(self.definitions or self.removed or self.batches or self.finished or self.dropped)
+        return bool(self.staged or self.settled or self.definitions or self.dropped or self.bound or self.moved)
 
     @property
     def pressing(self) -> bool:
-        """Whether somebody may wait for it: all but the removal of batches that have no message left."""
-        return bool(self.definitions or self.removed or self.batches or self.dropped)
+        """Whether somebody may wait for it: all but settlements."""
+        return bool(self.staged or self.definitions or self.dropped)
 
-    def put(self, kind: str, key: str, value: str) -> None:
-        """Insert or change a definition; a changed one keeps its place in the order."""
-        self.definitions[kind, key] = value
-
-    def delete(self, kind: str, key: str) -> None:
-        """Remove a definition, if it is there."""
-        self.definitions.pop((kind, key), None)
-        self.removed.add((kind, key))
-
-    def append(self, queue_id: int, messages: list[Message], new_batch: Callable[[int], Batch]) -> int:
-        """Add messages at the end of a queue; ``new_batch(queue_id)`` makes a batch. Returns the bodies' octets."""
-        before = self.bytes
-        while messages:
-            batch = self._growing.get(queue_id)
-            if batch is None or batch.full:
-                batch = self._growing[queue_id] = new_batch(queue_id)
-                self.batches.append(batch)
-            taken = -batch.bytes
-            messages = batch.take(messages)
-            self.bytes += taken + batch.bytes
-        return self.bytes - before
+    def stage(self, batch: Batch, count: int, octets: int) -> None:
+        """``count`` more messages of ``batch`` are to be written."""
+        self.staged[batch] = self.staged.get(batch, 0) + count
+        self.octets += octets
 
     def drop(self, queue_id: int) -> None:
         """Forget all messages of a queue."""
-        self._growing.pop(queue_id, None)
-        self._leave_out({batch for batch in self.batches if batch.queue_id == queue_id})
+        by_batch: tuple[dict[Batch, Any], ...] = (self.staged, self.settled, self.bound, self.moved)
+        for batches in by_batch:
+            for batch in [batch for batch in batches if batch.queue_id == queue_id]:
+                del batches[batch]
         self.dropped.append(queue_id)
-
-    def seal(self) -> set[Batch]:
-        """Let the batches grow no more; returns those that were settled before they were ever written, now left out."""
-        for batch in self.batches:
-            batch.sealed = True
-        self._growing.clear()
-        return self.leave_out_settled()
-
-    def leave_out_settled(self) -> set[Batch]:
-        """Leave out batches that have no message left, and return them."""
-        settled = {batch for batch in self.batches if not batch.remaining}
-        self._leave_out(settled)
-        return settled
 
     def absorb(self, later: "Changes") -> None:
         """Become one commit with the changes that followed."""
-        for kind, key in later.removed:
-            self.delete(kind, key)
-        for (kind, key), value in later.definitions.items():
-            self.put(kind, key, value)
         for queue_id in later.dropped:
             self.drop(queue_id)
-        self.batches += later.batches
-        self.finished += later.finished
-        self.bytes += later.bytes
-        self.number = later.number
-        self.final = later.final
+        self.definitions.absorb(later.definitions)
+        for batch, count in later.staged.items():
+            self.staged[batch] = self.staged.get(batch, 0) + count
+        _add(self.settled, later.settled)
+        _add(self.bound, later.bound)
+        self.moved |= later.moved
+        self.octets += later.octets
+        self.receipt = later.receipt
 
-    def _leave_out(self, batches: set[Batch]) -> None:
-        if not batches:
-            return
-        for batch in batches:
-            batch.sealed = True
-            batch.messages = []  # Messages and batch refer to each other: let go, for brokers that run without gc.
-        self.batches = [batch for batch in self.batches if batch not in batches]
+    def settle(self, noted: list[tuple[Batch, int, int]]) -> None:
+        """These ranges are gone for good; of one turn, to be called after what it staged."""
+        settled = self.bound if self.staged else self.settled
+        for batch, first, last in noted:
+            if (ranges := settled.get(batch)) is None:
+                ranges = settled[batch] = Ranges()
+            ranges.add(first, last)
+
+    def is_settled(self, batch: Batch, seq: int) -> bool:
+        """Whether this commit says that message ``seq`` is gone."""
+        return any(batch in settled and seq in settled[batch] for settled in (self.settled, self.bound))
+
+    def settlements(self) -> Iterator[tuple[Batch, Ranges]]:
+        """All settlements; a batch may come twice."""
+        yield from self.settled.items()
+        yield from self.bound.items()
+
+    def without_staged(self) -> "Changes":
+        """Split off what can be committed before the messages: it makes room, and nothing of it depends on them."""
+        split = Changes(self.receipt)
+        split.definitions, self.definitions = self.definitions, split.definitions
+        split.dropped, self.dropped = self.dropped, split.dropped
+        settled, self.settled = self.settled, {}
+        for batch, ranges in settled.items():
+            unwritten = batch.messages[0].seq if batch.messages else None
+            for first, last in ranges:
+                side = split if unwritten is None or last < unwritten else self
+                side.settled.setdefault(batch, Ranges()).add(first, last)
+        return split
+
+
+def _add(target: dict[Batch, Ranges], source: dict[Batch, Ranges]) -> None:
+    for batch, ranges in source.items():
+        if batch in target:
+            for first, last in ranges:
+                target[batch].add(first, last)
+        else:
+            target[batch] = ranges

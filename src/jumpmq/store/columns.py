@@ -1,12 +1,10 @@
-"""Messages as Arrow columns: how a batch lies in the file, and how Spark reads it.
+"""Messages as Arrow columns: how Spark reads them.
 
-A batch is one record batch in the Arrow IPC format, without the schema, which the file's version implies.
-pyarrow is imported when the first batch is written or read: an idle broker need not pay its 0.2 s and 40 MB.
+pyarrow is imported when the first batch is made: an idle broker need not pay its 0.2 s and 40 MB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -54,37 +52,3 @@ def column(messages: list[Message], name: str) -> pa.Array:
 
 
 _INTEGERS = {"seq": seq_column, "published_at": time_column}
-
-
-def to_messages(columns: pa.RecordBatch, without: Container[int] = ()) -> list[Message]:
-    """The messages of a batch, persistent and with their seq, but for those whose seq is in ``without``."""
-    import pyarrow as pa
-
-    seqs, exchanges, routing_keys, properties, bodies = (column.to_pylist() for column in columns.columns[:5])
-    times = columns.column(5).view(pa.int64()).to_pylist()
-    names: dict[str, str] = {}
-    messages = []
-    for row, seq in enumerate(seqs):
-        if seq in without:
-            continue
-        exchange = names.setdefault(exchanges[row], exchanges[row])  # one string, not one a message
-        message = Message(exchange, routing_keys[row], properties[row], bodies[row], True, times[row] / 1e6)
-        message.seq = seq
-        messages.append(message)
-    return messages
-
-
-def encode(columns: pa.RecordBatch) -> pa.Buffer:
-    """The octets of a record batch."""
-    return columns.serialize()
-
-
-def decode(octets: bytes) -> pa.RecordBatch:
-    """The record batch in ``octets``, which it keeps and does not copy.
-
-    Raises:
-        pyarrow.ArrowInvalid: they are none.
-    """
-    import pyarrow as pa
-
-    return pa.ipc.read_record_batch(pa.py_buffer(octets), schema())

@@ -1,51 +1,103 @@
-"""Reading batches back."""
+"""Reading messages back from the log, for any thread."""
 
-from __future__ import annotations
+import logging
+from collections.abc import Iterator
 
-import sqlite3
-import threading
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from jumpmq.store import checksums, columns, schema
+from jumpmq.amqp.messages import Message
 from jumpmq.store.batch import Batch
 from jumpmq.store.errors import StoreError
+from jumpmq.store.log import OFFSET_BITS, Log
+from jumpmq.store.records import Content, block_is_whole
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+log = logging.getLogger(__name__)
+
+GAP = 64 << 10
+"""Octets of others between two blocks that are read along rather than in two calls."""
+
+SPAN = 4 << 20
+"""Most octets that are read in one call, but for a block that is longer."""
 
 
 class Reader:
-    """Reads what is committed, beside the writer and never waiting for it. Any thread may call it."""
+    """Reads blocks; what is damaged is left out, and named once.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection = schema.connect_read_only(path)
-        self._lock = threading.Lock()
+    Args:
+        log: the segments.
+    """
 
-    def columns(self, batch: Batch) -> pa.RecordBatch:
-        """The messages of a written batch.
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._named: set[int] = set()
+
+    def contents(self, batch: Batch, first: int | None, last: int | None) -> Iterator[Content]:
+        """The blocks of a batch that may hold messages ``first`` to ``last``."""
+        for span in _spans(batch.blocks(first, last)):
+            start = span[0][0]
+            length = span[-1][0] + span[-1][1] - start
+            try:
+                salt, octets = self._log.salt(start), self._log.read(start, length)
+            except FileNotFoundError:
+                raise StoreError(
+                    f"messages {batch.first_seq} to {batch.last_seq} of queue number {batch.queue_id} are no longer in "
+                    f"{self._log.directory}"
+                ) from None
+            except OSError as error:
+                self._name(batch, start, error.strerror or str(error))
+                continue
+            for position, size in span:
+                block = octets if size == length else octets[position - start : position - start + size]
+                if len(block) == size and block_is_whole(block, salt):
+                    yield Content(block)
+                else:
+                    self._name(batch, position, "a checksum fails")
+
+    def messages(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
+        """The messages of a batch that are on disk, settled ones included, numbered ``first`` to ``last``.
 
         Raises:
-            StoreError: they are damaged, or gone.
+            StoreError: they are gone.
         """
-        try:
-            with self._lock:
-                row = self._connection.execute("SELECT crc, messages FROM batch WHERE id = ?", (batch.id,)).fetchone()
-        except sqlite3.Error as error:
-            raise self._damaged(batch, str(error)) from error
-        if row is None:
-            raise StoreError(f"messages {batch.first_seq} to {batch.last_seq} of a queue are no longer in {self._path}")
-        crc, octets = row
-        if checksums.of_batch(batch.summary, octets) != crc:
-            raise self._damaged(batch, "they fail their checksum")
-        return columns.decode(octets)
+        while True:
+            positions = batch.positions
+            try:
+                return self._messages(batch, first, last)
+            except StoreError:
+                if batch.positions is positions:  # else it was moved in this moment
+                    raise
 
-    def close(self) -> None:
-        with self._lock:
-            self._connection.close()
+    def _messages(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
+        found: list[Message] = []
+        for content in self.contents(batch, first, last):
+            messages = content.messages()
+            if (first is not None and content.head.first < first) or (last is not None and content.last > last):
+                low, high = first or 0, content.last if last is None else last
+                messages = [message for message in messages if low <= message.seq <= high]
+            found += messages
+        for message in found:
+            message.batch = batch
+        return found
 
-    def _damaged(self, batch: Batch, detail: str) -> StoreError:
-        return schema.damaged(
-            self._path, f"messages {batch.first_seq} to {batch.last_seq} of queue number {batch.queue_id}: {detail}"
-        )
+    def is_damaged(self, batch: Batch) -> bool:
+        """Whether something of the batch was found damaged when it was read."""
+        return bool(self._named) and not self._named.isdisjoint(batch.positions)
+
+    def _name(self, batch: Batch, position: int, what: str) -> None:
+        if position not in self._named:
+            self._named.add(position)
+            of = f"messages among {batch.first_seq} to {batch.last_seq} of queue number {batch.queue_id}"
+            log.warning("%s", self._log.damaged(position, f"{of}: {what}"))
+
+
+def _spans(blocks: Iterator[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Blocks in runs that one call reads."""
+    span: list[tuple[int, int]] = []
+    for position, length in blocks:
+        if span:
+            start, end = span[0][0], span[-1][0] + span[-1][1]
+            other = position >> OFFSET_BITS != start >> OFFSET_BITS
+            if other or position - end > GAP or position + length - start > SPAN:
+                yield span
+                span = []
+        span.append((position, length))
+    if span:
+        yield span

@@ -1,56 +1,108 @@
-"""The store: what the broker must not lose, in one SQLite file.
+"""The store: what the broker must not lose, in a log of which everything else can be made anew.
 
-How it works. The broker's thread stages work: definitions, messages, what was settled. ``flush`` wakes the writer's
-thread, which commits everything staged at once; meanwhile the next commit's work gathers. ``on_commit`` then tells
-which commit is on disk, and the broker confirms what it covers. The more publishers there are, the more messages share
+How it works. The broker's thread stages work: definitions, messages, what was settled. ``flush`` ends a turn; what the
+turn staged and settled belongs together, and one commit will hold all of it. A commit is cut when the last one is on
+disk: one frame with what all queues had, appended to the log and synced by a thread that does nothing else. Then
+``on_commit`` is called, and the broker confirms what it covers. The more publishers there are, the more messages share
 a commit: that is where the speed comes from.
 
-Messages are stored as batches: what one queue received between two commits is one row. Nothing is ever rewritten: a
-batch goes when all its messages are settled, and one that is settled before it was written never reaches the disk.
-Which messages of a batch are settled, while others are not, is noted with a later commit, at most once a second, and
-exactly at the close. So a crash may bring a settled message again, and never loses one that is not.
+The log is the store: replaying it gives the exact state. Now and then an index is written (SQLite), so that a start
+reads only what came after. Segments of the log in which nothing lives go, and what is left of one that is mostly dead
+is written anew. A message that is settled before it was written never reaches the disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
+import select
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import columns, contents, schema
+from jumpmq.store import columns, schema
+from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
-from jumpmq.store.contents import Contents
+from jumpmq.store.changes import Changes
+from jumpmq.store.commits import Prepared, prepare
 from jumpmq.store.errors import StoreError
+from jumpmq.store.files import Files
+from jumpmq.store.index import Index
 from jumpmq.store.lock import DirectoryLock
+from jumpmq.store.log import DIRECTORY, Log
 from jumpmq.store.reader import Reader
-from jumpmq.store.staging import Staging
-from jumpmq.store.writer import Writer
+from jumpmq.store.recovery import Recovery
+from jumpmq.store.reserve import Reserve
+from jumpmq.store.upkeep import Moves, Upkeep
+from jumpmq.store.writer import NO_ROOM, Result, Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+RETRY_INTERVAL = 1.0
+"""Seconds between attempts of a commit that fails."""
+
+log = logging.getLogger(__name__)
 
 
 class Store:
     """An open store, held by this process alone.
 
-    All methods are for one thread, the broker's, but ``read`` and ``arrow``, which any thread may call.
+    All methods are for one thread, the broker's, but ``read`` and ``arrow``, which any thread may call. Whoever owns it
+    calls :meth:`completed` when :meth:`fileno` is readable.
 
     Attributes:
         clean: whether the last stop was clean: every settlement was noted. If not, some messages may come again.
+        committed: the last receipt that is on disk, and with it all lower ones.
+        error: why the last attempt of a commit failed; None while all is well.
     """
 
-    def __init__(self, path: Path, lock: DirectoryLock, found: Contents, writer: Writer, staging: Staging) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        lock: DirectoryLock,
+        found: Recovery,
+        noted: list[tuple[Batch, int, int]],
+        files: Files,
+        on_commit: Callable[[int], None],
+        on_error: Callable[[StoreError], None],
+    ) -> None:
         self.clean = found.clean
-        self._path = path
+        self.committed = 0
+        self.error: StoreError | None = None
+        self._directory = directory
         self._lock = lock
+        self._on_commit = on_commit
+        self._on_error = on_error
         self._found = found
-        self._staging = staging
-        self._reader = Reader(path)
-        self._writer = writer
-        self._writer.start()
+        self._noted = noted
+        self._turn = Changes(0)
+        self._next = Changes(1)
+        self._requested = False
+        self._writing: Prepared | None = None
+        self._retry_at: float | None = None
+        self._full = False
+        self._growing: dict[int, Batch] = {}
+        self._number = found.last_commit
+        self._log = Log(directory / DIRECTORY, files)
+        self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
+        self._reserve = Reserve(directory / DIRECTORY, files)
+        self._reader = Reader(self._log)
+        self._writer = Writer(files)
+        self._background = Background(self._writer.wake)
+        self._upkeep = Upkeep(
+            self._log,
+            Index(directory / schema.FILE_NAME),
+            self._reader,
+            self._background,
+            indexed=found.replayed_from,
+            on_moves=self._move,
+        )
+        self._upkeep.adopt(found)
 
     @classmethod
     def open(
@@ -59,71 +111,58 @@ class Store:
         *,
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None] = lambda error: None,
+        files: Files | None = None,
     ) -> Store:
-        """Open ``directory/jumpmq.db``; the directory and the file are made where they are missing.
+        """Open the store in ``directory``; what is missing of it is made.
 
         Args:
             directory: the broker's data directory.
-            on_commit: called in the writer's thread with the number of a commit when it is on disk; it covers all
-                lower numbers too.
-            on_error: called in the writer's thread each time a commit fails. Nothing is lost: the writer tries again
-                every second, and the next ``on_commit`` says that the trouble is over.
+            on_commit: called by :meth:`completed` with the receipt of a commit that is on disk; it covers all lower
+                ones too.
+            on_error: called each time a commit fails. Nothing is lost: the store tries again every second, and the next
+                ``on_commit`` says that the trouble is over.
+            files: the file calls to use.
 
         Raises:
-            StoreError: the directory is not writable, or in use by another broker; the file is damaged, not a JumpMQ
-                store, or from a newer version. Such a file is left untouched.
+            StoreError: the directory cannot be used, another broker uses it, or its store is not one of this version.
         """
-        path = directory / schema.FILE_NAME
+        files = files or Files()
         lock = DirectoryLock(directory)
         try:
-            if not path.exists():
-                _create(path)
-            found = contents.read(path)
-            last_batch_id = max((summary[0] for summary in found.summaries), default=0)
-            staging = Staging(max(last_batch_id, *found.settled, 0) + 1)
-            connection = schema.connect(path)
-            writer = Writer(path, connection, staging, clean=found.clean, on_commit=on_commit, on_error=on_error)
-            return cls(path, lock, found, writer, staging)
+            noted: list[tuple[Batch, int, int]] = []
+            found = Recovery(directory, files, noted.append)
+            for warning in found.warnings:
+                log.warning("%s", warning)
+            _create(directory)
+            return cls(directory, lock, found, noted, files, on_commit, on_error)
         except BaseException:
             lock.release()
             raise
 
-    @property
-    def committed(self) -> int:
-        """Number of the last finished commit."""
-        return self._writer.committed
-
-    @property
-    def error(self) -> StoreError | None:
-        """Why the last attempt of a commit failed; None while all is well."""
-        return self._writer.error
+    # --- what there is ---
 
     @property
     def staged_bytes(self) -> int:
         """Octets of bodies that are staged or being written, and not yet on disk."""
-        return self._staging.uncommitted_bytes
+        writing = self._writing.changes.octets if self._writing is not None else 0
+        return self._turn.octets + self._next.octets + writing
 
     @property
     def dirty(self) -> bool:
         """Whether a flush would write anything, be it only which messages were settled."""
-        return self._staging.dirty
+        return bool(self._turn or self._next or self._noted)
 
     def definitions(self) -> list[tuple[str, str, Any]]:
         """Hand over the definitions found at the opening, as (kind, key, value), in the order of first insertion."""
-        definitions, self._found.definitions = self._found.definitions, []
-        return definitions
+        definitions, self._found.definitions = self._found.definitions, {}
+        return [(*key, json.loads(value)) for key, value in definitions.items()]
 
     def batches(self) -> dict[int, list[Batch]]:
         """Hand over the batches found at the opening, by queue id and in order; their messages are not read."""
-        batches: dict[int, list[Batch]] = {}
-        for summary in self._found.summaries:
-            batch = Batch.stored(summary, self._found.settled.get(summary[0], ()), self._staging.on_settle)
-            if batch.remaining:
-                batches.setdefault(batch.queue_id, []).append(batch)
-            else:
-                self._staging.on_settle(batch)
-        self._found.summaries, self._found.settled = [], {}
+        batches, self._found.queues = self._found.queues, {}
         return batches
+
+    # --- staging ---
 
     def put(self, kind: str, key: str, value: Any) -> None:
         """Stage a definition, new or changed; the value is taken as it is now.
@@ -132,57 +171,260 @@ class Store:
             TypeError, ValueError: JSON cannot hold the value, or UTF-8 the key.
         """
         key.encode()
-        self._staging.put(kind, key, json.dumps(value, separators=(",", ":")))
+        self._turn.definitions.put[kind, key] = json.dumps(value, separators=(",", ":"))
 
     def delete(self, kind: str, key: str) -> None:
         """Stage the removal of a definition; one that is not there is no error."""
-        self._staging.delete(kind, key)
+        self._turn.definitions.delete((kind, key))
 
     def append(self, queue_id: int, messages: list[Message]) -> None:
         """Stage messages, by ascending ``seq``, at the end of a queue; sets their ``batch``.
 
-        A message's slots that the file holds (all but ``redelivered``, ``expires_at`` and what the broker hangs on)
-        must not change from here on.
+        A message's slots that the log holds (all but ``redelivered`` and what the broker hangs on) must not change from
+        here on.
         """
-        self._staging.append(queue_id, messages)
+        growing = self._growing
+        while messages:
+            batch = growing.get(queue_id)
+            if batch is None or batch.full:
+                batch = growing[queue_id] = Batch(queue_id, self._noted.append)
+            before = batch.bytes
+            taken = batch.take(messages)
+            self._turn.stage(batch, taken, batch.bytes - before)
+            messages = messages[taken:] if taken < len(messages) else []
 
     def drop_queue(self, queue_id: int) -> None:
         """Stage the removal of all that a queue has. Its id is not used again, its batches may still be settled."""
-        self._staging.drop(queue_id)
+        self._growing.pop(queue_id, None)
+        writing = self._writing.changes.staged if self._writing is not None else {}
+        for batch in {*self._turn.staged, *self._next.staged}:
+            if batch.queue_id == queue_id and batch.messages is not None:
+                del batch.messages[writing.get(batch, 0) :]
+                batch.messages = batch.messages or None
+        self._next.drop(queue_id)
+        self._turn.drop(queue_id)
+
+    # --- committing ---
 
     def flush(self, *, settlements: bool = True) -> int:
-        """Have everything staged committed as soon as the writer is free.
+        """End a turn, and have everything staged committed as soon as the disk is free.
 
         Args:
             settlements: whether a commit is worth while if there is nothing but settlements to write.
 
         Returns:
-            The number of the commit that covers all that is staged; that of an earlier one where nothing is.
+            The receipt that covers all that is staged; an earlier one where nothing is.
         """
-        return self._staging.flush(settlements)
+        self._end_turn()
+        changes = self._next
+        if not (changes if settlements else changes.pressing):
+            return changes.receipt - 1
+        self._requested = True
+        receipt = changes.receipt
+        self._start()
+        return receipt
 
-    def note_settled(self) -> None:
-        """Have the next commit hold exactly what is settled by now: after it, no crash brings these messages back."""
-        self._staging.note_settled()
+    def fileno(self) -> int:
+        """A descriptor that is readable when :meth:`completed` has something to do."""
+        return self._writer.fileno()
 
-    def read(self, batch: Batch) -> list[Message]:
-        """The messages of a batch that are not settled, in order.
+    def completed(self) -> None:
+        """Take note of what was finished since, tell of it, and begin what waits for that."""
+        for result in self._writer.results():
+            prepared, self._writing = self._writing, None
+            assert prepared is not None
+            if result.error is None:
+                self._on_written(prepared)
+            else:
+                self._on_failed(prepared, result)
+        self._background.deliver()
+        if self._retry_at is not None and time.monotonic() >= self._retry_at:
+            self._retry()
+        else:
+            self._start()
 
-        Of a batch that is not yet written these are the very objects that were appended; otherwise new ones, without
-        queue, consumer, ``redelivered`` and ``expires_at``.
+    def _end_turn(self) -> None:
+        turn = self._turn
+        if self._noted:
+            turn.settle(self._noted)
+            self._noted.clear()
+        if turn:
+            turn.receipt = self._next.receipt
+            self._next.absorb(turn)
+            self._turn = Changes(0)
+
+    def _start(self) -> None:
+        """Begin the next commit, if one is wanted and nothing is in its way."""
+        if not self._requested or self._writing is not None or self._retry_at is not None:
+            return
+        changes, self._next = self._next, Changes(self._next.receipt + 1)
+        self._requested = False
+        self._write(prepare(changes))
+
+    def _write(self, prepared: Prepared) -> None:
+        self._writing = prepared
+        if not prepared.blocks:
+            self._writer.finish(Result(None))
+            return
+        try:
+            if self._log.current is None:
+                self._log.begin(self._number + 1)
+                self._reserve.make()
+            segment = self._log.current
+            assert segment is not None
+            file = self._log.file(segment.number)
+        except OSError as error:
+            self._writer.finish(Result(error))
+            return
+        prepared.write = prepared.place(self._number + 1, segment, file.descriptor)
+        self._writer.submit(prepared.write)
+
+    def _on_written(self, prepared: Prepared) -> None:
+        changes, upkeep = prepared.changes, self._upkeep
+        if prepared.write is not None:
+            self._number += 1
+            segment = self._log.current
+            assert segment is not None
+            segment.end += prepared.write.commit.length
+            if prepared.write.allocate is not None:
+                segment.allocated = sum(prepared.write.allocate)
+            for placed in prepared.moved:
+                upkeep.note_moved(segment, placed.batch, segment.position(placed.offset), placed.block.length)
+            for placed in prepared.written:
+                placed.batch.add_block(segment.position(placed.offset), placed.block.length, placed.first)
+                upkeep.note_written(segment, placed.batch, placed.block.length)
+        for batch, count in changes.staged.items():
+            batch.written(count)
+        upkeep.note_definitions(changes.definitions)
+        self._note_settled(changes)
+        for queue_id in changes.dropped:
+            upkeep.drop(queue_id)
+        if not prepared.relief:
+            self.error = None
+            self.committed = changes.receipt
+        self._keep_up()
+        if not prepared.relief:
+            self._call(self._on_commit, changes.receipt)
+
+    def _note_settled(self, changes: Changes) -> None:
+        """Forget batches that are settled whole, unless the last of that is not committed yet."""
+        emptied = []
+        for batch, ranges in changes.settlements():
+            if batch.positions:
+                self._upkeep.note_settled(batch, ranges.count)
+            if not batch.remaining and batch.messages is None:
+                emptied.append(batch)
+        if not emptied:
+            return
+        pending = {batch for batch, _, _ in self._noted}
+        pending.update(*(pending_in for pending_in in (self._next.settled, self._next.bound)))
+        pending.update(*(pending_in for pending_in in (self._turn.settled, self._turn.bound)))
+        for batch in emptied:
+            if batch not in pending:
+                if self._growing.get(batch.queue_id) is batch:
+                    del self._growing[batch.queue_id]
+                self._upkeep.forget(batch)
+
+    def _keep_up(self) -> None:
+        """Go on in another segment where this one is full, and write the index where it is due."""
+        segment, upkeep = self._log.current, self._upkeep
+        crowded = self._full and segment is not None and not segment.batches and segment.blocks > 0
+        if segment is not None and (segment.full or crowded):
+            # Where that fails, the segment takes more than it should.
+            with contextlib.suppress(OSError):
+                self._log.end()
+                self._log.begin(self._number + 1)
+                self._growing.clear()
+        if upkeep.behind:
+            upkeep.snapshot(self._next.receipt + 1)
+        if upkeep.is_due(self.committed) or not self.dirty:
+            upkeep.write_index()
+        upkeep.look()
+
+    def _move(self, moves: Moves) -> None:
+        """Stage what is left of batches to be written anew, together with all that was settled before it was read."""
+        self._end_turn()
+        for batch, messages in moves:
+            if batch.remaining:
+                self._next.moved[batch] = messages
+        self._requested = bool(self._next.moved) or self._requested
+
+    # --- when the disk fails ---
+
+    def _on_failed(self, prepared: Prepared, result: Result) -> None:
+        error = result.error
+        assert error is not None
+        changes = prepared.changes
+        changes.absorb(self._next)
+        self._next = changes
+        self._full = error.errno in NO_ROOM
+        if result.unsafe:
+            self._log.abandon()
+        if self._full:
+            self._reserve.release()
+        self._wait_to_retry()
+        self.error = StoreError(
+            f"cannot write to {self._log.directory}: {error.strerror or error}; nothing more is confirmed until that "
+            "is put right"
+        )
+        self._call(self._on_error, self.error)
+
+    def _wait_to_retry(self) -> None:
+        self._retry_at = time.monotonic() + RETRY_INTERVAL
+        self._writer.wake_after(RETRY_INTERVAL)
+
+    def _retry(self) -> None:
+        """Try again; on a full disk first what makes room."""
+        self._retry_at = None
+        if self._writing is not None:
+            return
+        self._requested = bool(self._next)
+        if self._full and (relief := self._next.without_staged()):
+            self._write(prepare(relief, relief=True))
+            self._wait_to_retry()
+        else:
+            self._full = not self._reserve.make()
+            self._start()
+
+    def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
+        try:
+            callback(argument)
+        except Exception:
+            log.exception("a callback of the store failed")
+
+    # --- reading ---
+
+    def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]:
+        """The messages of a batch that are not settled, in order. Any thread may call it.
+
+        Of those that are not yet written these are the very objects that were appended; others are new ones, without
+        queue, consumer and ``redelivered``. What is damaged is left out, and named in the log of the broker.
+
+        Args:
+            first, last: the lowest and highest number wanted; None for all.
 
         Raises:
-            StoreError: they are damaged, or gone because their queue was dropped.
+            StoreError: they are gone because their queue was dropped.
         """
-        staged = batch.messages
         if not batch.remaining:
             return []
-        if staged is not None:
-            return [message for message in staged if message.seq not in batch.settled]
-        messages = columns.to_messages(self._reader.columns(batch), without=batch.settled)
-        for message in messages:
-            message.batch = batch
-        return messages
+        staged = batch.messages
+        unwritten = list(staged) if staged is not None else []
+        found: list[Message] = []
+        if batch.positions:
+            found = self._reader.messages(batch, first, last)
+        elif not unwritten:
+            raise StoreError(
+                f"messages {batch.first_seq} to {batch.last_seq} of queue number {batch.queue_id} are no longer in "
+                f"{self._log.directory}"
+            )
+        if unwritten:
+            begin = unwritten[0].seq
+            found = [message for message in found if message.seq < begin]
+            low, high = begin if first is None else first, unwritten[-1].seq if last is None else last
+            found += [message for message in unwritten if low <= message.seq <= high]
+        settled = batch.settled
+        return [message for message in found if message.seq not in settled] if settled.count else found
 
     def arrow(self, batch: Batch) -> pa.RecordBatch:
         """All messages of a batch, also settled ones, as Arrow columns.
@@ -192,31 +434,61 @@ class Store:
             timestamp[us, UTC].
 
         Raises:
-            StoreError: they are damaged, or gone because they are all settled or their queue was dropped.
+            StoreError: they are gone because they are all settled or their queue was dropped.
         """
-        staged = batch.messages
-        return self._reader.columns(batch) if staged is None else columns.from_messages(staged)
+        found = self._reader.messages(batch, None, None) if batch.positions else []
+        return columns.from_messages(found + (batch.messages or []))
+
+    # --- the end ---
 
     def close(self) -> None:
-        """Commit everything, note exactly what is settled, mark the stop as clean, and give the directory back.
+        """Commit everything, mark the stop as clean, and give the directory back.
 
         Raises:
             StoreError: the last commit failed; the store is then as after a crash.
         """
-        self._staging.close()
-        self._writer.join()
-        self._reader.close()
+        self._end_turn()
+        self._wait_for_writer()
+        worth = bool(self._next) or (self._log.current is not None)
+        if worth:
+            self._finish()
+        self._background.close()
+        self._upkeep.close(self._number if worth and self.error is None else None)
+        self._reserve.release()
         self._writer.close()
+        self._log.end()
+        self._log.close()
         self._lock.release()
-        if self._writer.error is not None:
-            raise self._writer.error
+        if self.error is not None:
+            raise self.error
+
+    def _finish(self) -> None:
+        """The last commit."""
+        self._retry_at, self._requested = None, False
+        changes, self._next = self._next, Changes(self._next.receipt + 1)
+        self._on_commit, on_commit = (lambda receipt: None), self._on_commit
+        self._write(prepare(changes, final=True))
+        self._wait_for_writer()
+        if self.error is None:
+            self._call(on_commit, changes.receipt)
+
+    def _wait_for_writer(self) -> None:
+        while self._writing is not None:
+            select.select([self.fileno()], [], [])
+            for result in self._writer.results():
+                prepared, self._writing = self._writing, None
+                assert prepared is not None
+                if result.error is None:
+                    self._on_written(prepared)
+                else:
+                    self._on_failed(prepared, result)
 
 
-def _create(path: Path) -> None:
-    log = path.with_name(path.name + "-wal")
-    if log.exists():
-        raise StoreError(f"{path} is missing, but its log {log.name} is there; put the file back, or move the log away")
+def _create(directory: Path) -> None:
+    path = directory / schema.FILE_NAME
     try:
-        schema.create(path)
+        (directory / DIRECTORY).mkdir(mode=0o700, exist_ok=True)
+        if not path.exists():
+            schema.create(path)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"cannot create {path}: {error}; choose a directory that this user may write to") from error

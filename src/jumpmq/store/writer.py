@@ -1,205 +1,125 @@
-"""The thread that commits.
+"""The thread that writes: one commit at a time, so that the disk keeps nobody waiting.
 
-A commit is one SQLite transaction, which is on disk when COMMIT returns (WAL mode, ``synchronous=FULL``: one fsync).
-It serves every queue at once, and while it lasts the work of the next gathers in :class:`Staging`.
-
-A commit that fails (a full disk, mostly) is rolled back, confirms nothing and loses nothing: ``error`` is set,
-``on_error`` is called, and every second the writer tries again, with everything that was staged meanwhile, as one
-commit. That matters on a full disk: the batches that consumers have emptied since make room in the same transaction.
-The first success clears ``error`` and reports its number, which covers all those that failed. The last attempt is
-the close's.
-
-The thread shares the interpreter with the event loop, so it leaves its loops to C: Arrow builds the columns, SQLite
-takes many rows a statement.
+It knows no more than a file and octets. What it has finished is announced by a descriptor that becomes readable, which
+an event loop can watch.
 """
 
-import json
-import logging
-import sqlite3
+import contextlib
+import errno
+import os
 import threading
-from array import array
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections import deque
+from queue import SimpleQueue
+from typing import NamedTuple
 
-from jumpmq.store import checksums, columns
-from jumpmq.store.batch import Batch
-from jumpmq.store.changes import Changes
-from jumpmq.store.checkpoint import Checkpointer
-from jumpmq.store.errors import StoreError
-from jumpmq.store.schema import PAGE
-from jumpmq.store.staging import Staging
+from jumpmq.store.files import Files
+from jumpmq.store.records import Commit
 
-RETRY_INTERVAL = 1.0
-"""Seconds between attempts of a commit that fails."""
-
-VACUUM_PAGES = 1024
-"""Pages given back to the file system at a time, 8 MiB."""
-
-VACUUM_THRESHOLD = 4096
-"""Free pages that the file keeps for reuse, 32 MiB."""
-
-log = logging.getLogger(__name__)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors that end when somebody makes room."""
 
 
-class Writer(threading.Thread):
-    """Commits what is staged until the close.
+class Write(NamedTuple):
+    """A commit to be written.
 
-    Args:
-        path: the store's file.
-        connection: a connection that nobody else uses.
-        clean: whether the file carries the mark of a clean stop.
-        on_commit, on_error: called in this thread with the number of a finished commit, or with what hinders it.
+    Attributes:
+        file, offset: where.
+        commit: what; its checksums are put in by the writer.
+        salt: with which they begin.
+        allocate: octets of the file to allocate first, as (offset, length); None where there is room.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        connection: sqlite3.Connection,
-        staging: Staging,
-        *,
-        clean: bool,
-        on_commit: Callable[[int], None],
-        on_error: Callable[[StoreError], None],
-    ) -> None:
-        super().__init__(name="jumpmq-store", daemon=True)
-        self.committed = 0
-        self.error: StoreError | None = None
-        self._path = path
-        self._connection = connection
-        self._staging = staging
-        self._marked_clean = clean
-        self._on_commit = on_commit
-        self._on_error = on_error
-        self._checkpointer = Checkpointer(path)
+    file: int
+    offset: int
+    commit: Commit
+    salt: int
+    allocate: tuple[int, int] | None
 
-    def run(self) -> None:
-        final = False
-        while not final:
-            changes = self._staging.take()
-            self._commit(changes)
-            final = changes.final
-            self._shrink()
-        self._checkpointer.close()
+
+class Result(NamedTuple):
+    """How a write ended.
+
+    Attributes:
+        error: why it failed; None where the commit is on disk.
+        unsafe: whether nobody knows any more what the file holds, as its sync failed.
+    """
+
+    error: OSError | None
+    unsafe: bool = False
+
+
+class Writer:
+    """Writes and syncs in a thread of its own."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._jobs: SimpleQueue[Write | None] = SimpleQueue()
+        self._results: deque[Result] = deque()
+        self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._timer: threading.Timer | None = None
+        self._thread = threading.Thread(target=self._run, name="jumpmq-store", daemon=True)
+        self._thread.start()
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when :meth:`results` has something to tell."""
+        return self._readable
+
+    def submit(self, write: Write) -> None:
+        """Have a commit written; the last one must have been finished."""
+        self._jobs.put(write)
+
+    def results(self) -> list[Result]:
+        """How the commits that were finished since the last call ended."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._readable, 4096)
+        found = []
+        while self._results:
+            found.append(self._results.popleft())
+        return found
+
+    def wake_after(self, seconds: float) -> None:
+        """Become readable, with no result, after so many seconds."""
+        self._timer = threading.Timer(seconds, self.wake)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def wake(self) -> None:
+        """Become readable now. Any thread may call it."""
+        with contextlib.suppress(BlockingIOError):  # it is readable, then
+            os.write(self._writable, b"\0")
 
     def close(self) -> None:
-        """Close the connection, the file's last: SQLite then moves the log into it. After the thread has ended."""
-        self._connection.close()
+        """End the thread, which must be idle."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+        self._jobs.put(None)
+        self._thread.join()
+        os.close(self._readable)
+        os.close(self._writable)
 
-    def _commit(self, changes: Changes) -> None:
-        while not self._try(changes):
-            if changes.final:
-                return
-            changes.absorb(self._staging.take_later(RETRY_INTERVAL))
-        self._staging.written(changes)
-        self.error = None
-        self.committed = changes.number
-        self._call(self._on_commit, changes.number)
+    def finish(self, result: Result) -> None:
+        """Report a result without anything to write."""
+        self._results.append(result)
+        self.wake()
 
-    def _try(self, changes: Changes) -> bool:
-        changes.leave_out_settled()
-        notes = self._staging.take_unnoted(changes)
+    def _run(self) -> None:
+        while (write := self._jobs.get()) is not None:
+            result = self._try(write)
+            del write
+            self.finish(result)
+
+    def _try(self, write: Write) -> Result:
+        unsafe = False
         try:
-            size = self._write(changes, notes)
-        except Exception as error:
-            # Whatever it is: the thread must live on, or publishers would wait for ever without a word.
-            self._staging.put_back_unnoted(notes)
-            if self._connection.in_transaction:
-                self._connection.rollback()
-            self.error = StoreError(
-                f"cannot write to {self._path}: {error}; nothing more is confirmed until that is put right"
-            )
-            self._call(self._on_error, self.error)
-            return False
-        self._checkpointer.after_commit(self._connection, size)
-        return True
-
-    def _write(self, changes: Changes, notes: list[Batch]) -> int:
-        """One transaction; returns roughly how many octets it added to the log."""
-        mark_clean = changes.final
-        # A store that was opened and closed with nothing done keeps its mark: its last broker may still have crashed.
-        if not (changes or notes or (self.committed and mark_clean != self._marked_clean)):
-            return 0
-        rows = [_row(batch) for batch in changes.batches]
-        execute = self._connection.execute
-        execute("BEGIN IMMEDIATE")
-        if mark_clean != self._marked_clean:
-            execute("UPDATE shutdown SET clean = ?", (mark_clean,))
-        self._write_removals(changes)
-        self._write_definitions(changes)
-        if rows:
-            self._connection.executemany("INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        if notes:
-            # A batch that is not in the file (dropped, or never written) must leave no note behind.
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO settlement SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM batch WHERE id = ?1)",
-                [_note(batch) for batch in notes],
-            )
-        execute("COMMIT")
-        self._marked_clean = mark_clean
-        octets: int = sum(row[-1].size for row in rows)
-        return octets + PAGE * (4 + 2 * len(rows) + len(notes) + len(changes.finished) // 4)
-
-    def _write_removals(self, changes: Changes) -> None:
-        execute = self._connection.execute
-        if changes.finished:
-            # A list in JSON is one statement, whatever its length; the last of these numbers may never have been rows.
-            ids = (json.dumps(changes.finished),)
-            execute("DELETE FROM batch WHERE id IN (SELECT value FROM json_each(?))", ids)
-            execute("DELETE FROM settlement WHERE batch_id IN (SELECT value FROM json_each(?))", ids)
-        for queue_id in changes.dropped:
-            execute("DELETE FROM settlement WHERE batch_id IN (SELECT id FROM batch WHERE queue_id = ?)", (queue_id,))
-            execute("DELETE FROM batch WHERE queue_id = ?", (queue_id,))
-
-    def _write_definitions(self, changes: Changes) -> None:
-        if changes.removed:
-            self._connection.executemany("DELETE FROM definition WHERE kind = ? AND key = ?", changes.removed)
-        if changes.definitions:
-            self._connection.executemany(
-                "INSERT INTO definition (kind, key, value, crc) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value, crc = excluded.crc",
-                [
-                    (kind, key, value, checksums.of_definition(kind, key, value))
-                    for (kind, key), value in changes.definitions.items()
-                ],
-            )
-
-    def _shrink(self) -> None:
-        """Shrink the file while there is nothing else to do."""
-        shrunk = False
-        while not self._staging.requested and self._give_back_pages():
-            shrunk = True
-        if shrunk:
-            self._checkpointer.move(self._connection)
-
-    def _give_back_pages(self) -> bool:
-        """Shrink the file a little, if more than half of it is free; returns whether there may be more to do."""
-        try:
-            (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
-            (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
-            if free < VACUUM_THRESHOLD or 2 * free < pages:
-                return False
-            # As a script, because execute() would stop after the first page, for each of which it gets an empty row.
-            self._connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
-            self._checkpointer.after_commit(self._connection, VACUUM_PAGES * PAGE)
-        except sqlite3.Error as error:
-            log.warning("cannot shrink %s: %s", self._path, error)
-            return False
-        return True
-
-    def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
-        try:
-            callback(argument)
-        except Exception:
-            log.exception("a callback of the store failed")
-
-
-def _row(batch: Batch) -> tuple[Any, ...]:
-    assert batch.messages is not None
-    octets = columns.encode(columns.from_messages(batch.messages))
-    return (*batch.summary, checksums.of_batch(batch.summary, octets), octets)
-
-
-def _note(batch: Batch) -> tuple[int, bytes, int]:
-    seqs = array("q", sorted(batch.settled)).tobytes()
-    return (batch.id, seqs, checksums.of_settlement(batch.id, seqs))
+            buffers = write.commit.seal(write.salt)
+            if write.allocate is not None:
+                self._files.allocate(write.file, *write.allocate)
+            self._files.write(write.file, write.offset, buffers)
+            unsafe = True
+            self._files.sync(write.file)
+        except OSError as error:
+            return Result(error, unsafe or error.errno not in NO_ROOM)
+        except Exception as error:  # the thread must live on, or publishers would wait for ever without a word
+            return Result(OSError(0, str(error)), True)
+        return Result(None)

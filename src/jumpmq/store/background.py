@@ -1,0 +1,54 @@
+"""Work of the store that nobody waits for: a thread of its own, which hands its results back to the store's."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+Work = tuple[Callable[[], Any], Callable[[Any], None]]
+
+
+class Background:
+    """Runs one piece of work after the other.
+
+    Args:
+        wake: called in the thread when a result is there to be fetched.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._work: SimpleQueue[Work | None] = SimpleQueue()
+        self._results: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._thread: threading.Thread | None = None
+
+    def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Have ``work()`` done; ``then`` gets its result, or the exception it raised, in the store's thread."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="jumpmq-background", daemon=True)
+            self._thread.start()
+        self._work.put((work, then))
+
+    def deliver(self) -> None:
+        """Hand over results. In the store's thread."""
+        while self._results:
+            then, result = self._results.popleft()
+            then(result)
+
+    def close(self) -> None:
+        """Wait for all that was asked for, and hand it over."""
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+        self.deliver()
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            work, then = item
+            try:
+                result = work()
+            except Exception as error:
+                result = error
+            self._results.append((then, result))
+            del item, work, then, result
+            self._wake()

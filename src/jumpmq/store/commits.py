@@ -1,0 +1,113 @@
+"""Commits: from what is staged to octets in the log, one at a time."""
+
+from dataclasses import dataclass, field
+
+from jumpmq.store import records
+from jumpmq.store.batch import Batch
+from jumpmq.store.changes import Changes
+from jumpmq.store.log import ALLOCATION, Segment
+from jumpmq.store.ranges import Ranges
+from jumpmq.store.records import FRAME, Block, Commit
+from jumpmq.store.writer import Write
+
+
+@dataclass
+class Placed:
+    """Where a block of messages goes."""
+
+    batch: Batch
+    block: Block
+    first: int
+    last: int
+    offset: int = 0
+
+
+@dataclass
+class Prepared:
+    """A commit that is ready to be written, or being written.
+
+    Attributes:
+        changes: what it holds.
+        blocks: all of it.
+        written: blocks of new messages.
+        moved: blocks of messages that lay elsewhere.
+        relief: whether it only makes room on a full disk, and covers no receipt.
+        final: whether it is that of a clean stop.
+        write: where it goes, once that is known.
+    """
+
+    changes: Changes
+    blocks: list[Block] = field(default_factory=list)
+    written: list[Placed] = field(default_factory=list)
+    moved: list[Placed] = field(default_factory=list)
+    relief: bool = False
+    final: bool = False
+    write: Write | None = None
+
+    def place(self, number: int, segment: Segment, file: int, *, allocation: int = ALLOCATION) -> Write:
+        """Where it goes in a segment."""
+        offset = segment.end + FRAME.size
+        offsets = {}
+        for block in self.blocks:
+            offsets[id(block)] = offset
+            offset += block.length
+        for placed in (*self.written, *self.moved):
+            placed.offset = offsets[id(placed.block)]
+        commit = Commit(number, self.blocks)
+        allocate = None
+        if offset > segment.allocated:
+            length = -(-(offset - segment.allocated) // allocation) * allocation
+            allocate = (segment.allocated, length)
+        return Write(file, segment.end, commit, segment.salt, allocate)
+
+
+def prepare(changes: Changes, *, relief: bool = False, final: bool = False) -> Prepared:
+    """Turn changes into blocks. Messages that the same changes settle are left out."""
+    prepared = Prepared(changes, relief=relief, final=final)
+    blocks, definitions = prepared.blocks, changes.definitions
+    if definitions:
+        blocks.append(
+            records.definitions_block(
+                definitions.removed, ((kind, key, value) for (kind, key), value in definitions.put.items())
+            )
+        )
+    for batch, count in changes.staged.items():
+        _add_messages(prepared, batch, count)
+    for batch, messages in changes.moved.items():
+        block = records.moved_block(batch.queue_id, batch.id, messages)
+        blocks.append(block)
+        prepared.moved.append(Placed(batch, block, messages[0].seq, messages[-1].seq))
+    settled = _settled(prepared)
+    if settled:
+        blocks.append(records.settled_block((batch.queue_id, ranges) for batch, ranges in settled))
+    if changes.dropped:
+        blocks.append(records.dropped_block(changes.dropped))
+    if final:
+        blocks.append(Block(records.CLEAN, []))
+    return prepared
+
+
+def _add_messages(prepared: Prepared, batch: Batch, count: int) -> None:
+    changes = prepared.changes
+    assert batch.messages is not None
+    messages = batch.messages if count == len(batch.messages) else batch.messages[:count]
+    if batch in changes.settled or batch in changes.bound:
+        messages = [message for message in messages if not changes.is_settled(batch, message.seq)]
+        if not messages:
+            return
+    block = records.messages_block(batch.queue_id, messages, new=not batch.positions)
+    prepared.blocks.append(block)
+    prepared.written.append(Placed(batch, block, messages[0].seq, messages[-1].seq))
+
+
+def _settled(prepared: Prepared) -> list[tuple[Batch, Ranges]]:
+    """Settlements of messages that are in the log."""
+    staged = prepared.changes.staged
+    found = []
+    for batch, ranges in prepared.changes.settlements():
+        if batch.positions:
+            if batch in staged and batch.messages is not None:
+                ranges = ranges.below(batch.messages[0].seq)  # those from there on are left out
+            if ranges.count:
+                found.append((batch, ranges))
+    return found

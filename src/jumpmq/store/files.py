@@ -1,0 +1,68 @@
+"""The file calls of the log, all in one place, so that a test can put a disk of its own in between."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MAX_BUFFERS = 1024
+"""Most buffers that one write may take (IOV_MAX of Linux)."""
+
+_SYNC = getattr(os, "fdatasync", os.fsync)
+_FALLOCATE = getattr(os, "posix_fallocate", None)
+
+
+class Files:
+    """The operating system's files. Every method raises OSError."""
+
+    def create(self, path: Path) -> int:
+        """A new, empty file that only this user may read; one of that name is emptied. Returns its descriptor."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+    def open(self, path: Path) -> int:
+        """An existing file, to be read and cut; read only where it may not be written."""
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except PermissionError:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def write(self, file: int, offset: int, buffers: Sequence[Any]) -> None:
+        """Write all of the buffers, one behind the other, from ``offset`` on."""
+        for start in range(0, len(buffers), MAX_BUFFERS):
+            some = buffers[start : start + MAX_BUFFERS]
+            length = sum(map(len, some))
+            written = os.pwritev(file, some, offset)
+            if written < length:
+                rest = memoryview(b"".join(some))[written:]
+                while rest:
+                    written += (count := os.pwrite(file, rest, offset + written))
+                    rest = rest[count:]
+            offset += length
+
+    def sync(self, file: int) -> None:
+        """Have everything written so far on disk."""
+        _SYNC(file)
+
+    def allocate(self, file: int, offset: int, length: int) -> None:
+        """Have room on disk for what will be written there. It reads as zeros."""
+        if _FALLOCATE is not None:
+            _FALLOCATE(file, offset, length)
+
+    def truncate(self, file: int, size: int) -> None:
+        """Cut a file."""
+        os.ftruncate(file, size)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        """Have the names in a directory on disk."""
+        directory = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def close(self, file: int) -> None:
+        os.close(file)

@@ -1,0 +1,236 @@
+"""The index: definitions, batches and settlements up to a segment of the log, in SQLite.
+
+It is written now and then, in a thread of its own, and may be a little ahead of where it says that it stands: replaying
+the log from there changes nothing that is in it already.
+"""
+
+import json
+import logging
+import sqlite3
+import zlib
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jumpmq.store import schema
+from jumpmq.store.batch import Batch
+from jumpmq.store.changes import Definitions
+from jumpmq.store.errors import StoreError
+from jumpmq.store.ranges import Ranges
+
+log = logging.getLogger(__name__)
+
+Summary = tuple[int, int, int, int, int, int]
+"""Of a batch: id, queue_id, first_seq, last_seq, count, bytes."""
+
+
+@dataclass
+class Update:
+    """What is to be written to the index.
+
+    Attributes:
+        segment: the first segment of the log that is not covered.
+        commit: number of the last commit that is covered, where that was a clean stop; else 0.
+        definitions: what was declared and deleted.
+        batches: new or moved ones, with the positions, lengths and lowest numbers of their blocks.
+        settled: what is gone of batches of which something is left.
+        gone: ids of batches of which nothing is left.
+    """
+
+    segment: int
+    commit: int
+    definitions: Definitions
+    batches: list[tuple[Summary, bytes]] = field(default_factory=list)
+    settled: list[tuple[int, bytes]] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Contents:
+    """What an index holds.
+
+    Attributes:
+        definitions: JSON text by (kind, key), in the order of their first insertion.
+        batches: by queue and seq.
+        segment: the first segment of the log that is not covered.
+        commit: number of the last commit that is covered, where that was a clean stop; else 0.
+        warnings: what was damaged and left out.
+    """
+
+    definitions: dict[tuple[str, str], str]
+    batches: list[Batch]
+    segment: int
+    commit: int
+    warnings: list[str]
+
+
+class Index:
+    """The file, open to be written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = schema.connect(path)
+
+    def write(self, update: Update) -> None:
+        """Write an update, all or nothing, to disk.
+
+        Raises:
+            sqlite3.Error: it cannot be written; the file is as before.
+        """
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._write(connection, update)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.rollback()
+            raise
+        connection.execute("PRAGMA incremental_vacuum(1024)").fetchall()
+
+    def _write(self, connection: sqlite3.Connection, update: Update) -> None:
+        connection.execute("UPDATE replay SET segment = ?, clean_commit = ?", (update.segment, update.commit))
+        connection.executemany("DELETE FROM definition WHERE kind = ? AND key = ?", update.definitions.removed)
+        connection.executemany(
+            "INSERT INTO definition (kind, key, value, crc) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value, crc = excluded.crc",
+            [(*key, value, crc_of_definition(*key, value)) for key, value in update.definitions.put.items()],
+        )
+        for table, column in (("batch", "id"), ("settlement", "batch_id")):
+            connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(id,) for id in update.gone])
+        connection.executemany(
+            "INSERT OR REPLACE INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?)", map(_batch_row, update.batches)
+        )
+        connection.executemany(
+            "INSERT OR REPLACE INTO settlement VALUES (?, ?, ?)",
+            [(id, ranges, crc_of_settlement(id, ranges)) for id, ranges in update.settled],
+        )
+
+    def close(self) -> None:
+        """Close it. SQLite then moves its own log into the file."""
+        self._connection.close()
+
+
+def crc_of_definition(kind: str, key: str, value: str) -> int:
+    """Over the key as well as the value, so that neither changes unnoticed; also below."""
+    return zlib.crc32("\0".join((kind, key, value)).encode())
+
+
+def crc_of_batch(summary: Summary, blocks: bytes) -> int:
+    return zlib.crc32(blocks, zlib.crc32(array("q", summary).tobytes()))
+
+
+def crc_of_settlement(batch_id: int, ranges: bytes) -> int:
+    return zlib.crc32(ranges, zlib.crc32(b"%d" % batch_id))
+
+
+def _batch_row(entry: tuple[Summary, bytes]) -> tuple[Any, ...]:
+    summary, places = entry
+    blocks = zlib.compress(places, 1)
+    return (*summary, blocks, crc_of_batch(summary, blocks))
+
+
+def places_of(batch: Batch) -> bytes:
+    """Where a batch's blocks are, as one run of octets."""
+    return batch.positions.tobytes() + batch.firsts.tobytes() + batch.lengths.tobytes()
+
+
+def read(path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> Contents:
+    """Check and read an index without changing it. What is damaged is left out.
+
+    Args:
+        note: what the batches call when something of them is settled.
+
+    Raises:
+        StoreError: not a JumpMQ store, one of a newer version, or a file that SQLite cannot read.
+    """
+    try:
+        schema.check_header(path)
+        connection = schema.connect_to_judge(path)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"cannot read {path}: {error}; choose another data directory, or put that right") from error
+    try:
+        schema.check_tables(connection, path)
+        warnings: list[str] = []
+        definitions = _definitions(connection, path, warnings)
+        batches = _batches(connection, path, note, warnings)
+        _settle(connection, path, batches, warnings)
+        rows = connection.execute("SELECT segment, clean_commit FROM replay").fetchall()
+        if len(rows) != 1:
+            raise schema.damaged(path, "where the log goes on is missing")
+        return Contents(definitions, list(batches.values()), rows[0][0], rows[0][1], warnings)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise schema.damaged(path, str(error)) from error
+    finally:
+        connection.close()
+
+
+def _definitions(connection: sqlite3.Connection, path: Path, warnings: list[str]) -> dict[tuple[str, str], str]:
+    definitions = {}
+    for kind, key, value, crc in connection.execute("SELECT kind, key, value, crc FROM definition ORDER BY id"):
+        if crc_of_definition(kind, key, value) == crc and _is_json(value):
+            definitions[kind, key] = value
+        else:
+            warnings.append(f"{path}: the definition of {kind} {key!r} is damaged and left out")
+    return definitions
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _batches(
+    connection: sqlite3.Connection, path: Path, note: Callable[[tuple[Batch, int, int]], object], warnings: list[str]
+) -> dict[int, Batch]:
+    found = {}
+    for *columns, blocks, crc in connection.execute(
+        "SELECT id, queue_id, first_seq, last_seq, count, bytes, blocks, crc FROM batch ORDER BY queue_id, first_seq"
+    ):
+        summary: Summary = tuple(columns)
+        if crc_of_batch(summary, blocks) != crc:
+            warnings.append(
+                f"{path}: where messages {summary[2]} to {summary[3]} of queue number {summary[1]} lie is damaged; "
+                "they are left out"
+            )
+            continue
+        batch = found[summary[0]] = Batch(summary[1], note)
+        batch.id, batch.queue_id, batch.first_seq, batch.last_seq, batch.count, batch.bytes = summary
+        batch.remaining = batch.count
+        _place(batch, zlib.decompress(blocks))
+    return found
+
+
+def _place(batch: Batch, places: bytes) -> None:
+    count = len(places) // 20
+    batch.positions = array("Q", places[: 8 * count])
+    batch.firsts = array("q", places[8 * count : 16 * count])
+    batch.lengths = array("I", places[16 * count :])
+
+
+def _settle(connection: sqlite3.Connection, path: Path, batches: dict[int, Batch], warnings: list[str]) -> None:
+    for batch_id, ranges, crc in connection.execute("SELECT batch_id, ranges, crc FROM settlement"):
+        batch = batches.get(batch_id)
+        if crc_of_settlement(batch_id, ranges) != crc:
+            of = f"messages of queue number {batch.queue_id}" if batch is not None else "some messages"
+            warnings.append(f"{path}: which {of} were acknowledged is damaged; they are delivered again")
+        elif batch is not None:
+            batch.restore_settled(Ranges.decode(ranges))
+
+
+def summary_of(batch: Batch) -> Summary:
+    """The columns of a batch that are not its places."""
+    return (batch.id, batch.queue_id, batch.first_seq, batch.last_seq, batch.count, batch.bytes)
+
+
+def restored_order(batches: Iterable[Batch]) -> dict[int, list[Batch]]:
+    """Batches by queue, in order."""
+    by_queue: dict[int, list[Batch]] = {}
+    for batch in batches:
+        by_queue.setdefault(batch.queue_id, []).append(batch)
+    return by_queue

@@ -1,0 +1,216 @@
+"""The log: numbered segment files in ``log/``, written at the end only.
+
+A position is one number: the segment's in the upper half, the offset in its file in the lower.
+"""
+
+import os
+import secrets
+import threading
+from pathlib import Path
+
+from jumpmq.store.batch import Batch
+from jumpmq.store.errors import StoreError
+from jumpmq.store.files import Files
+from jumpmq.store.records import OPENING_SIZE, Opening
+
+DIRECTORY = "log"
+
+SEGMENT_BYTES = 64 << 20
+"""Octets after which the log goes on in another file."""
+
+SEGMENT_BLOCKS = 1 << 17
+"""Blocks after which it does: of so many the index is made in a moment."""
+
+ALLOCATION = 4 << 20
+"""Octets by which a file grows. Within them a write changes nothing but the content, which makes its sync cheaper."""
+
+OFFSET_BITS = 32
+_OFFSETS = (1 << OFFSET_BITS) - 1
+
+OPEN_FILES = 64
+"""Segments whose files are kept open to be read."""
+
+
+class File:
+    """An open file that is closed when nobody reads it any more."""
+
+    __slots__ = ("_files", "descriptor")
+
+    def __init__(self, files: Files, descriptor: int) -> None:
+        self._files = files
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        self._files.close(self.descriptor)
+
+
+class Segment:
+    """A file of the log.
+
+    Attributes:
+        number: of the segment.
+        salt: with which its checksums begin.
+        end: octets of it that are commits.
+        allocated: octets that the file has on disk, as far as is known.
+        blocks: how many were written.
+        batches: those that have messages in it and are not all settled.
+        live: octets of bodies, roughly, that are not settled.
+    """
+
+    __slots__ = ("allocated", "batches", "blocks", "end", "first_commit", "live", "number", "path", "salt")
+
+    def __init__(self, path: Path, opening: Opening) -> None:
+        self.path = path
+        self.number = opening.segment
+        self.first_commit = opening.first_commit
+        self.salt = opening.salt
+        self.end = self.allocated = OPENING_SIZE
+        self.blocks = 0
+        self.batches: set[Batch] = set()
+        self.live = 0.0
+
+    def position(self, offset: int) -> int:
+        """The position of an offset in its file."""
+        return self.number << OFFSET_BITS | offset
+
+    @property
+    def full(self) -> bool:
+        """Whether the log should go on in another."""
+        return self.end >= SEGMENT_BYTES or self.blocks >= SEGMENT_BLOCKS
+
+
+class Log:
+    """The segments. Reading is for any thread, all else for the store's.
+
+    Attributes:
+        segments: by number, in order.
+        current: the one that is written to; None before the first commit.
+    """
+
+    def __init__(self, directory: Path, files: Files) -> None:
+        self.directory = directory
+        self.files = files
+        self.segments: dict[int, Segment] = {}
+        self.current: Segment | None = None
+        self._next_number = 1
+        self._opened: dict[int, File] = {}
+        self._lock = threading.Lock()
+
+    def adopt(self, segments: list[Segment], after: int) -> None:
+        """Take over what was found at the start, in order; new segments get numbers ``after`` that one."""
+        self.segments = {segment.number: segment for segment in segments}
+        self._next_number = after + 1
+
+    def begin(self, first_commit: int) -> Segment:
+        """Go on in a new segment, whose first commit has that number.
+
+        Raises:
+            OSError: the file cannot be made; the log goes on where it was.
+        """
+        number = self._next_number
+        self._next_number += 1
+        path = self.directory / file_name(number)
+        opening = Opening(number, first_commit, secrets.randbits(32))
+        file = File(self.files, self.files.create(path))
+        try:
+            self.files.allocate(file.descriptor, 0, ALLOCATION)
+            self.files.write(file.descriptor, 0, [opening.encode()])
+            self.files.sync(file.descriptor)
+            self.files.sync_directory(self.directory)
+        except OSError:
+            self.files.remove(path)
+            raise
+        segment = Segment(path, opening)
+        segment.allocated = ALLOCATION
+        self.segments[number] = self.current = segment
+        with self._lock:
+            self._opened[number] = file
+        return segment
+
+    def end(self) -> None:
+        """Write no more to the current segment, and give back the room behind its end."""
+        segment, self.current = self.current, None
+        if segment is not None:
+            self.cut(segment)
+
+    def abandon(self) -> None:
+        """Write no more to the current segment, of which nobody knows what it holds behind its end."""
+        self.current = None
+
+    def cut(self, segment: Segment) -> None:
+        """Cut a file behind its last commit. That this can fail does not matter: what is behind counts for nothing."""
+        try:
+            self.files.truncate(self.file(segment.number).descriptor, segment.end)
+        except OSError:
+            return
+        segment.allocated = segment.end
+
+    def remove(self, segment: Segment) -> None:
+        """Remove a segment in which nothing lives."""
+        del self.segments[segment.number]
+        with self._lock:
+            self._opened.pop(segment.number, None)
+        self.files.remove(segment.path)
+
+    def file(self, number: int) -> File:
+        """A segment's open file.
+
+        Raises:
+            FileNotFoundError: the segment is gone.
+        """
+        with self._lock:
+            file = self._opened.pop(number, None)
+            if file is None:
+                file = File(self.files, self.files.open(self.directory / file_name(number)))
+            self._opened[number] = file
+            if len(self._opened) > OPEN_FILES:
+                del self._opened[next(iter(self._opened))]
+            return file
+
+    def read(self, position: int, length: int) -> bytes:
+        """Octets of the log; fewer where the file ends.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        file = self.file(position >> OFFSET_BITS)
+        return read_whole(file.descriptor, length, position & _OFFSETS)
+
+    def salt(self, position: int) -> int:
+        """With which the checksums of the segment begin."""
+        segment = self.segments.get(position >> OFFSET_BITS)
+        if segment is None:
+            raise FileNotFoundError
+        return segment.salt
+
+    def close(self) -> None:
+        """Let go of all files."""
+        with self._lock:
+            self._opened.clear()
+
+    def damaged(self, position: int, what: str) -> StoreError:
+        """The error for octets that are not what was written."""
+        path = self.directory / file_name(position >> OFFSET_BITS)
+        return StoreError(
+            f"{path} is damaged at octet {position & _OFFSETS} ({what}); they are left out, all else is served: "
+            "restore the directory from a backup if you need them"
+        )
+
+
+def file_name(number: int) -> str:
+    """The name of a segment's file."""
+    return f"{number:010}.log"
+
+
+def read_whole(file: int, length: int, offset: int) -> bytes:
+    """As pread, but as much as there is, also where a signal or a large length makes it give less."""
+    octets = os.pread(file, length, offset)
+    if len(octets) < length:
+        parts = [octets]
+        offset += len(octets)
+        while len(octets) and (left := length - sum(map(len, parts))) > 0:
+            octets = os.pread(file, left, offset)
+            offset += len(octets)
+            parts.append(octets)
+        return b"".join(parts)
+    return octets

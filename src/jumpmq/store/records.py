@@ -1,0 +1,439 @@
+"""What the log's octets mean: commits and the blocks that they consist of.
+
+A segment file begins with a :class:`Opening`. Behind it lie commits, each a frame and its blocks, numbered without a
+gap::
+
+    frame   "JMQC", CRC-32 of the rest of the frame and of the blocks' heads, number, length, how many blocks
+    block   head: CRC-32 of the rest of the block; kind, flags, count, length, octets of bodies, queue, first seq
+            content, filled up to 8 octets with zeros
+
+All integers are little-endian. Every checksum begins with the segment's salt, a random number: so neither what an older
+file left on the disk nor what somebody publishes in a body can pass for a commit.
+
+Contents by kind:
+
+- ``MESSAGES``: consecutive messages of one queue, as rows (see ``_ROW``) or, with the flag ``COLUMNS``, as buffers that
+  Arrow takes as they are: 64-bit integers first, then 32-bit offsets, then octets, bodies last. ``MOVED`` messages are
+  a copy of what is left of an older batch, whose id comes before all else.
+- ``SETTLED``: 64-bit integers: queue, number of ranges, (first, last) of each, and so on.
+- ``DEFINITIONS``: JSON, a list of [kind, key] for what goes and [kind, key, value] for what is there, in this order.
+- ``DROPPED``: 64-bit integers: queues that are gone with all they had.
+- ``CLEAN``: nothing; the mark of a clean stop.
+"""
+
+import json
+import struct
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+from jumpmq.amqp.messages import Message
+from jumpmq.store.layout import binary_column, seq_column, time_column
+
+MESSAGES, MOVED, SETTLED, DEFINITIONS, DROPPED, CLEAN = 1, 2, 3, 4, 5, 6
+KINDS = range(MESSAGES, CLEAN + 1)
+
+NEW = 1
+"""Flag of messages: they begin a batch."""
+COLUMNS = 2
+"""Flag: they lie as columns."""
+GAPS = 4
+"""Flag: their numbers are not consecutive."""
+EXPIRES = 8
+"""Flag: some expire."""
+ONE_TIME, ONE_EXCHANGE, ONE_PROPERTIES = 16, 32, 64
+"""Flags of columns in which all messages are alike; the value is there once."""
+
+MAX_COUNT = 4096
+"""Most messages in a block, and in a batch."""
+
+MAX_ROWS = 4
+"""Up to so many messages are written as rows: they take less room, and no time worth saving."""
+
+GATHER = 4096
+"""From this size on, on average, bodies are written from where they are instead of being copied side by side."""
+
+ALIGNMENT = 8
+MAGIC = b"JMQC"
+FRAME = struct.Struct("<4sIQII")
+BLOCK = struct.Struct("<IBBHIIQQ")
+
+_ROW = struct.Struct("<qqBBHI")
+"""A row: published and expires in microseconds, lengths of exchange, routing key, properties and body; then these."""
+_SHORT_ROW = struct.Struct("<qBBHI")
+"""A row of messages that do not expire."""
+_INTEGER = struct.Struct("<q")
+_OPENING = struct.Struct("<8sQQI")
+_OPENING_MAGIC = b"JumpMQ\0\2"
+OPENING_SIZE = 2 * (_OPENING.size + 4)
+"""Octets before a segment's first commit."""
+_PADDING = [bytes(-length % ALIGNMENT) for length in range(ALIGNMENT)]
+
+
+class Block:
+    """A block on its way to disk: its head, still without the checksum, and the buffers of its content."""
+
+    __slots__ = ("buffers", "head", "length")
+
+    def __init__(
+        self,
+        kind: int,
+        buffers: list[Any],
+        *,
+        flags: int = 0,
+        count: int = 0,
+        octets: int = 0,
+        queue: int = 0,
+        first: int = 0,
+    ) -> None:
+        length = sum(map(len, buffers))
+        self.head = bytearray(BLOCK.pack(0, kind, flags, count, length, octets, queue, first))
+        self.buffers = buffers
+        self.length = BLOCK.size + length + -length % ALIGNMENT
+        if length % ALIGNMENT:
+            buffers.append(_PADDING[length % ALIGNMENT])
+
+
+class Commit:
+    """A commit on its way to disk."""
+
+    __slots__ = ("blocks", "frame", "length", "number")
+
+    def __init__(self, number: int, blocks: list[Block]) -> None:
+        self.number = number
+        self.blocks = blocks
+        length = sum(block.length for block in blocks)
+        self.frame = bytearray(FRAME.pack(MAGIC, 0, number, length, len(blocks)))
+        self.length = FRAME.size + length
+
+    def seal(self, salt: int) -> list[Any]:
+        """Put in the checksums; returns all buffers in order."""
+        buffers: list[Any] = [self.frame]
+        heads = zlib.crc32(memoryview(self.frame)[8:], salt)
+        for block in self.blocks:
+            crc = zlib.crc32(memoryview(block.head)[4:], salt)
+            for buffer in block.buffers:
+                crc = zlib.crc32(buffer, crc)
+            block.head[:4] = crc.to_bytes(4, "little")
+            heads = zlib.crc32(block.head, heads)
+            buffers.append(block.head)
+            buffers += block.buffers
+        self.frame[4:8] = heads.to_bytes(4, "little")
+        return buffers
+
+
+class Head(NamedTuple):
+    """The head of a block that was read."""
+
+    crc: int
+    kind: int
+    flags: int
+    rows: int
+    length: int
+    octets: int
+    queue: int
+    first: int
+
+    @property
+    def extent(self) -> int:
+        """Octets of the whole block."""
+        return BLOCK.size + self.length + -self.length % ALIGNMENT
+
+
+def head_at(octets: Any, offset: int = 0) -> Head:
+    """The head of the block that begins at ``offset``."""
+    return Head._make(BLOCK.unpack_from(octets, offset))
+
+
+def block_is_whole(octets: Any, salt: int) -> bool:
+    """Whether ``octets``, a block from its head to the end of its padding, are as they were written."""
+    return zlib.crc32(memoryview(octets)[4:], salt) == int.from_bytes(octets[:4], "little")
+
+
+class Opening(NamedTuple):
+    """How a segment file begins.
+
+    Attributes:
+        segment: the file's number.
+        first_commit: commits of this number and above that older segments hold were given up, and do not count.
+        salt: with which the segment's checksums begin.
+    """
+
+    segment: int
+    first_commit: int
+    salt: int
+
+    def encode(self) -> bytes:
+        """The octets at the beginning of the file: the same twice, so that one changed octet costs nothing."""
+        octets = _OPENING.pack(_OPENING_MAGIC, *self)
+        return 2 * (octets + zlib.crc32(octets).to_bytes(4, "little"))
+
+    @classmethod
+    def decode(cls, octets: bytes) -> "Opening | None":
+        """The opening in the first octets of a file, None where it is not whole."""
+        half = OPENING_SIZE // 2
+        for copy in (octets[:half], octets[half:OPENING_SIZE]):
+            if len(copy) == half and zlib.crc32(copy[:-4]) == int.from_bytes(copy[-4:], "little"):
+                magic, *rest = _OPENING.unpack_from(copy)
+                if magic == _OPENING_MAGIC:
+                    return cls(*rest)
+        return None
+
+
+# --- messages ---
+
+
+def messages_block(queue: int, messages: list[Message], *, new: bool) -> Block:
+    """Messages of a queue, at most ``MAX_COUNT``, by ascending seq."""
+    flags, buffers, octets = _content(messages)
+    return Block(
+        MESSAGES,
+        buffers,
+        flags=flags | NEW if new else flags,
+        count=len(messages),
+        octets=octets,
+        queue=queue,
+        first=messages[0].seq,
+    )
+
+
+def moved_block(queue: int, batch_id: int, messages: list[Message]) -> Block:
+    """What is left of a batch, in a new place."""
+    flags, buffers, octets = _content(messages)
+    buffers.insert(0, _INTEGER.pack(batch_id))
+    return Block(MOVED, buffers, flags=flags, count=len(messages), octets=octets, queue=queue, first=messages[0].seq)
+
+
+def _content(messages: list[Message]) -> tuple[int, list[Any], int]:
+    """Flags, buffers, octets of bodies."""
+    first, last, count = messages[0], messages[-1], len(messages)
+    gaps = last.seq - first.seq + 1 != count
+    if count <= MAX_ROWS and not gaps and all(len(message.properties) < 65536 for message in messages):
+        return _rows(messages)
+    return _columns(messages, gaps)
+
+
+def _rows(messages: list[Message]) -> tuple[int, list[Any], int]:
+    expires = any(message.expires_at for message in messages)
+    buffers: list[Any] = []
+    octets = 0
+    for message in messages:
+        exchange, body = message.exchange.encode(), message.body
+        lengths = (len(exchange), len(message.routing_key), len(message.properties), len(body))
+        octets += len(body)
+        published = int(message.published_at * 1e6 + 0.5)
+        if expires:
+            row = _ROW.pack(published, int(message.expires_at * 1e6 + 0.5), *lengths)
+        else:
+            row = _SHORT_ROW.pack(published, *lengths)
+        if len(body) < GATHER:
+            buffers.append(b"".join((row, exchange, message.routing_key, message.properties, body)))
+        else:
+            buffers.append(b"".join((row, exchange, message.routing_key, message.properties)))
+            buffers.append(body)
+    return EXPIRES if expires else 0, buffers, octets
+
+
+def _columns(messages: list[Message], gaps: bool) -> tuple[int, list[Any], int]:
+    flags = COLUMNS
+    integers: list[Any] = []
+    if gaps:
+        flags |= GAPS
+        integers += (_INTEGER.pack(messages[-1].seq), seq_column(messages))
+    first = messages[0]
+    if all(message.published_at == first.published_at for message in messages):
+        flags |= ONE_TIME
+        integers.append(_INTEGER.pack(int(first.published_at * 1e6 + 0.5)))
+    else:
+        integers.append(time_column(messages))
+    if any(message.expires_at for message in messages):
+        flags |= EXPIRES
+        integers.append(array("q", [int(message.expires_at * 1e6 + 0.5) for message in messages]).tobytes())
+    key_offsets, keys = binary_column(messages, "routing_key")
+    body_offsets, bodies = _bodies(messages)
+    offsets, octets = [key_offsets, body_offsets], [keys]
+    for name, flag in (("exchange", ONE_EXCHANGE), ("properties", ONE_PROPERTIES)):
+        value = getattr(first, name)
+        if all(getattr(message, name) == value for message in messages):
+            flags |= flag
+            value = value.encode() if name == "exchange" else value
+            offsets.append(len(value).to_bytes(4, "little"))
+            octets.append(value)
+        else:
+            column = binary_column(messages, name)
+            offsets.append(column[0])
+            octets.append(column[1])
+    return flags, [b"".join((*integers, *offsets, *octets)), *bodies], int.from_bytes(body_offsets[-4:], "little")
+
+
+def _bodies(messages: list[Message]) -> tuple[bytes, list[bytes]]:
+    """The bodies' offsets, and their octets in one buffer, or as they are."""
+    if sum([len(message.body) for message in messages]) < GATHER * len(messages):
+        offsets, octets = binary_column(messages, "body")
+        return offsets, [octets]
+    bodies = [message.body for message in messages]
+    return array("i", accumulate(map(len, bodies), initial=0)).tobytes(), bodies
+
+
+class Content:
+    """The messages of a block that was read, each column found but not yet turned into objects.
+
+    Args:
+        octets: the whole block.
+
+    Attributes:
+        head: its head.
+        last: number of the last message.
+    """
+
+    def __init__(self, octets: bytes) -> None:
+        self.head = head = head_at(octets)
+        self.octets = octets
+        self._at = BLOCK.size + (_INTEGER.size if head.kind == MOVED else 0)
+        self.last = head.first + head.rows - 1
+        if head.flags & GAPS:
+            (self.last,) = _INTEGER.unpack_from(octets, self._at)
+
+    def messages(self) -> list[Message]:
+        """New objects with all that was stored, persistent."""
+        return self._from_columns() if self.head.flags & COLUMNS else self._from_rows()
+
+    def _from_rows(self) -> list[Message]:
+        octets, at, found = self.octets, self._at, []
+        row = _ROW if self.head.flags & EXPIRES else _SHORT_ROW
+        for seq in range(self.head.first, self.head.first + self.head.rows):
+            published, *expires, exchange, key, properties, body = row.unpack_from(octets, at)
+            at += row.size
+            parts = []
+            for length in (exchange, key, properties, body):
+                parts.append(octets[at : at + length])
+                at += length
+            message = Message(parts[0].decode(), parts[1], parts[2], parts[3], True, published / 1e6)
+            message.seq = seq
+            if expires:
+                message.expires_at = expires[0] / 1e6
+            found.append(message)
+        return found
+
+    def _from_columns(self) -> list[Message]:
+        columns = self.columns()
+        octets = self.octets
+        exchanges = [octets[start:end].decode() for start, end in columns.exchange.spans()]
+        count = self.head.rows
+        names = exchanges * count if len(exchanges) < count else exchanges
+        properties = [octets[start:end] for start, end in columns.properties.spans()]
+        shared = properties * count if len(properties) < count else properties
+        keys = [octets[start:end] for start, end in columns.routing_key.spans()]
+        bodies = [octets[start:end] for start, end in columns.body.spans()]
+        expires = columns.expires or [0] * count
+        found = []
+        for seq, name, key, own, body, published, expiry in zip(
+            columns.seq, names, keys, shared, bodies, columns.published, expires, strict=False
+        ):
+            message = Message(name, key, own, body, True, published / 1e6)
+            message.seq = seq
+            if expiry:
+                message.expires_at = expiry / 1e6
+            found.append(message)
+        return found
+
+    def columns(self) -> "Columns":
+        """Where the columns lie; of a block that has them."""
+        octets, at, (_, _, flags, count, _, _, _, first) = self.octets, self._at, self.head
+        seq: Sequence[int] = range(first, first + count)
+        if flags & GAPS:
+            seq, at = _integers(octets, "q", at + 8, count)
+        if flags & ONE_TIME:
+            published: Sequence[int] = _INTEGER.unpack_from(octets, at) * count
+            at += 8
+        else:
+            published, at = _integers(octets, "q", at, count)
+        expires: Sequence[int] | None = None
+        if flags & EXPIRES:
+            expires, at = _integers(octets, "q", at, count)
+        key, at = _integers(octets, "i", at, count + 1)
+        body, at = _integers(octets, "i", at, count + 1)
+        shared: list[Sequence[int]] = []
+        for flag in (ONE_EXCHANGE, ONE_PROPERTIES):
+            if flags & flag:
+                (length,), at = _integers(octets, "i", at, 1)
+                shared.append(array("i", (0, length)))
+            else:
+                own, at = _integers(octets, "i", at, count + 1)
+                shared.append(own)
+        places = []
+        for offsets in (key, *shared, body):
+            places.append(Column(offsets, at))
+            at += offsets[-1]
+        return Columns(seq, published, expires, places[1], places[0], places[2], places[3])
+
+
+class Column(NamedTuple):
+    """Octets side by side: offsets, n + 1 of them, and where in the block the first of them is."""
+
+    offsets: Sequence[int]
+    start: int
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Where each value begins and ends."""
+        start = self.start
+        places = [start + offset for offset in self.offsets]
+        return pairwise(places)
+
+
+class Columns(NamedTuple):
+    """The columns of a block; exchange and properties have one value where all messages are alike."""
+
+    seq: Sequence[int]
+    published: Sequence[int]
+    expires: Sequence[int] | None
+    exchange: Column
+    routing_key: Column
+    properties: Column
+    body: Column
+
+
+def _integers(octets: bytes, code: str, at: int, count: int) -> tuple["memoryview[int]", int]:
+    end = at + count * (8 if code == "q" else 4)
+    return memoryview(octets)[at:end].cast(code), end  # type: ignore[call-overload]
+
+
+def moved_batch(octets: Any) -> int:
+    """The id of the batch of which a block of kind ``MOVED`` holds what is left."""
+    return int(_INTEGER.unpack_from(octets, BLOCK.size)[0])
+
+
+# --- all else ---
+
+
+def settled_block(settled: Iterable[tuple[int, Iterable[tuple[int, int]]]]) -> Block:
+    """What is gone for good: ranges of numbers by queue."""
+    numbers = array("q")
+    for queue, ranges in settled:
+        flat = [number for pair in ranges for number in pair]
+        numbers.append(queue)
+        numbers.append(len(flat) // 2)
+        numbers.extend(flat)
+    return Block(SETTLED, [numbers.tobytes()])
+
+
+def settled_in(content: bytes) -> Iterator[tuple[int, int, int]]:
+    """(queue, first, last) of all ranges of a block's content."""
+    numbers, at = array("q", content), 0
+    while at < len(numbers):
+        queue, count = numbers[at], numbers[at + 1]
+        for place in range(at + 2, at + 2 + 2 * count, 2):
+            yield queue, numbers[place], numbers[place + 1]
+        at += 2 + 2 * count
+
+
+def definitions_block(removed: Iterable[tuple[str, str]], put: Iterable[tuple[str, str, str]]) -> Block:
+    """Changes of definitions; the values are JSON text."""
+    return Block(DEFINITIONS, [json.dumps([*removed, *put], separators=(",", ":")).encode()])
+
+
+def dropped_block(queues: Sequence[int]) -> Block:
+    """Queues that are gone."""
+    return Block(DROPPED, [array("q", queues).tobytes()])

@@ -1,0 +1,40 @@
+"""Room that is kept for the day on which the disk is full: enough to note what was consumed, and to give it back."""
+
+from pathlib import Path
+
+from jumpmq.store.files import Files
+
+RESERVE_BYTES = 4 << 20
+
+
+class Reserve:
+    """A file of a few megabytes that can be removed."""
+
+    def __init__(self, directory: Path, files: Files) -> None:
+        self._path = directory / "reserve"
+        self._files = files
+        self._there = False
+
+    def make(self) -> bool:
+        """Have it; returns whether there was room for it."""
+        if self._there:
+            return True
+        try:
+            file = self._files.create(self._path)
+            try:
+                self._files.allocate(file, 0, RESERVE_BYTES)
+            finally:
+                self._files.close(file)
+        except OSError:
+            self.release()
+            return False
+        self._there = True
+        return True
+
+    def release(self) -> None:
+        """Give the room back."""
+        self._there = False
+        try:
+            self._files.remove(self._path)
+        except OSError:
+            return

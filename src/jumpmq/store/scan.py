@@ -1,0 +1,153 @@
+"""Reading a segment from its beginning to its end: which commits there are, and what of them is damaged."""
+
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jumpmq.store.log import read_whole
+from jumpmq.store.records import (
+    ALIGNMENT,
+    BLOCK,
+    FRAME,
+    KINDS,
+    MAGIC,
+    OPENING_SIZE,
+    Head,
+    Opening,
+    block_is_whole,
+    head_at,
+)
+
+WINDOW = 1 << 20
+"""Octets that are read at once."""
+
+MAX_LENGTH = 1 << 30
+
+
+class Place(NamedTuple):
+    """A block in a file: where, and its head."""
+
+    offset: int
+    head: Head
+
+
+@dataclass(slots=True)
+class Found:
+    """A commit, or a stretch of the file that should have been one or more.
+
+    Attributes:
+        offset, end: where in the file.
+        number: of the commit; of a damaged stretch, that of the first that is missing.
+        blocks: what can be used of it.
+        damaged: whether it is such a stretch: there were other blocks, and nobody knows what they held.
+    """
+
+    offset: int
+    end: int
+    number: int
+    blocks: list[Place]
+    damaged: bool = False
+
+
+class SegmentFile:
+    """A segment's file, read in windows, bodies left out where they are long.
+
+    Attributes:
+        opening: how it begins; None where that is damaged, and nothing of it can be used.
+        size: its octets.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = descriptor
+        self.size = os.fstat(descriptor).st_size
+        self._window = b""
+        self._start = 0
+        self.opening = Opening.decode(self.octets(0, OPENING_SIZE))
+
+    def octets(self, offset: int, length: int) -> bytes:
+        """Octets of the file; fewer at its end."""
+        at = offset - self._start
+        if at < 0 or at + length > len(self._window):
+            self._window = read_whole(self._file, max(length, WINDOW), offset)
+            self._start, at = offset, 0
+        return self._window[at : at + length]
+
+    def block(self, place: Place) -> bytes | None:
+        """A whole block, None where it is damaged."""
+        assert self.opening is not None
+        octets = self.octets(place.offset, place.head.extent)
+        whole = len(octets) == place.head.extent and block_is_whole(octets, self.opening.salt)
+        return octets if whole else None
+
+    def is_whole(self, found: Found) -> bool:
+        """Whether all of a commit is as it was written."""
+        return all(self.block(place) is not None for place in found.blocks)
+
+    def commits(self) -> Iterator[Found]:
+        """All commits in order, and between them what is damaged. What is behind the last good one is not told."""
+        assert self.opening is not None
+        offset, number = OPENING_SIZE, self.opening.first_commit
+        while True:
+            found = self._commit(offset)
+            if found is None or found.number != number:
+                later = self._next_commit(offset, number)
+                if later is None:
+                    return
+                blocks = list(self._blocks_between(offset, later.offset))
+                yield Found(offset, later.offset, number, blocks, damaged=True)
+                found = later
+            yield found
+            offset, number = found.end, found.number + 1
+
+    def _commit(self, offset: int) -> Found | None:
+        """The commit at ``offset`` if its frame and the heads of its blocks are as they were written."""
+        assert self.opening is not None
+        frame = self.octets(offset, FRAME.size)
+        if len(frame) < FRAME.size:
+            return None
+        magic, crc, number, length, count = FRAME.unpack(frame)
+        end = offset + FRAME.size + length
+        if magic != MAGIC or end > self.size or count * BLOCK.size > length:
+            return None
+        heads = zlib.crc32(frame[8:], self.opening.salt)
+        at, blocks = offset + FRAME.size, []
+        for _ in range(count):
+            octets = self.octets(at, BLOCK.size)
+            if len(octets) < BLOCK.size:
+                return None
+            heads = zlib.crc32(octets, heads)
+            head = head_at(octets)
+            blocks.append(Place(at, head))
+            at += head.extent
+            if at > end:
+                return None
+        return Found(offset, end, number, blocks) if heads == crc and at == end else None
+
+    def _next_commit(self, offset: int, number: int) -> Found | None:
+        """The first good commit behind ``offset`` of a later number: it tells that those before it were finished."""
+        while offset < self.size:
+            octets = self.octets(offset, WINDOW)
+            if not octets:
+                return None
+            at = octets.find(MAGIC)
+            while at >= 0:
+                if (offset + at - OPENING_SIZE) % ALIGNMENT == 0:
+                    found = self._commit(offset + at)
+                    if found is not None and found.number > number:
+                        return found
+                at = octets.find(MAGIC, at + 1)
+            offset += max(len(octets) - len(MAGIC) + 1, 1)
+        return None
+
+    def _blocks_between(self, offset: int, end: int) -> Iterator[Place]:
+        """Blocks that are whole, in a stretch that is not."""
+        while offset + BLOCK.size <= end:
+            head = head_at(self.octets(offset, BLOCK.size))
+            place = Place(offset, head)
+            if head.kind in KINDS and head.extent <= end - offset and self.block(place) is not None:
+                yield place
+                offset += head.extent
+            else:
+                offset += ALIGNMENT

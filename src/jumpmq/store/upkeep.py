@@ -1,0 +1,274 @@
+"""What keeps the log small: an index now and then, segments that go, and those that are mostly dead made anew."""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Any
+
+from jumpmq.amqp.messages import Message
+from jumpmq.store.background import Background
+from jumpmq.store.batch import Batch
+from jumpmq.store.changes import Definitions
+from jumpmq.store.errors import StoreError
+from jumpmq.store.index import Index, Summary, Update, places_of, summary_of
+from jumpmq.store.log import OFFSET_BITS, Log, Segment
+from jumpmq.store.ranges import Ranges
+from jumpmq.store.reader import Reader
+from jumpmq.store.recovery import Recovery, segments_of
+
+log = logging.getLogger(__name__)
+
+MOVE_BYTES = 4 << 20
+"""Octets of bodies that one commit moves at most, give or take a batch."""
+
+SPARSE = 0.5
+"""Share of a segment below which what lives in it is moved."""
+
+LOOK_INTERVAL = 1.0
+"""Seconds between looks at the segments."""
+
+Moves = list[tuple[Batch, list[Message]]]
+
+
+class Upkeep:
+    """Knows what of the log lives, and what the index does not know yet.
+
+    Args:
+        log: the segments.
+        index: the index.
+        reader: reads what is to be moved.
+        background: where it works.
+        indexed: the first segment that the index does not cover.
+        on_moves: called with what is left of batches that are to be written anew.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        index: Index,
+        reader: Reader,
+        background: Background,
+        *,
+        indexed: int,
+        on_moves: Callable[[Moves], None],
+    ) -> None:
+        self._log = log
+        self._index = index
+        self._reader = reader
+        self._background = background
+        self._indexed = indexed
+        self._on_moves = on_moves
+        self._definitions = Definitions()
+        self._new: dict[Batch, None] = {}
+        self._changed: dict[Batch, None] = {}
+        self._gone: list[int] = []
+        self._by_queue: dict[int, set[Batch]] = {}
+        self._update: Update | None = None
+        self._due_at = 0
+        self._retry_at = self._look_at = 0.0
+        self._writing = False
+        self._moving = False
+        self._unmovable: set[Batch] = set()
+
+    # --- what commits did ---
+
+    def adopt(self, found: Recovery) -> None:
+        """Take over what was found at the start; what the log said is new to the index."""
+        self._definitions.put = dict(found.new_definitions.put)
+        self._definitions.removed = set(found.new_definitions.removed)
+        for batches in found.queues.values():
+            for batch in batches:
+                self._by_queue.setdefault(batch.queue_id, set()).add(batch)
+        self._new = dict.fromkeys(found.new)
+        self._changed = dict.fromkeys(found.changed)
+        self._gone = list(found.gone)
+
+    def note_definitions(self, definitions: Definitions) -> None:
+        """Definitions were committed."""
+        self._definitions.absorb(definitions)
+
+    def note_written(self, segment: Segment, batch: Batch, octets: int) -> None:
+        """Messages of a batch were committed."""
+        segment.batches.add(batch)
+        segment.live += octets
+        segment.blocks += 1
+        self._new[batch] = None
+        self._by_queue.setdefault(batch.queue_id, set()).add(batch)
+
+    def note_settled(self, batch: Batch, count: int) -> None:
+        """Messages of a batch were settled, and that is committed."""
+        self._changed[batch] = None
+        for number in segments_of(batch):
+            if (segment := self._log.segments.get(number)) is not None:
+                segment.live -= batch.bytes * count / batch.count
+                break
+
+    def note_moved(self, segment: Segment, batch: Batch, position: int, length: int) -> None:
+        """What is left of a batch was committed in a new place."""
+        self._leave(batch)
+        batch.move(position, length, batch.first_seq)
+        self.note_written(segment, batch, length)
+        self.compact()
+
+    def _leave(self, batch: Batch) -> None:
+        """Have a batch's segments forget it, and go if nothing else lives in them."""
+        for number in segments_of(batch):
+            if (segment := self._log.segments.get(number)) is not None:
+                segment.batches.discard(batch)
+                self._remove_if_dead(segment)
+
+    def forget(self, batch: Batch) -> None:
+        """All of a batch was settled, and that is committed."""
+        if not batch.positions:
+            return
+        self._leave(batch)
+        self._new.pop(batch, None)
+        self._changed.pop(batch, None)
+        self._unmovable.discard(batch)
+        self._gone.append(batch.id)
+        batches = self._by_queue.get(batch.queue_id)
+        if batches is not None:
+            batches.discard(batch)
+            if not batches:
+                del self._by_queue[batch.queue_id]
+
+    def drop(self, queue_id: int) -> None:
+        """A queue was deleted, and that is committed."""
+        for batch in list(self._by_queue.get(queue_id, ())):
+            self.note_settled(batch, batch.remaining)
+            self.forget(batch)
+            batch.gone()
+
+    # --- the index ---
+
+    @property
+    def behind(self) -> bool:
+        """Whether the log has gone on in another segment since the last snapshot."""
+        return self._update is None and self._log.current is not None and self._log.current.number > self._indexed
+
+    def snapshot(self, receipt: int) -> None:
+        """Note what the index is to say when all before the current segment is in it.
+
+        What is settled goes in as it is now, also where that is not committed yet: so the update may be written only
+        when all that was settled by now is, with the commit of that receipt. Batches that began before the current
+        segment must be whole; those that grow in two of them are in a moment.
+        """
+        assert self._log.current is not None
+        limit = self._log.current.position(0)
+        if not any(batch.messages is not None for batch in self._new if batch.id < limit):
+            self._update, self._due_at = self._make_update(self._log.current.number), receipt
+
+    def _make_update(self, segment: int, commit: int = 0) -> Update:
+        limit = segment << OFFSET_BITS
+        new, changed = self._new, self._changed
+        self._new = {batch: None for batch in new if batch.id >= limit}
+        self._changed = {batch: None for batch in changed if batch.id >= limit}
+        batches: list[tuple[Summary, bytes]] = [
+            (summary_of(batch), places_of(batch)) for batch in new if batch.id < limit and batch.remaining
+        ]
+        settled = [(batch.id, batch.settled.encode()) for batch in changed if batch.id < limit and batch.remaining]
+        update = Update(segment, commit, self._definitions, batches, settled, self._gone)
+        self._definitions, self._gone = Definitions(), []
+        return update
+
+    def is_due(self, committed: int) -> bool:
+        """Whether all that the snapshot says is settled is committed, as far as receipts tell."""
+        return self._update is not None and committed >= self._due_at and time.monotonic() >= self._retry_at
+
+    def write_index(self) -> None:
+        """Have the index written; all that was settled at the snapshot is committed by now."""
+        update = self._update
+        if update is None or self._writing:
+            return
+        self._writing = True
+        self._background.run(lambda: self._index.write(update), self._on_index_written)
+
+    def _on_index_written(self, result: Any) -> None:
+        self._writing = False
+        if isinstance(result, Exception):
+            # Nothing is lost: the log holds it all, and the update stays due.
+            log.warning("cannot write the index: %s", result)
+            self._retry_at = time.monotonic() + 1.0
+            return
+        assert self._update is not None
+        self._indexed, self._update = self._update.segment, None
+        for segment in list(self._log.segments.values()):
+            self._remove_if_dead(segment)
+        self.compact()
+
+    def close(self, commit: int | None) -> None:
+        """Close the index; at a clean stop with a last update, so that the next start reads next to nothing.
+
+        Args:
+            commit: the number of the commit that marks the stop as clean.
+        """
+        try:
+            if commit is not None:
+                if self._update is not None:
+                    self._index.write(self._update)
+                last = max(self._log.segments, default=0)
+                self._index.write(self._make_update(last + 1, commit))
+                self._indexed = last + 1
+        except sqlite3.Error as error:
+            log.warning("cannot write the index: %s", error)
+        self._index.close()
+
+    # --- segments ---
+
+    def _remove_if_dead(self, segment: Segment) -> None:
+        dead = not segment.batches and segment is not self._log.current and segment.number < self._indexed
+        if dead and segment.number in self._log.segments:
+            try:
+                self._log.remove(segment)
+            except OSError as error:
+                log.warning("cannot remove %s: %s", segment.path, error)
+
+    def look(self) -> None:
+        """Look for such a segment, if nobody did for a while."""
+        if time.monotonic() >= self._look_at:
+            self.compact()
+
+    def compact(self) -> None:
+        """Have what is left of a segment that is mostly dead read, to be written anew."""
+        self._look_at = time.monotonic() + LOOK_INTERVAL
+        if self._moving:
+            return
+        for segment in self._log.segments.values():
+            sparse = segment.number < self._indexed and segment.batches and segment.live < SPARSE * segment.end
+            if sparse and (batches := self._movable(segment)):
+                self._moving = True
+                self._background.run(lambda batches=batches: self._read(batches), self._on_read)  # type: ignore[misc]
+                return
+
+    def _movable(self, segment: Segment) -> list[tuple[Batch, Any, Ranges]]:
+        """Some of what lives in a segment, with where it lies and what is settled of it."""
+        batches, octets = [], 0.0
+        for batch in segment.batches:
+            if batch.messages is None and batch.remaining and batch not in self._unmovable:
+                batches.append((batch, batch.positions, batch.settled.copy()))
+                octets += batch.bytes * batch.remaining / batch.count
+                if octets >= MOVE_BYTES:
+                    break
+        return batches
+
+    def _read(self, batches: list[tuple[Batch, Any, Ranges]]) -> Moves:
+        found = []
+        for batch, positions, settled in batches:
+            try:
+                messages = self._reader.messages(batch, None, None)
+            except StoreError:
+                continue  # it is settled by now
+            left = [message for message in messages if message.seq not in settled]
+            if not left or self._reader.is_damaged(batch):
+                self._unmovable.add(batch)  # what is damaged stays where it is
+            elif batch.positions is positions:
+                found.append((batch, left))
+        return found
+
+    def _on_read(self, result: Any) -> None:
+        self._moving = False
+        if isinstance(result, Exception):
+            log.warning("cannot move messages to another segment: %s", result)
+            return
+        self._on_moves(result)

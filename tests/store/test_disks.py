@@ -1,0 +1,138 @@
+"""When the disk is full, fails or is slow: nothing is confirmed that is not safe, nothing is lost, and it recovers."""
+
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.store.disks import Disk
+from tests.store.opened import Opened, left, make_messages
+
+MEGABYTE: Callable[[int], bytes] = lambda seq: bytes(1 << 20)  # noqa: E731
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, disk: Disk) -> Iterator[Opened]:
+    opened = Opened(tmp_path / "broker", disk)
+    opened.store.put("queue", "q", 1)
+    opened.commit()
+    yield opened
+    disk.__init__()  # type: ignore[misc]
+    opened.close()
+
+
+def test_a_full_disk_confirms_nothing_and_loses_nothing(opened: Opened, disk: Disk) -> None:
+    opened.store.append(1, make_messages(1, 10))
+    opened.commit()
+    disk.room = 0
+    opened.store.append(1, make_messages(11, 20, body=MEGABYTE))
+    number = opened.store.flush()
+    error = opened.error()
+    assert "cannot write to" in str(error) and "\n" not in str(error)
+    assert opened.store.error is not None
+    assert opened.store.committed == number - 1
+    assert opened.store.staged_bytes == 10 << 20
+    opened.store.append(1, make_messages(21, 30))
+    later = opened.store.flush()
+    assert left(opened.crash()) == {1: list(range(1, 11))}
+    disk.room = None
+    opened.wait_for(later)
+    assert opened.store.error is None
+    assert left(opened.crash()) == {1: list(range(1, 31))}
+
+
+def test_what_consumers_take_meanwhile_need_not_fit_on_a_full_disk(opened: Opened, disk: Disk) -> None:
+    messages = make_messages(1, 10, body=MEGABYTE)
+    disk.room = 0
+    opened.store.append(1, messages)
+    number = opened.store.flush()
+    opened.error()
+    for message in messages:
+        message.batch.settle(message.seq)
+    opened.store.flush()
+    disk.room = 8 << 20
+    opened.wait_for(number)
+    assert opened.store.error is None
+
+
+def test_draining_a_full_disk_makes_room_and_ends_the_errors(opened: Opened, disk: Disk) -> None:
+    """Publishers want more than there is; consumers empty what is stored, with no help from outside."""
+    backlog = []
+    for first in range(1, 141, 10):
+        messages = make_messages(first, first + 9, body=MEGABYTE)
+        opened.store.append(1, messages)
+        opened.commit()
+        backlog += messages
+    disk.room = 0
+    waiting = make_messages(1, 30, body=MEGABYTE)
+    opened.store.append(2, waiting)
+    number = opened.store.flush()
+    opened.error()
+    for message in backlog:
+        message.batch.settle(message.seq)
+    opened.store.flush()
+    opened.wait_for(number)
+    assert opened.store.error is None
+    assert left(opened.crash()) == {2: list(range(1, 31))}
+
+
+def test_room_is_not_made_with_what_depends_on_messages_that_do_not_fit(opened: Opened, disk: Disk) -> None:
+    """A message is dead-lettered while the disk is full: it stays where it is until its letter is on disk."""
+    messages = make_messages(1, 4)
+    opened.store.append(1, messages)
+    opened.commit()
+    disk.room = 0
+    opened.store.append(2, make_messages(1, 20, body=MEGABYTE))
+    opened.store.flush()
+    opened.error()
+    opened.store.append(3, make_messages(1, 1))
+    messages[0].batch.settle(1)
+    number = opened.store.flush()
+    messages[0].batch.settle(2)
+    opened.store.flush()
+    opened.error()
+    opened.error()
+    assert left(opened.crash()) == {1: [1, 3, 4]}
+    disk.room = None
+    opened.wait_for(number)
+    assert left(opened.crash()) == {1: [3, 4], 2: list(range(1, 21)), 3: [1]}
+
+
+@pytest.mark.parametrize("kind", ["write_error", "sync_error"])
+def test_after_an_error_of_the_disk_what_it_took_is_written_again(opened: Opened, disk: Disk, kind: str) -> None:
+    """What a failed sync covered may be gone from the cache and never have reached the disk."""
+    opened.store.append(1, make_messages(1, 3))
+    opened.commit()
+    setattr(disk, kind, errno.EIO)
+    opened.store.append(1, make_messages(4, 6))
+    number = opened.store.flush()
+    assert "Input/output error" in str(opened.error())
+    opened.store.append(1, make_messages(7, 9))
+    assert opened.store.committed == number - 1
+    setattr(disk, kind, 0)
+    later = opened.store.flush()
+    opened.wait_for(later)
+    found = opened.crash()
+    assert left(found) == {1: list(range(1, 10))}
+    first, *_ = sorted((found.directory / "log").glob("*.log"))
+    content = first.read_bytes()
+    assert left(found.restart()) == {1: list(range(1, 10))}
+    assert b"body 3" in content
+
+
+def test_a_slow_disk_delays_confirms_and_nothing_else(opened: Opened, disk: Disk) -> None:
+    disk.delay = 0.3
+    opened.store.append(1, make_messages(1, 3))
+    first = opened.store.flush()
+    opened.store.append(1, make_messages(4, 6))
+    second = opened.store.flush()
+    assert opened.store.committed < first < second
+    opened.wait_for(first)
+    assert opened.store.committed < second
+    opened.wait_for(second)
+    assert left(opened.crash()) == {1: [1, 2, 3, 4, 5, 6]}
