@@ -37,6 +37,7 @@ POST /api/ranges/here                     401 200 200 200 200 {}
 POST /api/messages/here                   401 400 400 400 400 {}
 GET /metrics                              401 401 401 200 200
 GET /metrics/per-object                   401 401 401 200 200
+PUT /api/nodes/{node}/limits              401 401 401 401 204 {}
 POST /api/stop                            401 401 401 401 204
 """
 
@@ -157,7 +158,7 @@ def our_world() -> Iterator[World]:
     with JumpMQ() as running:
         operator = Operator(running)
         furnish(operator)
-        yield World(running, operator, {}, itertools.count(1))
+        yield World(running, operator, {"node": operator.node}, itertools.count(1))
 
 
 @pytest.mark.parametrize("row", OUR_TABLE, ids=str)

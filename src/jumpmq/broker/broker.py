@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from jumpmq.amqp.errors import AccessRefused, ConnectionForced
 from jumpmq.broker import resources
+from jumpmq.broker.alarms import Alarms
 from jumpmq.broker.authorization import Authorization
 from jumpmq.broker.commits import Commits
 from jumpmq.broker.config import Config
@@ -52,6 +53,7 @@ class Broker:
         topology: virtual hosts, exchanges, queues, bindings, users.
         turns: every change of the broker's state is made in one.
         memory: what is held for messages; whoever holds some charges it.
+        alarms: whether memory or disk is short.
         reader_groups: who holds reservations.
         authorization, authenticator: what users may do, and who they are.
         connections: the open connections.
@@ -59,6 +61,7 @@ class Broker:
 
     topology: Topology
     turns: Turns
+    alarms: Alarms
     authorization: Authorization
     authenticator: Authenticator
 
@@ -67,7 +70,11 @@ class Broker:
         self.node = config.node
         self.port = config.port
         self.started_at = 0.0
-        self.memory = MemoryAccount(resources.memory_limit(config.memory_limit))
+        try:
+            self.memory = MemoryAccount(resources.memory_limit(config.memory_limit))
+            self._disk_free_limit = resources.disk_free_limit(config.disk_free_limit)
+        except ValueError as error:
+            raise BrokerError(str(error)) from None
         self.connections: set[Connection] = set()
         self.reader_groups = ReaderGroups(self)
         self._commits: Commits
@@ -113,6 +120,7 @@ class Broker:
 
     def _make_parts(self) -> None:
         self.turns = Turns(self._commits, self.config.write_backlog)
+        self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, self._disk_free_limit)
         self._upkeep = Upkeep(self.turns)
         dead_letters = DeadLetters(self._upkeep, self.memory)
         self.topology = Topology(
@@ -129,6 +137,7 @@ class Broker:
             self.turns,
             self._upkeep,
             self.memory,
+            self.alarms,
             self.authorization,
             self.authenticator,
             UserLimits(self.topology, self.connections),

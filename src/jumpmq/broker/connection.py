@@ -105,6 +105,7 @@ class Connection(asyncio.Protocol):
         self.received_octets = self.sent_octets = 0
         self._transport: asyncio.Transport
         self._paused_reading = False
+        self._blocked = False
         self._rest: Iterator[Event] | None = None
         self._deferred_until = 0
         self._hanging_up = False
@@ -150,6 +151,7 @@ class Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self.handshake.cancel()
+        self._services.alarms.forget(self)
         self._rest = None
         self.protocol.state = State.CLOSED
         with self._turns.turn():
@@ -177,6 +179,8 @@ class Connection(asyncio.Protocol):
             case Publish():
                 channel = self.channels[event.channel]
                 self._guard(channel, m.BasicPublish, channel.publish, event)
+                if self._services.alarms.active and self.protocol.state is State.RUNNING:
+                    self._services.alarms.block(self)
             case Ack():
                 channel = self.channels[event.channel]
                 self._guard(channel, m.BasicAck, settling.basic_ack, channel, event.tags, event.multiple)
@@ -227,6 +231,10 @@ class Connection(asyncio.Protocol):
         self.handshake.cancel()
         self._close_channels()
         self.protocol.send_close(failed)
+        if self._blocked:
+            self._services.alarms.forget(self)
+            self._blocked = False
+            self.resume_reading()  # or its answer would not be heard
         self._turns.write_soon(self)
         self._set_deadline(CLOSE_TIMEOUT)
 
@@ -297,7 +305,10 @@ class Connection(asyncio.Protocol):
     @property
     def state(self) -> str:
         """What operators are shown: ``starting``, ``tuning``, ``opening``, ``running`` or ``closed``, which it is until
-        the socket is closed (RabbitMQ's words)."""
+        the socket is closed; with an alarm in effect ``blocking``, and ``blocked`` once it has published (RabbitMQ's
+        words)."""
+        if self.protocol.state is State.RUNNING and self._services.alarms.active:
+            return "blocked" if self._blocked else "blocking"
         return SHOWN_STATES[self.protocol.state]
 
     def close(self, error: AMQPError) -> None:
@@ -419,9 +430,23 @@ class Connection(asyncio.Protocol):
             self._paused_reading = True
             self._transport.pause_reading()
 
+    def block(self, reason: str) -> None:
+        """Read no more from this client, who publishes while an alarm is in effect, until :meth:`unblock`."""
+        self._blocked = True
+        if self.handshake.wants_blocked_notice:
+            self.send(0, m.ConnectionBlocked(reason))
+        self.pause_reading()
+
+    def unblock(self) -> None:
+        """No alarm is in effect any more."""
+        self._blocked = False
+        if self.handshake.wants_blocked_notice:
+            self.send(0, m.ConnectionUnblocked())
+        self.resume_reading()
+
     def resume_reading(self) -> None:
         """Go on reading."""
-        if self._paused_reading and self._rest is None:
+        if self._paused_reading and self._rest is None and not self._blocked:
             self._paused_reading = False
             self._last_received = time.monotonic()
             if not self._transport.is_closing():

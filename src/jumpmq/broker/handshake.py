@@ -41,12 +41,13 @@ class Handshake:
         client_properties: what the client says of itself.
         mechanism: how it logged in.
         wants_cancel_notice: whether it is to be told when a queue it consumes from is deleted.
+        wants_blocked_notice: whether it is to be told when it is blocked by an alarm.
     """
 
     def __init__(self, connection: "Connection", services: "Services") -> None:
         self.client_properties: dict[str, Any] = {}
         self.mechanism = ""
-        self.wants_cancel_notice = False
+        self.wants_cancel_notice = self.wants_blocked_notice = False
         self._connection = connection
         self._services = services
         self._wants_login_notice = False
@@ -67,6 +68,7 @@ class Handshake:
         capabilities = self.client_properties.get("capabilities")
         if isinstance(capabilities, dict):
             self.wants_cancel_notice = capabilities.get("consumer_cancel_notify") is True
+            self.wants_blocked_notice = capabilities.get("connection.blocked") is True
             self._wants_login_notice = capabilities.get("authentication_failure_close") is True
         self.mechanism = method.mechanism
         self._login = asyncio.get_running_loop().create_task(self._log_in(method))

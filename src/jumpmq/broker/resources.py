@@ -51,6 +51,22 @@ def memory_limit(text: str | None) -> int:
     return octets(text)
 
 
+def disk_free_limit(text: str | None) -> int:
+    """The octets of disk that are to stay free: a size, or ``mem_relative`` and a number, as many times all memory.
+
+    Args:
+        text: None is :data:`DISK_FREE_LIMIT`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text is None:
+        return DISK_FREE_LIMIT
+    if found := re.fullmatch(r"mem_relative ([0-9]+(\.[0-9]*)?)", text):
+        return int(float(found[1]) * available_memory())
+    return octets(text)
+
+
 def available_memory() -> int:
     """Octets of the machine's memory, or of what the control groups of this process allow it, if that is less."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

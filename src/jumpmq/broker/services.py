@@ -4,6 +4,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jumpmq.broker.alarms import Alarms
 from jumpmq.broker.authorization import Authorization
 from jumpmq.broker.config import Config
 from jumpmq.broker.login import Authenticator
@@ -32,6 +33,7 @@ class Services:
     turns: Turns
     upkeep: Upkeep
     memory: MemoryAccount
+    alarms: Alarms
     authorization: Authorization
     authenticator: Authenticator
     user_limits: UserLimits

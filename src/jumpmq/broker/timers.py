@@ -39,6 +39,7 @@ class Timers:
             for connection in list(self._services.connections):
                 connection.check_heartbeat(monotonic)
             self._paging.look()
+            self._services.alarms.look()
             if monotonic - self._settled_at >= SETTLE_INTERVAL:
                 self._settled_at = monotonic
                 self._commits.flush(settlements=True)

@@ -60,12 +60,30 @@ def serve(
     log_level: Annotated[
         LogLevel, typer.Option(envvar="JUMPMQ_LOG_LEVEL", help="what to log on stderr")
     ] = LogLevel.info,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(
+            envvar="JUMPMQ_MEMORY_LIMIT",
+            help="held for messages at which publishers are blocked: a size such as 2GB, or a share of this machine's "
+            "or container's memory such as 0.4",
+            show_default="0.4",
+        ),
+    ] = None,
+    disk_free_limit: Annotated[
+        str | None,
+        typer.Option(
+            envvar="JUMPMQ_DISK_FREE_LIMIT",
+            help="free disk space below which publishers are blocked, such as 50MB",
+            show_default="50MB",
+        ),
+    ] = None,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C. One line says when it is ready, and where."""
     from jumpmq.broker import BrokerError, Config
     from jumpmq.cli.serve import default_data_dir, serve
 
     named: dict[str, Any] = {} if node is None else {"node": node}
+    named |= {"memory_limit": memory_limit, "disk_free_limit": disk_free_limit}
     directory = data_dir or default_data_dir()
     try:
         serve(Config(host=host, port=port, http_port=http_port, data_dir=directory, log_level=log_level, **named))

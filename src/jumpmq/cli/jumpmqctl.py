@@ -20,10 +20,11 @@ from jumpmq.cli.verbs import (
     queues,
     users,
     vhosts,
+    watermarks,
 )
 from jumpmq.management import ManagementError
 
-SUBJECTS = (node, listings, queues, policies, hashing, users, permissions, vhosts, connections, definitions)
+SUBJECTS = (node, listings, queues, policies, hashing, users, permissions, vhosts, connections, definitions, watermarks)
 
 app = typer.Typer(name="jumpmqctl", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 

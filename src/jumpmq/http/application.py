@@ -27,6 +27,7 @@ from jumpmq.http.resources import (
     health,
     limits,
     metrics,
+    node_limits,
     nodes,
     openapi,
     overview,
@@ -52,9 +53,9 @@ if TYPE_CHECKING:
 
 
 API = (
-    *(overview, nodes, connections, channels, consumers, exchanges, publish, queues, queue_contents, queue_messages),
-    *(bindings, vhosts, users, permissions, topic_permissions, limits, policies, parameters, definitions),
-    *(health, readers, openapi, rings, shards, stop),
+    *(overview, nodes, node_limits, connections, channels, consumers, exchanges, publish, queues),
+    *(queue_contents, queue_messages, bindings, vhosts, users, permissions, topic_permissions, limits, policies),
+    *(parameters, definitions, health, readers, openapi, rings, shards, stop),
 )
 """The resources below ``/api``; ``ROUTES`` of each says which paths are its."""
 

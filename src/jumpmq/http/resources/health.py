@@ -1,6 +1,6 @@
 """``/api/health/checks``: one thing each that an operator or load balancer asks; 200 if it is well, 503 if not.
 
-Checks of what JumpMQ does not have (alarms, mirrors, quorum queues, TLS) are always well, so that a check written for
+Checks of what JumpMQ does not have (mirrors, quorum queues, TLS) are always well, so that a check written for
 RabbitMQ goes on.
 """
 
@@ -36,12 +36,30 @@ async def single_node(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok", "reason": "single node cluster"})
 
 
-async def store(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/local-alarms``: whether the store takes what is written to it."""
-    store = requested.broker(request).store
-    if store is not None and store.error is not None:
-        return _failed(str(store.error))
+async def alarms(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/alarms``: whether memory or disk is short, anywhere in the cluster."""
+    return _alarms(request, "There are alarms in effect in the cluster")
+
+
+async def local_alarms(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/local-alarms``: whether memory or disk is short here."""
+    return _alarms(request, "There are alarms in effect on the node")
+
+
+async def node(request: Request) -> JSONResponse:
+    """``GET /api/healthchecks/node``: whether memory or disk is short, in the words of older checks."""
+    broker = requested.broker(request)
+    if short := broker.alarms.resources:
+        limits = ",".join([f"{{resource_limit,{name},'{broker.node}'}}" for name in short])
+        return _failed(f"resource alarm(s) in effect:[{limits}]")
     return JSONResponse({"status": "ok"})
+
+
+def _alarms(request: Request, reason: str) -> JSONResponse:
+    broker = requested.broker(request)
+    names = {"memory": "memory", "disk": "disk space"}
+    found = [{"node": broker.node, "resource": names[name]} for name in broker.alarms.resources]
+    return _failed(reason, alarms=found) if found else JSONResponse({"status": "ok"})
 
 
 async def port_listener(request: Request) -> JSONResponse:
@@ -107,14 +125,14 @@ def _failed(reason: str, **details: Any) -> JSONResponse:
 
 CHECKS = "/api/health/checks"
 ROUTES = [
-    Endpoint("GET", f"{CHECKS}/alarms", store),
-    Endpoint("GET", f"{CHECKS}/local-alarms", store),
+    Endpoint("GET", f"{CHECKS}/alarms", alarms),
+    Endpoint("GET", f"{CHECKS}/local-alarms", local_alarms),
     Endpoint("GET", f"{CHECKS}/virtual-hosts", well),
     Endpoint("GET", f"{CHECKS}/port-listener/{{port}}", port_listener),
     Endpoint("GET", f"{CHECKS}/protocol-listener/{{protocol}}", protocol_listener),
     Endpoint("GET", f"{CHECKS}/certificate-expiration/{{within}}/{{unit}}", certificate_expiration),
     Endpoint("GET", f"{CHECKS}/node-is-mirror-sync-critical", single_node),
     Endpoint("GET", f"{CHECKS}/node-is-quorum-critical", single_node),
-    Endpoint("GET", "/api/healthchecks/node", store),
+    Endpoint("GET", "/api/healthchecks/node", node),
     Endpoint("GET", "/api/aliveness-test/{vhost}", aliveness),
 ]

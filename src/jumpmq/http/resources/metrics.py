@@ -89,8 +89,30 @@ async def _totals(request: Request) -> list[Metric]:
         CounterMetricFamily("jumpmq_queue_messages_delivered_total", "Messages that queues delivered", delivered),
         CounterMetricFamily("jumpmq_queue_messages_acknowledged_total", "Messages acknowledged", acknowledged),
         GaugeMetricFamily("rabbitmq_process_resident_memory_bytes", "Memory of the broker", resident_octets()),
+        *_alarms(request),
         GaugeMetricFamily("rabbitmq_process_max_fds", "Files that the broker may open", open_files),
         *_rings(request),
+    ]
+
+
+def _alarms(request: Request) -> list[Metric]:
+    """What is held for messages, the limits, and whether publishers are blocked."""
+    broker = requested.broker(request)
+    alarms, account = broker.alarms, broker.memory
+    held = GaugeMetricFamily("jumpmq_memory_bytes", "Memory held for messages", labels=("held_for",))
+    for kind, octets in account.by_kind.items():
+        held.add_metric((kind,), octets)
+    memory, disk = "rabbitmq_alarms_memory_used_watermark", "rabbitmq_alarms_free_disk_space_watermark"
+    limit = "rabbitmq_disk_space_available_limit_bytes"
+    return [
+        held,
+        GaugeMetricFamily(memory, "1 while publishers are blocked for want of memory", alarms.memory),
+        GaugeMetricFamily(disk, "1 while publishers are blocked for want of disk space", alarms.disk),
+        GaugeMetricFamily(
+            "rabbitmq_resident_memory_limit_bytes", "Memory at which publishers are blocked", account.limit
+        ),
+        GaugeMetricFamily("rabbitmq_disk_space_available_bytes", "Free disk space", alarms.disk_free or 0),
+        GaugeMetricFamily(limit, "Free disk space below which publishers are blocked", alarms.disk_free_limit),
     ]
 
 

@@ -27,10 +27,19 @@ async def all_nodes(request: Request) -> Response:
 
 async def one_node(request: Request) -> Response:
     """``GET /api/nodes/{node}``: one node."""
+    require_node(request)
+    return answer_object(request, shown(request))
+
+
+def require_node(request: Request) -> None:
+    """Refuse unless the path names this node.
+
+    Raises:
+        NotFound: it names another.
+    """
     name = requested.name(request, "node")
     if name != requested.broker(request).node:
         raise NotFound(f"no node '{name}'")
-    return answer_object(request, shown(request))
 
 
 def shown(request: Request) -> dict[str, Any]:
@@ -44,8 +53,13 @@ def shown(request: Request) -> dict[str, Any]:
         "uptime": int((time.time() - broker.started_at) * 1000),
         "processors": os.cpu_count(),
         "mem_used": resident_octets(),
-        "mem_alarm": False,
-        "disk_free_alarm": False,
+        "mem_limit": broker.memory.limit,
+        "mem_alarm": broker.alarms.memory,
+        "mem_calculation_strategy": "account",
+        "mem_messages": broker.memory.total,
+        "disk_free": broker.alarms.disk_free,
+        "disk_free_limit": broker.alarms.disk_free_limit,
+        "disk_free_alarm": broker.alarms.disk,
         "fd_used": len(list(OPEN_FILES.iterdir())) if OPEN_FILES.exists() else 0,
         "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "sockets_used": len(broker.connections),

@@ -1,0 +1,54 @@
+"""``/api/nodes/{node}/memory`` and ``/api/nodes/{node}/limits``: what memory is held for, and where publishers are
+blocked.
+
+RabbitMQ changes the limits through its own protocol between nodes, so that the second is JumpMQ's own.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.broker import resources
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.resources import nodes
+from jumpmq.http.schema.shapes import TEXT, Shape
+
+SHAPE = Shape({"memory_limit": TEXT, "disk_free_limit": TEXT})
+
+
+async def memory(request: Request) -> Response:
+    """``GET /api/nodes/{node}/memory``: octets held for messages, by what they are held for."""
+    nodes.require_node(request)
+    account = requested.broker(request).memory
+    total = {"rss": nodes.resident_octets(), "messages": account.total}
+    return answer_object(request, {"memory": account.by_kind | {"strategy": "account", "total": total}})
+
+
+async def set_limits(request: Request) -> Response:
+    """``PUT /api/nodes/{node}/limits``: change the limits of memory and free disk until the broker stops."""
+    broker = requested.broker(request)
+    body = await requested.shaped_body(request, SHAPE)
+    nodes.require_node(request)
+    try:
+        memory_limit = resources.memory_limit(body["memory_limit"]) if "memory_limit" in body else None
+        disk_limit = resources.disk_free_limit(body["disk_free_limit"]) if "disk_free_limit" in body else None
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+    with broker.turns.turn():
+        if memory_limit is not None:
+            broker.memory.limit = memory_limit
+        if disk_limit is not None:
+            broker.alarms.disk_free_limit = disk_limit
+        broker.alarms.look()
+    return Response(status_code=204)
+
+
+ROUTES = [
+    Endpoint("GET", "/api/nodes/{node}/memory", memory, access=Access.MONITORING),
+    Endpoint("PUT", "/api/nodes/{node}/limits", set_limits, access=Access.ADMINISTRATOR, shape=SHAPE),
+]
