@@ -26,7 +26,7 @@ class Server:
         self.seen: list[tuple[Any, ...]] = []
         self.ends: list[Event] = []
 
-    def receive(self, octets: bytes) -> list[tuple[Any, ...]]:
+    def receive(self, octets: bytes | memoryview) -> list[tuple[Any, ...]]:
         """Hand over one read; returns what it brought."""
         before = len(self.seen)
         for event in self.protocol.receive(octets, NOW):
@@ -36,7 +36,7 @@ class Server:
 
     def sent(self) -> list[tuple[int, m.Method]]:
         """The methods sent since the last call, with their channels."""
-        octets, found = self.protocol.data_to_send(), []
+        octets, found = b"".join(self.protocol.data_to_send()), []
         while octets:
             end = 7 + int.from_bytes(octets[3:7])
             found.append((int.from_bytes(octets[1:3]), m.decode(octets[7:end])))

@@ -208,11 +208,46 @@ def test_encode_deliveries(
     assert encoded[0] == encoded[1]
 
 
+@given(
+    st.lists(st.sampled_from([0, 10, 4095, 4096, 5000, 20_000]), max_size=6),
+    st.sampled_from([4096, 4104, 8192, 131072]),
+)
+def test_encode_deliveries_with_large_bodies(sizes: list[int], frame_max: int) -> None:
+    values = [("e", b"k", b"\0\0", bytes([place]) * size, False) for place, size in enumerate(sizes)]
+    encoded = [twin.encode_deliveries(made(twin, values), 3, b"t", 7, frame_max) for twin in (kernel, reference)]
+    assert encoded[0] == encoded[1]
+    whole = [
+        reference.encode_deliveries([one], 3, b"t", tag, frame_max)
+        for tag, one in enumerate(made(reference, values), 7)
+    ]
+    assert b"".join(encoded[0]) == b"".join(b"".join(one) for one in whole)
+
+
+@TWINS
+def test_a_large_body_is_not_copied_into_its_frames(twin: ModuleType) -> None:
+    body = bytes(10_000)
+    messages = [twin.Message("e", b"k", b"\0\0", one) for one in (b"small", body, b"small", body)]
+    buffers = twin.encode_deliveries(messages, 1, b"t", 1, 131072)
+    assert [len(buffers), sum(buffer is body or getattr(buffer, "obj", None) is body for buffer in buffers)] == [5, 2]
+
+
+@TWINS
+def test_a_body_is_gathered_from_pieces(twin: ModuleType) -> None:
+    body = twin.Body(5)
+    for piece in (b"ab", memoryview(b"c"), b"", memoryview(bytearray(b"de"))):
+        with pytest.raises(ValueError, match="missing"):
+            body.whole()
+        body.add(piece)
+    assert (body.missing, body.whole()) == (0, b"abcde")
+    with pytest.raises(ValueError, match="more octets"):
+        body.add(b"f")
+
+
 @TWINS
 def test_a_delivery_written_out(twin: ModuleType) -> None:
     message = twin.Message("logs", b"info", b"\x10\x00\x02", b"abcde")
     message.redelivered = True
-    assert twin.encode_deliveries([message], 1, b"t", 7, 11) == (
+    assert b"".join(twin.encode_deliveries([message], 1, b"t", 7, 11)) == (
         frame(1, 1, b"\x00\x3c\x00\x3c\x01t\x00\x00\x00\x00\x00\x00\x00\x07\x01\x04logs\x04info")
         + frame(HEADER, 1, content_header(5, b"\x10\x00\x02"))
         + frame(BODY, 1, b"abc")

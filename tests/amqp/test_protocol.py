@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.amqp.server import HEARTBEAT, NOW, Server, handshake, opened
-from tests.amqp.streams import METHODS, WHOLE, damaged, method_frame, publication, reads
+from tests.amqp.streams import METHODS, PIECES, WHOLE, damaged, method_frame, publication, reads
 from tests.wire import BODY, HEADER, METHOD, PROTOCOL_HEADER, content_header, frame
 
 from jumpmq.amqp import methods as m
@@ -79,7 +79,7 @@ def test_each_state_knows_what_it_may_receive(state: State, cls: type[m.Method])
 def test_another_protocol_is_told_ours(octets: bytes) -> None:
     server = Server()
     assert server.receive(octets) == [("BadHeader",)]
-    assert server.protocol.data_to_send() == PROTOCOL_HEADER
+    assert server.protocol.data_to_send() == [PROTOCOL_HEADER]
     assert server.receive(octets) == server.receive(handshake()) == []
 
 
@@ -166,7 +166,7 @@ def test_garbage_behind_a_malformed_frame_is_not_kept() -> None:
     server.receive(b"\xff" * 100)
     for _ in range(100):
         server.receive(b"\xff" * 65536)
-    assert len(server.protocol._received) < 65536
+    assert len(server.protocol.take_kept()) < 65536
     assert len(server.ends) == 1
 
 
@@ -325,20 +325,19 @@ def test_a_content_that_is_not_what_was_announced(octets: bytes, code: int, text
 
 def test_what_is_sent_is_collected() -> None:
     protocol = opened(frame_max=4096).protocol
-    assert not protocol.has_data_to_send()
+    assert protocol.data_to_send() == []
     protocol.send_content(
         1, m.BasicReturn(312, "NO_ROUTE", "e", b"k"), Message("e", b"k", b"\x10\x00\x02", bytes(5000))
     )
-    protocol.send_encoded(HEARTBEAT)
-    assert protocol.has_data_to_send()
-    assert protocol.data_to_send() == (
+    protocol.send_encoded([HEARTBEAT])
+    assert b"".join(protocol.data_to_send()) == (
         method_frame(1, m.BasicReturn(312, "NO_ROUTE", "e", b"k"))
         + frame(HEADER, 1, content_header(5000, b"\x10\x00\x02"))
         + frame(BODY, 1, bytes(4088))
         + frame(BODY, 1, bytes(912))
         + HEARTBEAT
     )
-    assert protocol.data_to_send() == b""
+    assert protocol.data_to_send() == []
 
 
 def test_the_text_of_an_error_fits_a_short_string() -> None:
@@ -386,9 +385,68 @@ def test_how_a_stream_is_split_into_reads_changes_nothing(octets: bytes, data: s
     # Behind a malformed frame nobody knows where the next one begins: that the end of the connection is then heard
     # depends on where a read begins.
     assert until_failure(split) == until_failure(whole)
-    assert split.protocol.data_to_send() == whole.protocol.data_to_send()
+    assert b"".join(split.protocol.data_to_send()) == b"".join(whole.protocol.data_to_send())
     if not whole.ends:
         assert split.protocol.state is whole.protocol.state
+
+
+LARGE = st.builds(
+    publication,
+    st.sampled_from([1, 1, 2]),
+    st.just(b"e"),
+    st.just(b"k"),
+    st.integers(4000, 30_000).map(lambda size: bytes(range(250)) * (size // 250)),
+    piece=st.sampled_from([131064, 8000, 4096, 4088]),
+)
+
+
+@given(st.lists(LARGE | PIECES, max_size=6).map(b"".join), st.data())
+def test_how_large_bodies_are_split_into_reads_changes_nothing(octets: bytes, data: st.DataObject) -> None:
+    whole, split = opened(channels=2), opened(channels=2)
+    whole.receive(octets)
+    buffer = bytearray(len(octets))
+    for read in data.draw(reads(octets)):
+        buffer[: len(read)] = read  # one buffer for all reads, as connections have it
+        split.receive(memoryview(buffer)[: len(read)])
+    assert until_failure(split) == until_failure(whole)
+    if not whole.ends:
+        assert split.protocol.unfinished == whole.protocol.unfinished
+
+
+@pytest.mark.parametrize("cut", [5000, 9000, -1])
+def test_a_body_frame_that_arrives_in_pieces_must_end_as_frames_do(cut: int) -> None:
+    server = opened()
+    octets = publication(1, b"", b"q", bytes(9900))[:-1] + b"\0"
+    server.receive(octets[:cut])
+    assert server.receive(octets[cut:]) == [("failed", 501, "type 3, invalid frame end marker 0", 0, 0, 0)]
+
+
+def test_octets_of_a_body_are_counted_until_it_is_whole() -> None:
+    server = opened()
+    octets = publication(1, b"", b"q", bytes(20_000), piece=8000)
+    header = octets.index(frame(HEADER, 1, content_header(20_000))) + len(frame(HEADER, 1, content_header(20_000)))
+    for received in (5000, 8000, 12_000):
+        server = opened()
+        server.receive(octets[: header + 7 + received + 8 * (received > 8000)])
+        assert server.protocol.unfinished == received
+    server.protocol.close_channel(1, NotFound("no exchange 'e'"))
+    assert server.protocol.unfinished == 0
+    server.receive(octets[header + 7 + 12_000 + 8 :])
+    assert server.protocol.unfinished == 0
+    assert not server.ends
+
+
+def test_what_was_not_yet_read_can_be_retained_when_its_buffer_is_used_again() -> None:
+    server, bodies = opened(), [b"a" * 5000, b"b" * 6000]
+    octets = b"".join(publication(1, b"", b"q", body, piece=3000) for body in bodies)
+    buffer = bytearray(octets + method_frame(1, m.BasicConsume()))
+    events = server.protocol.receive(memoryview(buffer), NOW)
+    seen = [next(events)]
+    server.protocol.retain()
+    buffer[:] = bytes(len(buffer))
+    seen += events
+    assert [one.messages[0].body for one in seen[:2]] == bodies  # type: ignore[union-attr]
+    assert len(seen) == 3
 
 
 def until_failure(server: Server) -> list[tuple[Any, ...]]:

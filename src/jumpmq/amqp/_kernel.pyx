@@ -20,6 +20,7 @@ DEF FRAME_HEARTBEAT = 8
 DEF FRAME_END = 0xCE
 DEF MAX_RUN = 4096
 DEF MAX_DEPTH = 64
+DEF APART = 4096
 
 
 @cython.freelist(4096)
@@ -402,10 +403,35 @@ def scan(octets, uint32_t frame_max, double now):
                 at = end + 1
                 continue
         run.finish()
-        events.append(RawFrame(kind, channel, PyBytes_FromStringAndSize(<const char*>frame + 7, length)))
+        if kind == FRAME_BODY:
+            events.append(RawFrame(kind, channel, memoryview(octets)[at + 7 : end]))
+        else:
+            events.append(RawFrame(kind, channel, PyBytes_FromStringAndSize(<const char*>frame + 7, length)))
         at = end + 1
     run.finish()
     return events, at
+
+
+cdef class Body:
+    cdef bytes octets
+    cdef readonly Py_ssize_t missing
+
+    def __init__(self, Py_ssize_t size):
+        self.octets = PyBytes_FromStringAndSize(NULL, size)
+        self.missing = size
+
+    def add(self, const uint8_t[::1] piece):
+        cdef Py_ssize_t length = piece.shape[0]
+        if length > self.missing:
+            raise ValueError("more octets than the body has")
+        if length:
+            memcpy(PyBytes_AS_STRING(self.octets) + PyBytes_GET_SIZE(self.octets) - self.missing, &piece[0], length)
+        self.missing -= length
+
+    def whole(self):
+        if self.missing:
+            raise ValueError("octets are missing")
+        return self.octets
 
 
 # --- writing ---
@@ -441,24 +467,22 @@ cdef uint8_t* write_counted(
     return write_octets(at, <const char*>properties + place + length, size - place - length)
 
 
-cdef inline Py_ssize_t delivery_size(Message message, Py_ssize_t exchange_size, Py_ssize_t tag_size, Py_ssize_t step):
-    cdef Py_ssize_t body = PyBytes_GET_SIZE(message.body)
+cdef inline Py_ssize_t head_size(Message message, Py_ssize_t tag_size) except -1:
+    """Octets of a delivery's method and header frames."""
+    cdef Py_ssize_t exchange_size
+    PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
     if message.attempts:
         tag_size += counted_size(<const uint8_t*>PyBytes_AS_STRING(message.properties), 16)
     return (
         8 + 16 + tag_size + exchange_size + PyBytes_GET_SIZE(message.routing_key)
         + 8 + 12 + PyBytes_GET_SIZE(message.properties)
-        + body + 8 * ((body + step - 1) // step)
     )
 
 
-cdef uint8_t* write_delivery(
-    uint8_t* at, Message message, int channel, bytes consumer_tag, uint64_t tag, Py_ssize_t step
-):
+cdef uint8_t* write_head(uint8_t* at, Message message, int channel, bytes consumer_tag, uint64_t tag) except NULL:
     cdef Py_ssize_t exchange_size, size, key_size = PyBytes_GET_SIZE(message.routing_key)
-    cdef Py_ssize_t tag_size = PyBytes_GET_SIZE(consumer_tag), body_size = PyBytes_GET_SIZE(message.body), start = 0
+    cdef Py_ssize_t tag_size = PyBytes_GET_SIZE(consumer_tag)
     cdef const char* exchange = PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
-    cdef const char* body = PyBytes_AS_STRING(message.body)
     cdef const uint8_t* properties
     cdef Py_ssize_t added = 0
     at = write_frame_start(at, FRAME_METHOD, channel, 16 + tag_size + exchange_size + key_size)
@@ -475,34 +499,77 @@ cdef uint8_t* write_delivery(
         added = counted_size(properties, 16)
     at = write_frame_start(at + 1, FRAME_HEADER, channel, 12 + size + added)
     at = write_long(at, 0x003C0000)
-    at = write_longlong(at, body_size)
+    at = write_longlong(at, PyBytes_GET_SIZE(message.body))
     if message.attempts:
         at = write_counted(at, properties, size, b"x-delivery-count", 16, message.attempts - 1)
     else:
         at = write_octets(at, <const char*>properties, size)
     at[0] = FRAME_END
-    at += 1
+    return at + 1
+
+
+cdef uint8_t* write_body(uint8_t* at, bytes octets, int channel, Py_ssize_t step) noexcept:
+    cdef Py_ssize_t size, start = 0, body_size = PyBytes_GET_SIZE(octets)
     while start < body_size:
         size = min(step, body_size - start)
         at = write_frame_start(at, FRAME_BODY, channel, size)
-        at = write_octets(at, body + start, size)
+        at = write_octets(at, PyBytes_AS_STRING(octets) + start, size)
         at[0] = FRAME_END
         at += 1
         start += size
     return at
 
 
+cdef append_body(list out, bytes body, int channel, Py_ssize_t step):
+    """The body as it lies, cut into frames; without the first frame's start and the last one's end."""
+    cdef Py_ssize_t start = step, size = PyBytes_GET_SIZE(body)
+    cdef uint8_t between[8]
+    if size <= step:
+        out.append(body)
+        return
+    view = memoryview(body)
+    out.append(view[:step])
+    while start < size:
+        between[0] = FRAME_END
+        write_frame_start(between + 1, FRAME_BODY, channel, min(step, size - start))
+        out.append(PyBytes_FromStringAndSize(<char*>between, 8))
+        out.append(view[start : start + step])
+        start += step
+
+
 def encode_deliveries(list messages, int channel, bytes consumer_tag, uint64_t first_tag, uint32_t frame_max):
-    cdef Py_ssize_t total = 0, exchange_size, step = frame_max - 8, tag_size = PyBytes_GET_SIZE(consumer_tag)
+    cdef Py_ssize_t place = 0, last, total, body = 0, count = len(messages), step = frame_max - 8
+    cdef Py_ssize_t tag_size = PyBytes_GET_SIZE(consumer_tag)
+    cdef bint apart, owed = False
     cdef Message message
-    cdef bytes out
+    cdef list out = []
+    cdef bytes octets
     cdef uint8_t* at
-    for message in messages:
-        PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
-        total += delivery_size(message, exchange_size, tag_size, step)
-    out = PyBytes_FromStringAndSize(NULL, total)
-    at = <uint8_t*>PyBytes_AS_STRING(out)
-    for message in messages:
-        at = write_delivery(at, message, channel, consumer_tag, first_tag, step)
-        first_tag += 1
+    while place < count:
+        total, last, apart = owed, place, False
+        while last < count and not apart:
+            message = messages[last]
+            body = PyBytes_GET_SIZE(message.body)
+            apart = body >= APART and step >= APART
+            total += head_size(message, tag_size) + (7 if apart else body + 8 * ((body + step - 1) // step))
+            last += 1
+        octets = PyBytes_FromStringAndSize(NULL, total)
+        at = <uint8_t*>PyBytes_AS_STRING(octets)
+        if owed:
+            at[0] = FRAME_END
+            at += 1
+        while place < last:
+            message = messages[place]
+            at = write_head(at, message, channel, consumer_tag, first_tag)
+            first_tag += 1
+            place += 1
+            if place < last or not apart:
+                at = write_body(at, message.body, channel, step)
+        out.append(octets)
+        if apart:
+            write_frame_start(at, FRAME_BODY, channel, min(step, body))
+            append_body(out, message.body, channel, step)
+        owed = apart
+    if owed:
+        out.append(b"\xce")
     return out

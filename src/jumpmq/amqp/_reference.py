@@ -3,8 +3,8 @@
 It is the specification that the tests compare the kernel with, and the fallback where the kernel was not built.
 
 Most frames of a loaded broker are publishes, deliveries and acks. :func:`scan` reads a run of whole publishes (method,
-header and body frame side by side) as one event, and :func:`encode_deliveries` writes a run of deliveries as one piece
-of bytes, so that all else in the broker costs once a run, not once a message.
+header and body frame side by side) as one event, and :func:`encode_deliveries` writes a run of deliveries at
+once, so that all else in the broker costs once a run, not once a message.
 """
 
 from typing import Any
@@ -131,7 +131,7 @@ def scan(octets: bytes | bytearray | memoryview, frame_max: int, now: float) -> 
         if kind == FRAME_METHOD and payload[:4] == BASIC_ACK and length == 13:
             _add_ack(events, channel, int.from_bytes(payload[4:12]), bool(payload[12] & 1))
         else:
-            events.append(RawFrame(kind, channel, payload))
+            events.append(RawFrame(kind, channel, memoryview(payload) if kind == FRAME_BODY else payload))
         at = end + 1
     return events, at
 
@@ -236,18 +236,60 @@ def check_properties(octets: bytes) -> int:
         return -1
 
 
-def encode_deliveries(messages: list[Any], channel: int, consumer_tag: bytes, first_tag: int, frame_max: int) -> bytes:
+class Body:
+    """The body of a message, gathered from its frames in octets of the size that was announced.
+
+    Args:
+        size: octets.
+
+    Attributes:
+        missing: octets that are still to come.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._octets = bytearray()
+        self.missing = size
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Take the octets that follow.
+
+        Raises:
+            ValueError: they are more than are missing.
+        """
+        if len(piece) > self.missing:
+            raise ValueError("more octets than the body has")
+        self._octets += piece
+        self.missing -= len(piece)
+
+    def whole(self) -> bytes:
+        """The body.
+
+        Raises:
+            ValueError: octets are missing.
+        """
+        if self.missing:
+            raise ValueError("octets are missing")
+        return bytes(self._octets)
+
+
+def encode_deliveries(
+    messages: list[Any], channel: int, consumer_tag: bytes, first_tag: int, frame_max: int
+) -> list[bytes | memoryview]:
     """``basic.deliver`` with header and body frames for each message, delivery tags counting up from ``first_tag``.
 
     Args:
         messages: what to deliver, in order.
         consumer_tag: at most 255 octets.
         frame_max: bodies are cut into frames of at most this size.
+
+    Returns:
+        Buffers to write one after the other. A body of ``APART`` octets or more is not copied.
     """
-    out = bytearray()
+    out: list[bytes | memoryview] = []
+    gathered = b""
     for tag, message in enumerate(messages, first_tag):
         exchange = message.exchange.encode()
-        out += encode_frame(
+        gathered += encode_frame(
             FRAME_METHOD,
             channel,
             b"".join(
@@ -263,5 +305,10 @@ def encode_deliveries(messages: list[Any], channel: int, consumer_tag: bytes, fi
                 )
             ),
         )
-        out += encode_content(message, channel, frame_max)
-    return bytes(out)
+        head, *rest = encode_content(message, channel, frame_max)
+        gathered += head
+        if rest:
+            *bodies, end = rest
+            out += [gathered, *bodies]
+            gathered = bytes(end)
+    return [*out, gathered] if gathered else out

@@ -1,7 +1,7 @@
 """What a connection's bytes say, in the order in which they say it."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jumpmq.amqp.messages import Message
@@ -40,8 +40,8 @@ class Ack:
 
 @dataclass(slots=True)
 class RawFrame:
-    """Any other frame, its payload not yet read."""
+    """Any other frame, its payload not yet read: octets of its own, or, in a body frame, a view of what was scanned."""
 
     type: int
     channel: int
-    payload: bytes
+    payload: Any

@@ -8,6 +8,9 @@ FRAME_END = 0xCE
 FRAME_OVERHEAD = 8
 """Octets of a frame beside its payload."""
 
+APART = 4096
+"""Octets from which on a body is handed to the socket as it lies, not copied to its frames (faster, as measured)."""
+
 HEARTBEAT_FRAME = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
@@ -16,21 +19,27 @@ def encode_frame(kind: int, channel: int, payload: bytes) -> bytes:
     return b"".join((kind.to_bytes(1), channel.to_bytes(2), len(payload).to_bytes(4), payload, b"\xce"))
 
 
-def encode_content(message: Any, channel: int, frame_max: int) -> bytes:
-    """The header frame and the body frames of a message.
+def encode_content(message: Any, channel: int, frame_max: int) -> list[bytes | memoryview]:
+    """The header frame and the body frames of a message, as buffers to write one after the other.
 
     Args:
         frame_max: the body is cut into frames of at most this size.
+
+    Returns:
+        One buffer; or, if the body has ``APART`` octets or more, several with the body's own octets among them.
     """
-    body = message.body
+    body, step = message.body, frame_max - FRAME_OVERHEAD
     properties = message.properties
     if message.attempts:
         properties = with_header(properties, b"x-delivery-count", message.attempts - 1)
-    out = bytearray(encode_frame(FRAME_HEADER, channel, b"\x00\x3c\x00\x00" + len(body).to_bytes(8) + properties))
-    step = frame_max - FRAME_OVERHEAD
-    for start in range(0, len(body), step):
-        out += encode_frame(FRAME_BODY, channel, body[start : start + step])
-    return bytes(out)
+    header = encode_frame(FRAME_HEADER, channel, b"\x00\x3c\x00\x00" + len(body).to_bytes(8) + properties)
+    pieces = [memoryview(body)[start : start + step] for start in range(0, len(body), step)]
+    out: list[bytes | memoryview] = []
+    for piece in pieces:
+        out += [header + FRAME_BODY.to_bytes(1) + channel.to_bytes(2) + len(piece).to_bytes(4), piece]
+        header = b"\xce"
+    out.append(header)
+    return out if len(body) >= APART and step >= APART else [b"".join(out)]
 
 
 def with_header(properties: bytes, name: bytes, value: int) -> bytes:

@@ -4,6 +4,7 @@ import warnings
 
 try:
     from jumpmq.amqp._kernel import (
+        Body,
         Message,
         check_properties,
         encode_deliveries,
@@ -17,6 +18,7 @@ except ImportError:
         stacklevel=2,
     )
     from jumpmq.amqp._reference import (  # type: ignore[assignment]
+        Body,
         Message,
         check_properties,
         encode_deliveries,
@@ -24,6 +26,7 @@ except ImportError:
     )
 
 __all__ = [
+    "Body",
     "Message",
     "check_properties",
     "encode_deliveries",

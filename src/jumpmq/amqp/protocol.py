@@ -20,8 +20,9 @@ What to send is collected by :meth:`send` and the like, and fetched with :meth:`
 
 import contextlib
 import enum
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import (
@@ -31,23 +32,28 @@ from jumpmq.amqp.errors import (
     MalformedFrame,
     MethodSyntaxError,
     NotAllowed,
+    ResourceError,
     UnexpectedFrame,
 )
 from jumpmq.amqp.events import Ack, Publish, RawFrame
 from jumpmq.amqp.frames import (
     FRAME_BODY,
+    FRAME_END,
     FRAME_HEADER,
     FRAME_HEARTBEAT,
     FRAME_METHOD,
+    FRAME_OVERHEAD,
     HEARTBEAT_FRAME,
     encode_content,
     encode_frame,
 )
-from jumpmq.amqp.messages import Message, check_properties, scan
+from jumpmq.amqp.messages import Body, Message, check_properties, scan
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131072
 """The frame size proposed to clients."""
+SPLIT_FROM = 4096
+"""Octets of a body frame from which on it is taken in the pieces in which it arrives."""
 FRAME_MIN = 4096
 """The smallest frame size that may be agreed, and the limit before one is."""
 CHANNEL_MAX = 2047
@@ -144,12 +150,28 @@ Event = Publish | Ack | Received | Failed | Begun | BadHeader | TooLarge
 
 @dataclass(slots=True)
 class _Content:
-    """A publish whose header or body is still coming."""
+    """A publish whose header or body is still coming.
+
+    Attributes:
+        size: octets of the body, as its header announced.
+        dropped: whether its channel waits for it no longer.
+    """
 
     method: m.BasicPublish
     properties: bytes | None = None
-    missing: int = 0
-    chunks: list[bytes] = field(default_factory=list)
+    size: int = 0
+    body: Body | None = None
+    dropped: bool = False
+
+    @property
+    def missing(self) -> int:
+        """Octets of the body that are still to come."""
+        return self.body.missing if self.body is not None else 0
+
+    @property
+    def gathered(self) -> int:
+        """Octets of the body that are here."""
+        return self.size - self.missing if self.body is not None else 0
 
 
 @dataclass(slots=True)
@@ -158,12 +180,29 @@ class _Channel:
     content: _Content | None = None
 
 
+@dataclass(slots=True)
+class _SplitFrame:
+    """A body frame that arrives in several reads. Its octets go to the body at once, and count when its end is here.
+
+    Attributes:
+        missing: octets of the payload that are still to come.
+    """
+
+    channel: int
+    content: _Content
+    missing: int
+
+
+_Scanned = Publish | Ack | RawFrame | _SplitFrame | AMQPError
+
+
 class ServerProtocol:
     """One connection, as its server sees it.
 
     Attributes:
         state: where the connection stands.
         frame_max, channel_max, heartbeat: as negotiated (octets, channels, seconds).
+        unfinished: octets that are held of bodies which are not yet whole.
     """
 
     def __init__(self) -> None:
@@ -171,9 +210,13 @@ class ServerProtocol:
         self.frame_max = FRAME_MIN
         self.channel_max = CHANNEL_MAX
         self.heartbeat = 0
-        self._received = bytearray()
+        self.unfinished = 0
+        self._kept = b""
+        self._unread = memoryview(b"")
+        self._scanned: deque[_Scanned] = deque()
+        self._split: _SplitFrame | None = None
         self._channels: dict[int, _Channel] = {}
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self._now = 0.0
 
     # --- sending ---
@@ -190,31 +233,27 @@ class ServerProtocol:
     def send_content(self, channel: int, method: m.Method, message: Message) -> None:
         """Send a method that carries a content: ``basic.get-ok`` or ``basic.return``."""
         self._out.append(encode_frame(FRAME_METHOD, channel, method.encode()))
-        self._out.append(encode_content(message, channel, self.frame_max))
+        self._out += encode_content(message, channel, self.frame_max)
 
     def send_heartbeat(self) -> None:
         """Send a heartbeat."""
         self._out.append(HEARTBEAT_FRAME)
 
-    def send_encoded(self, octets: bytes) -> None:
+    def send_encoded(self, buffers: list[bytes | memoryview]) -> None:
         """Send whole frames."""
-        self._out.append(octets)
+        self._out += buffers
 
-    def data_to_send(self) -> bytes:
-        """Everything to send since the last call."""
-        out = self._out
-        octets = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        return octets
-
-    def has_data_to_send(self) -> bool:
-        """Whether :meth:`data_to_send` has something."""
-        return bool(self._out)
+    def data_to_send(self) -> list[bytes | memoryview]:
+        """Everything to send since the last call, as buffers to write one after the other."""
+        out, self._out = self._out, []
+        return out
 
     def send_close(self, failed: Failed) -> None:
         """Close the connection for an error; the client's close-ok is awaited."""
         error = failed.error
         self.send(0, m.ConnectionClose(error.code, error.reply_text, failed.class_id, failed.method_id))
+        for channel in self._channels.values():
+            self._drop_content(channel)
         self._channels.clear()
         self.state = State.CLOSE_OK
 
@@ -223,57 +262,111 @@ class ServerProtocol:
         class_id, method_id = (method.class_id, method.method_id) if method is not None else (0, 0)
         self.send(channel, m.ChannelClose(error.code, error.reply_text, class_id, method_id))
         self._channels[channel].closing = True
-        self._channels[channel].content = None
+        self._drop_content(self._channels[channel])
 
     # --- receiving ---
 
-    def receive(self, octets: bytes, now: float) -> Iterator[Event]:
+    def receive(self, octets: bytes | bytearray | memoryview, now: float) -> Iterator[Event]:
         """Read what arrived.
 
         Args:
+            octets: may be a view of a buffer that is used again, once the iterator is exhausted or what is left of it
+                was retained.
             now: seconds since the epoch.
         """
         if self.state is State.CLOSED:
             return
         self._now = now
-        buffer: bytes | bytearray = octets
-        if self._received:
-            self._received += octets
-            buffer = self._received
-        used = 0
+        kept = self.take_kept()
+        self._unread = memoryview(kept + octets if kept else octets)
         if self.state is State.HEADER:
-            if len(buffer) < 8 and PROTOCOL_HEADER.startswith(buffer):
-                self._received = bytearray(buffer)
+            if len(self._unread) < 8 and PROTOCOL_HEADER.startswith(bytes(self._unread)):
+                self._keep()
                 return
-            if not self._accept_header(bytes(buffer[:8])):
+            if not self._accept_header(bytes(self._unread[:8])):
                 yield BadHeader()
                 return
-            used = 8
+            self._unread = self._unread[8:]
             yield Begun()
-        try:
-            while used < len(buffer):
-                end = self._reach(buffer, used)
-                events, consumed = scan(memoryview(buffer)[used:end], self.frame_max, now)
-                used += consumed
-                if events and isinstance(events[-1], AMQPError):
-                    used = end = len(buffer)  # where the next frame would begin nobody knows
-                for event in events:
-                    try:
-                        found = self._advance(event)
-                    except AMQPError as error:
-                        found = self._failed(event, error)
-                    if found is not None:
-                        yield found
-                if end >= len(buffer):
-                    return
-        finally:
-            self._received = bytearray(buffer[used:])
+        while self._unread and self._scan():
+            while self._scanned:
+                event = self._scanned.popleft()
+                try:
+                    found = self._advance(event)
+                except AMQPError as error:
+                    found = self._failed(event, error)
+                if found is not None:
+                    yield found
+        self._keep()
 
-    def _reach(self, buffer: bytes | bytearray, used: int) -> int:
+    def take_kept(self) -> bytes:
+        """The beginning of a frame whose end did not arrive yet; who takes it puts it before what arrives next."""
+        kept, self._kept = self._kept, b""
+        return kept
+
+    def retain(self) -> None:
+        """Copy what is not yet read, as the buffer it lies in is to be used again."""
+        self._unread = memoryview(bytes(self._unread))
+        for event in self._scanned:
+            if isinstance(event, RawFrame):
+                event.payload = bytes(event.payload)
+
+    def skip(self) -> None:
+        """Forget what is not yet read."""
+        self._unread = memoryview(b"")
+        self._scanned.clear()
+
+    def _scan(self) -> bool:
+        """Read frames; returns whether there was one."""
+        if self._split is not None:
+            return self._continue_split_frame(self._split)
+        unread = self._unread
+        events, used = scan(unread[: self._reach(unread)], self.frame_max, self._now)
+        if events and isinstance(events[-1], AMQPError):
+            used = len(unread)  # where the next frame would begin nobody knows
+        self._unread = unread[used:]
+        self._scanned.extend(events)
+        return bool(events)
+
+    def _reach(self, unread: memoryview) -> int:
         """Where to read to: one frame only during the handshake, as its ``tune-ok`` sets the limit of what follows."""
         if self.state in HANDSHAKE:
-            return used + 8 + int.from_bytes(buffer[used + 3 : used + 7])
-        return len(buffer)
+            return 8 + int.from_bytes(unread[3:7])
+        return len(unread)
+
+    def _keep(self) -> None:
+        """Keep the frame whose end did not arrive yet: a body goes where it belongs, anything else waits."""
+        unread, self._unread = self._unread, memoryview(b"")
+        if not self._begin_split_frame(unread):
+            self._kept = bytes(unread)
+
+    def _begin_split_frame(self, unread: memoryview) -> bool:
+        if self.state is not State.RUNNING or len(unread) < 7 or unread[0] != FRAME_BODY:
+            return False
+        number, length = int.from_bytes(unread[1:3]), int.from_bytes(unread[3:7])
+        channel = self._channels.get(number)
+        content = channel.content if channel is not None else None
+        if content is None or not SPLIT_FROM <= length <= min(content.missing, self.frame_max - FRAME_OVERHEAD):
+            return False
+        self._split = _SplitFrame(number, content, length)
+        self._gather(content, unread[7:])
+        self._split.missing -= len(unread) - 7
+        return True
+
+    def _continue_split_frame(self, split: _SplitFrame) -> bool:
+        piece = self._unread[: split.missing]
+        self._gather(split.content, piece)
+        split.missing -= len(piece)
+        self._unread = self._unread[len(piece) :]
+        if not self._unread:
+            return False
+        end, self._unread, self._split = self._unread[0], self._unread[1:], None
+        if end == FRAME_END:
+            self._scanned.append(split)
+        else:
+            self._scanned.append(MalformedFrame(f"type {FRAME_BODY}, invalid frame end marker {end}"))
+            self._unread = self._unread[:0]
+        return True
 
     def _accept_header(self, octets: bytes) -> bool:
         if octets == PROTOCOL_HEADER:
@@ -293,7 +386,7 @@ class ServerProtocol:
             channel, (class_id, method_id) = event.channel, _identity(event)
         return Failed(error, channel, class_id, method_id)
 
-    def _advance(self, event: Publish | Ack | RawFrame | AMQPError) -> Event | None:
+    def _advance(self, event: _Scanned) -> Event | None:
         """What a scanned event means in the state that the connection is in; None where nothing is to be done."""
         if self.state is State.CLOSED:
             return None
@@ -311,6 +404,9 @@ class ServerProtocol:
             raise CommandInvalid("channel frame before connection.open")
         if isinstance(event, RawFrame):
             return self._advance_channel(event)
+        if isinstance(event, _SplitFrame):
+            split_on = self._channels[event.channel]
+            return self._finish_content(event.channel, split_on, event.content) if split_on.content else None
         if event.channel == 0:
             raise self._unexpected_on_zero()
         channel = self._channel(event.channel)
@@ -320,7 +416,7 @@ class ServerProtocol:
             raise _unexpected(channel.content)
         return event
 
-    def _await_close_ok(self, event: Publish | Ack | RawFrame | AMQPError) -> Event | None:
+    def _await_close_ok(self, event: _Scanned) -> Event | None:
         """The connection is closing: all but the end of it is ignored."""
         if isinstance(event, RawFrame) and (event.type, event.channel) == (FRAME_METHOD, 0):
             with contextlib.suppress(AMQPError):
@@ -434,12 +530,27 @@ class ServerProtocol:
                     f"content body has more octets than its header announced: {len(frame.payload)}, "
                     f"not {content.missing}"
                 )
-            content.chunks.append(frame.payload)
-            content.missing -= len(frame.payload)
+            self._gather(content, frame.payload)
+        return self._finish_content(frame.channel, channel, content)
+
+    def _gather(self, content: _Content, piece: bytes | memoryview) -> None:
+        assert content.body is not None
+        content.body.add(piece)
+        if not content.dropped:
+            self.unfinished += len(piece)
+
+    def _finish_content(self, number: int, channel: _Channel, content: _Content) -> Event | None:
+        """What a content means once it is whole; None until then."""
         if content.missing:
             return None
-        channel.content = None
-        return self._whole(frame.channel, content)
+        self._drop_content(channel)
+        return self._whole(number, content)
+
+    def _drop_content(self, channel: _Channel) -> None:
+        if channel.content is not None:
+            self.unfinished -= channel.content.gathered
+            channel.content.dropped = True
+            channel.content = None
 
     def _begin_body(self, payload: bytes, content: _Content) -> int:
         if len(payload) < 14:
@@ -447,14 +558,20 @@ class ServerProtocol:
         class_id = int.from_bytes(payload[:2])
         if class_id != 60:
             raise UnexpectedFrame(f"expected content header for class 60, got one for class {class_id} instead")
-        content.properties, content.missing = payload[12:], int.from_bytes(payload[4:12])
+        content.properties, content.size = payload[12:], int.from_bytes(payload[4:12])
         if check_properties(content.properties) < 0:
             raise MethodSyntaxError("malformed message properties")
-        return content.missing
+        if content.size <= MAX_MESSAGE_SIZE:
+            try:
+                content.body = Body(content.size)
+            except MemoryError:
+                raise ResourceError(f"no memory for a message of {content.size} octets") from None
+        return content.size
 
     def _whole(self, channel: int, content: _Content) -> Publish:
-        properties, body, method = content.properties, b"".join(content.chunks), content.method
-        assert properties is not None
+        properties, method = content.properties, content.method
+        assert properties is not None and content.body is not None
+        body = content.body.whole()
         message = Message(
             method.exchange, method.routing_key, properties, body, check_properties(properties) == 2, self._now
         )

@@ -19,6 +19,7 @@ from jumpmq.broker.login import Authenticator
 from jumpmq.broker.paging import Paging
 from jumpmq.broker.passwords import hash_password
 from jumpmq.broker.reader_groups import ReaderGroups
+from jumpmq.broker.receiving import ReceiveBuffer
 from jumpmq.broker.services import Services
 from jumpmq.broker.timers import Timers
 from jumpmq.broker.turns import Turns
@@ -143,6 +144,7 @@ class Broker:
             UserLimits(self.topology, self.connections),
             self.connections,
             {},
+            ReceiveBuffer(),
         )
         self.topology.listeners.append(closing_connections(self._services))
         paging = Paging(self._upkeep, self.memory, self._queues)

@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 WRITE_AT = 256 << 10
 """Octets of deliveries that are gathered before they are written, within one read."""
 
+JOINED_UP_TO = 16 << 10
+"""Octets of many buffers that are copied together, which is cheaper then than to hand over each."""
+
 CONGESTED_AT = 1 << 20
 """Octets that may wait for a slow client before its consumers are left out."""
 
@@ -70,7 +73,7 @@ SHOWN_STATES = {
 }
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One client.
 
     Attributes:
@@ -107,6 +110,8 @@ class Connection(asyncio.Protocol):
         self._paused_reading = False
         self._blocked = False
         self._rest: Iterator[Event] | None = None
+        self._buffer = services.receive_buffer
+        self._kept = b""
         self._deferred_until = 0
         self._hanging_up = False
         self._unwritten = 0
@@ -125,10 +130,15 @@ class Connection(asyncio.Protocol):
         self._set_deadline(HANDSHAKE_TIMEOUT)
         self._services.connections.add(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        # Not every call is followed by buffer_updated, so what was kept must survive this one.
+        return self._buffer.after(self._kept)
+
+    def buffer_updated(self, nbytes: int) -> None:
         self._last_received = time.monotonic()
-        self.received_octets += len(data)
-        self._work(self.protocol.receive(data, time.time()))
+        self.received_octets += nbytes
+        octets = self._buffer.received(len(self._kept) + nbytes)
+        self._work(self.protocol.receive(octets, time.time()))
 
     def _work(self, events: Iterator[Event]) -> None:
         """Act on what was read, but leave the rest for later where the client does not read what it is answered."""
@@ -142,7 +152,11 @@ class Connection(asyncio.Protocol):
                         break
             except Exception:
                 log.exception("connection %s: unexpected error", self.name)
+                self.protocol.skip()
                 self.fail(Failed(InternalError("unexpected error; see the broker's log")))
+        if self._rest is not None:
+            self.protocol.retain()
+        self._kept = self.protocol.take_kept()
 
     def eof_received(self) -> bool:
         return False
@@ -372,10 +386,10 @@ class Connection(asyncio.Protocol):
         self.protocol.send_content(channel, method, message)
         self._count_unwritten(len(message.body))
 
-    def send_deliveries(self, octets: bytes) -> None:
+    def send_deliveries(self, buffers: list[bytes | memoryview]) -> None:
         """Send deliveries when the current work is done, or already now if they have become many."""
-        self.protocol.send_encoded(octets)
-        self._count_unwritten(len(octets))
+        self.protocol.send_encoded(buffers)
+        self._count_unwritten(sum(map(len, buffers)))
 
     def _count_unwritten(self, octets: int) -> None:
         self._unwritten += octets
@@ -413,12 +427,18 @@ class Connection(asyncio.Protocol):
         """Write what there is to send, unless it is deferred."""
         if self._deferred_until or self._transport.is_closing():
             return
-        octets = self.protocol.data_to_send()
-        if octets:
+        buffers = self.protocol.data_to_send()
+        if buffers:
+            octets = sum(map(len, buffers))
             self._unwritten = 0
             self._last_sent = time.monotonic()
-            self.sent_octets += len(octets)
-            self._transport.write(octets)
+            self.sent_octets += octets
+            if len(buffers) == 1:
+                self._transport.write(buffers[0])
+            elif octets <= JOINED_UP_TO:
+                self._transport.write(b"".join(buffers))
+            else:
+                self._transport.writelines(buffers)
         if self._hanging_up:
             self._transport.close()
 

@@ -8,6 +8,7 @@ from jumpmq.broker.alarms import Alarms
 from jumpmq.broker.authorization import Authorization
 from jumpmq.broker.config import Config
 from jumpmq.broker.login import Authenticator
+from jumpmq.broker.receiving import ReceiveBuffer
 from jumpmq.broker.turns import Turns
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.broker.user_limits import UserLimits
@@ -39,6 +40,7 @@ class Services:
     user_limits: UserLimits
     connections: "set[Connection]"
     reply_queues: "dict[bytes, ReplyQueue]"
+    receive_buffer: ReceiveBuffer
 
 
 def unique_name() -> str:
