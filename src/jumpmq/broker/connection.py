@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # Not every call is followed by buffer_updated, so what was kept must survive this one.
-        return self._buffer.after(self._kept)
+        return self._buffer.after(self._kept, self.protocol.unfinished > 0)
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_received = time.monotonic()
