@@ -114,7 +114,7 @@ def look(data: bytes, twin: bool) -> None:
     events, used = _kernel.scan(octets, frame_max, 1.0)
     assert 0 <= used <= len(octets), f"{used} of {len(octets)} octets were used"
     for messages in [event.messages for event in events if hasattr(event, "messages")]:
-        deliveries = _kernel.encode_deliveries(messages, 1, b"tag", 1, frame_max)
+        deliveries = b"".join(_kernel.encode_deliveries(messages, 1, b"tag", 1, frame_max))
         assert _kernel.scan(deliveries, frame_max, 1.0)[1] == len(deliveries), "deliveries are no whole frames"
     if twin:
         expected, expected_used = _reference.scan(octets, frame_max, 1.0)
@@ -131,6 +131,8 @@ def plain(events: list[Any]) -> list[Any]:
                 (one.exchange, one.routing_key, one.properties, one.body, one.persistent) for one in event.messages
             ]
             found.append((event.channel, event.exchange, event.mandatory, event.immediate, event.flags, fields))
+        elif hasattr(event, "payload"):
+            found.append((event.type, event.channel, bytes(event.payload)))
         else:
             found.append((type(event), str(event)))
     return found
