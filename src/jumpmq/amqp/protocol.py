@@ -294,7 +294,8 @@ class ServerProtocol:
                 try:
                     found = self._advance(event)
                 except AMQPError as error:
-                    found = self._failed(event, error)
+                    # Its traceback would tie the error to this frame, and only a collection of garbage undo that.
+                    found = self._failed(event, error.with_traceback(None))
                 if found is not None:
                     yield found
         self._keep()

@@ -69,6 +69,7 @@ class Channel:
             consuming.remove(self, consumer)
         if self.reply_queue is not None:
             self.reply_queue.close()
+            self.reply_queue = None
         transactions.unclaim(self)
         settling.return_to_queues(list(self.unacknowledged.values()))
         self.unacknowledged.clear()

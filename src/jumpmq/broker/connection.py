@@ -162,9 +162,8 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self.handshake.cancel()
+        self._set_deadline(None)
+        self.handshake.close()
         self._services.alarms.forget(self)
         self._rest = None
         self.protocol.state = State.CLOSED

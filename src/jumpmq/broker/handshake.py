@@ -74,9 +74,15 @@ class Handshake:
         self._login = asyncio.get_running_loop().create_task(self._log_in(method))
 
     def cancel(self) -> None:
-        """Stop an authentication that is under way, as the client is gone."""
+        """Stop an authentication that is under way, as the client leaves."""
         if self._login is not None and self._login is not asyncio.current_task():
             self._login.cancel()
+
+    def close(self) -> None:
+        """The client is gone: let go of the connection."""
+        self.cancel()
+        self._login = None
+        del self._connection  # they refer to each other, and collections of garbage are rare in a serving broker
 
     async def _log_in(self, method: m.ConnectionStartOk) -> None:
         connection = self._connection

@@ -1,0 +1,37 @@
+"""What a closed connection leaves behind. Full collections of garbage are rare in a serving broker, so nothing may
+depend on them."""
+
+import gc
+from collections.abc import Iterator
+
+import pika
+import pytest
+from tests.wire import closing, login
+
+from jumpmq.broker.connection import Connection
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Meanwhile no circle of objects goes."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_closed_connections_go_without_a_collection_of_garbage(broker, uncollected):
+    for number in range(5):
+        with closing(login(broker.port)) as connection:
+            channel = connection.channel()
+            queue = channel.queue(f"garbage-{number}")
+            channel.publish("", queue, b"x")
+    for _ in range(5):
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
+            channel = connection.channel()
+            channel.basic_consume("amq.rabbitmq.reply-to", lambda *delivery: None, auto_ack=True)
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+                channel.queue_declare("nowhere", passive=True)
+    with closing(login(broker.port)):
+        found = [one for one in gc.get_objects() if isinstance(one, Connection)]
+        assert len(found) <= 2, "only this one, and the last one on its way out"
