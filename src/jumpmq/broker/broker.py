@@ -15,6 +15,8 @@ from jumpmq.broker.config import Config
 from jumpmq.broker.connection import Connection
 from jumpmq.broker.dead_letters import DeadLetters
 from jumpmq.broker.deleted_users import closing_connections
+from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.listeners import CertificateWatch, Listener, Refused, connection_limit
 from jumpmq.broker.login import Authenticator
 from jumpmq.broker.paging import Paging
 from jumpmq.broker.passwords import hash_password
@@ -32,15 +34,8 @@ from jumpmq.topology import Topology, changes
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 1024
-"""Connections that may wait to be accepted."""
-
 STOP_TIMEOUT = 1.5
 """Seconds that the disk, and then the clients, have to answer at the broker's stop."""
-
-
-class BrokerError(Exception):
-    """The broker cannot start; the text is one line that says why."""
 
 
 class Broker:
@@ -48,7 +43,8 @@ class Broker:
 
     Attributes:
         node: name of this node.
-        port: where AMQP is served.
+        listeners: where it listens, the management port's listeners among them.
+        certificates: renews those of listeners with TLS.
         started_at: seconds since the epoch.
         store: where durable things are; None where everything is in memory.
         topology: virtual hosts, exchanges, queues, bindings, users.
@@ -69,7 +65,8 @@ class Broker:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.node = config.node
-        self.port = config.port
+        self.listeners: list[Listener] = []
+        self.certificates = CertificateWatch()
         self.started_at = 0.0
         try:
             self.memory = MemoryAccount(resources.memory_limit(config.memory_limit))
@@ -82,7 +79,6 @@ class Broker:
         self._services: Services
         self._timers: Timers
         self._upkeep: Upkeep
-        self._server: asyncio.Server | None = None
 
     @property
     def store(self) -> Store | None:
@@ -103,11 +99,11 @@ class Broker:
             self._open_store()
             self._make_parts()
             self._restore()
-            self._server = await self._listen()
+            await self._listen()
         except BaseException:
+            self._stop_listening()
             await self._commits.close()
             raise
-        self.port = self._server.sockets[0].getsockname()[1]
         self._timers.start()
         self.reader_groups.start()
         self._mark_started()
@@ -192,22 +188,43 @@ class Broker:
             with self.turns.turn():
                 self.store.put("run", "started_at", self.started_at)
 
-    async def _listen(self) -> asyncio.Server:
-        host, port = self.config.host, self.config.port
-        try:
-            return await asyncio.get_running_loop().create_server(
-                lambda: Connection(self._services), host, port, backlog=BACKLOG, reuse_address=True
-            )
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise BrokerError(f"cannot listen on {host}:{port}: {reason}") from None
-        except OverflowError:
-            raise BrokerError(f"cannot listen on {host}:{port}: there is no such port") from None
+    async def _listen(self) -> None:
+        config = self.config
+        if config.port is not None:
+            await self.listen(Listener("amqp", config.host, config.port, self._accept))
+        if config.tls is not None and config.tls_port is not None:
+            await self.listen(Listener("amqp/ssl", config.host, config.tls_port, self._accept, config.tls))
+
+    async def listen(self, listener: Listener) -> None:
+        """Start a listener; it is closed with the broker.
+
+        Raises:
+            BrokerError: it cannot listen.
+        """
+        await listener.start()
+        self.listeners.append(listener)
+        self.certificates.add(listener)
+
+    def port_of(self, protocol: str) -> int:
+        """The port where a protocol is spoken; 0 if it is nowhere."""
+        return next((listener.port for listener in self.listeners if listener.protocol == protocol), 0)
+
+    @property
+    def port(self) -> int:
+        """Where AMQP is spoken without TLS; 0 if it is nowhere."""
+        return self.port_of("amqp")
+
+    def _accept(self) -> asyncio.Protocol:
+        return Connection(self._services) if len(self.connections) < connection_limit() else Refused()
+
+    def _stop_listening(self) -> None:
+        for listener in self.listeners:
+            listener.close()
 
     async def stop(self) -> None:
         """Stop listening, close the connections, and put everything on disk."""
-        if self._server is not None:
-            self._server.close()
+        self._stop_listening()
+        await self.certificates.stop()
         await self.reader_groups.stop()
         with contextlib.suppress(TimeoutError):  # a disk that takes nothing must not keep the broker from stopping
             await asyncio.wait_for(self.committed(), STOP_TIMEOUT)

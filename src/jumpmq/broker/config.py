@@ -4,6 +4,8 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jumpmq.broker.certificates import ClientCertificates, LoginName, ServerTLS
+
 
 def default_node() -> str:
     """``jumpmq@HOST``, with the short name of this host."""
@@ -16,8 +18,11 @@ class Config:
 
     Attributes:
         host: address to listen on.
-        port: AMQP port, 0 picks a free one.
-        http_port: port of the management API, 0 picks a free one.
+        port: of AMQP; 0 picks a free one, None listens nowhere. The same of the other ports.
+        http_port: of the management API.
+        tls_port, https_port: of both with TLS; they are listened on where there is a certificate.
+        tls_cert, tls_key, tls_ca, tls_client: as in :class:`~jumpmq.broker.certificates.ServerTLS`.
+        tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
         data_dir: where durable things are kept; None keeps everything in memory.
         node: name of this node.
         log_level: as in :mod:`logging`.
@@ -29,8 +34,15 @@ class Config:
     """
 
     host: str = "127.0.0.1"
-    port: int = 5672
-    http_port: int = 15672
+    port: int | None = 5672
+    http_port: int | None = 15672
+    tls_port: int | None = 5671
+    https_port: int | None = 15671
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    tls_client: ClientCertificates = "none"
+    tls_login_from: LoginName = "distinguished_name"
     data_dir: Path | None = None
     node: str = field(default_factory=default_node)
     log_level: str = "info"
@@ -38,3 +50,10 @@ class Config:
     memory_limit: str | None = None
     disk_free_limit: str | None = None
     write_backlog: int = 64 << 20
+
+    @property
+    def tls(self) -> ServerTLS | None:
+        """What the listeners with TLS need; None where there is no certificate."""
+        if self.tls_cert is None:
+            return None
+        return ServerTLS(self.tls_cert, self.tls_key, self.tls_ca, self.tls_client)

@@ -7,6 +7,7 @@ it at once (:mod:`turns`). Where a read changed definitions, its answers are *de
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -129,6 +130,12 @@ class Connection(asyncio.BufferedProtocol):
         self.name = f"{self.peer_host}:{self.peer_port} -> {server_host}:{server_port}"
         self._set_deadline(HANDSHAKE_TIMEOUT)
         self._services.connections.add(self)
+
+    @property
+    def tls(self) -> ssl.SSLObject | None:
+        """The TLS of the socket; None without."""
+        found: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
+        return found
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # Not every call is followed by buffer_updated, so what was kept must survive this one.

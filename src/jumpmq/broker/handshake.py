@@ -11,6 +11,7 @@ from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.fields import Field, to_python, typed
 from jumpmq.amqp.protocol import Failed
 from jumpmq.broker import login
+from jumpmq.broker.certificates import Certificate, login_name
 
 if TYPE_CHECKING:
     from jumpmq.broker.connection import Connection
@@ -60,7 +61,15 @@ class Handshake:
         ]
         capabilities = [Field(name, "t", True) for name in CAPABILITIES]
         properties.insert(0, Field("capabilities", "F", capabilities))
-        self._connection.send(0, m.ConnectionStart(0, 9, properties, login.MECHANISMS, b"en_US"))
+        self._connection.send(0, m.ConnectionStart(0, 9, properties, self._mechanisms().encode(), b"en_US"))
+
+    def _mechanisms(self) -> str:
+        return f"EXTERNAL {login.MECHANISMS}" if self._certificate() else login.MECHANISMS
+
+    def _certificate(self) -> Certificate | None:
+        """The client's certificate, if it has shown one that was verified."""
+        tls = self._connection.tls
+        return (tls.getpeercert() or None) if tls is not None else None
 
     def authenticate(self, method: m.ConnectionStartOk) -> None:
         """Note the client's properties and authenticate it; ``connection.tune`` follows, or the end."""
@@ -87,8 +96,8 @@ class Handshake:
     async def _log_in(self, method: m.ConnectionStartOk) -> None:
         connection = self._connection
         try:
-            user, password = login.read_credentials(method.mechanism, method.response)
-            if not await self._services.authenticator.authenticate(user, password, connection.peer_host):
+            user, accepted = await self._authenticated(method)
+            if not accepted:
                 log.warning("connection %s: login of user %r refused", connection.name, user)
                 raise login.refusal(method.mechanism)
         except AccessRefused as error:
@@ -101,6 +110,16 @@ class Handshake:
         else:
             with self._services.turns.turn():
                 connection.tune(user)
+
+    async def _authenticated(self, method: m.ConnectionStartOk) -> tuple[str, bool]:
+        """Who the client says it is, and whether it is."""
+        authenticator, peer_host = self._services.authenticator, self._connection.peer_host
+        certificate = self._certificate()
+        if method.mechanism == "EXTERNAL" and certificate is not None:
+            name = login_name(certificate, self._services.config.tls_login_from) or ""
+            return name, authenticator.vouched_for(name, peer_host)
+        user, password = login.read_credentials(method.mechanism, method.response)
+        return user, await authenticator.authenticate(user, password, peer_host)
 
 
 def server_properties(node: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from jumpmq.broker.attempts import FailedLogins
 from jumpmq.broker.passwords import hash_password, verify_password
 from jumpmq.topology import Topology
 
-MECHANISMS = b"AMQPLAIN PLAIN"
+MECHANISMS = "AMQPLAIN PLAIN"
 
 
 def read_credentials(mechanism: str, response: bytes) -> tuple[str, str]:
@@ -69,6 +69,10 @@ class Authenticator:
             return True
         self._failed.note(user, peer_host)
         return False
+
+    def vouched_for(self, user: str, peer_host: str) -> bool:
+        """Whether a user may log in whom a certificate vouches for, from this address."""
+        return user in self._topology.users and (user != "guest" or is_loopback(peer_host))
 
     def wait(self, user: str, peer_host: str) -> float:
         """Seconds for which the user's logins from this address are refused, whatever the password; 0 mostly."""

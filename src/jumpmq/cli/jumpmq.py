@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from enum import StrEnum
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from jumpmq._version import __version__
+from jumpmq.cli.settings import SETTINGS, SettingError, Value, default_file, in_force
 
-
-class LogLevel(StrEnum):
-    """How much a broker says on stderr."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
+DEFAULT_FILES = "~/.config/jumpmq/jumpmq.toml, or /etc/jumpmq/jumpmq.toml"
 
 
 app = typer.Typer(name="jumpmq", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -35,60 +31,79 @@ def version() -> None:
     typer.echo(__version__)
 
 
+def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """A command as typer takes it: with an option for every setting, which it gets as one mapping."""
+
+    def called(config: Path | None, **options: str | None) -> None:
+        try:
+            command(_in_force(config, options))
+        except SettingError as error:
+            typer.echo(f"jumpmq: {error}", err=True)
+            sys.exit(2)
+
+    purpose = f"configuration in TOML; unless given, {DEFAULT_FILES}"
+    file = typer.Option(envvar="JUMPMQ_CONFIG", metavar="FILE", help=purpose)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter("config", keyword, annotation=Annotated[Path | None, file], default=None)]
+    for name, setting in SETTINGS.items():
+        default = f" [default: {setting.default}]" if setting.default else ""
+        option = typer.Option(f"--{setting.key}", metavar=setting.metavar, help=setting.purpose + default)
+        parameters.append(inspect.Parameter(name, keyword, annotation=Annotated[str | None, option], default=None))
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    called.__doc__, called.__name__ = command.__doc__, command.__name__
+    return called
+
+
+def _in_force(file: Path | None, options: Mapping[str, str | None]) -> dict[str, Value]:
+    from jumpmq.broker.config import Config
+    from jumpmq.cli.serve import default_data_dir
+
+    defaults = {**asdict(Config()), "data_dir": default_data_dir()}
+    return in_force(options, file or default_file(), defaults)
+
+
 @app.command()
-def serve(
-    host: Annotated[
-        str, typer.Option(envvar="JUMPMQ_HOST", help="address to listen on; 0.0.0.0 for all of this machine's")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(envvar="JUMPMQ_PORT", min=0, max=65535, help="of AMQP; 0 picks a free one")
-    ] = 5672,
-    http_port: Annotated[
-        int, typer.Option(envvar="JUMPMQ_HTTP_PORT", min=0, max=65535, help="of the management API; 0 picks a free one")
-    ] = 15672,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="JUMPMQ_DATA_DIR",
-            help="where definitions and messages are kept",
-            show_default="~/.local/share/jumpmq",
-        ),
-    ] = None,
-    node: Annotated[
-        str | None, typer.Option(envvar="JUMPMQ_NODE", help="name of this node", show_default="jumpmq@HOST")
-    ] = None,
-    log_level: Annotated[
-        LogLevel, typer.Option(envvar="JUMPMQ_LOG_LEVEL", help="what to log on stderr")
-    ] = LogLevel.info,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(
-            envvar="JUMPMQ_MEMORY_LIMIT",
-            help="held for messages at which publishers are blocked: a size such as 2GB, or a share of this machine's "
-            "or container's memory such as 0.4",
-            show_default="0.4",
-        ),
-    ] = None,
-    disk_free_limit: Annotated[
-        str | None,
-        typer.Option(
-            envvar="JUMPMQ_DISK_FREE_LIMIT",
-            help="free disk space below which publishers are blocked, such as 50MB",
-            show_default="50MB",
-        ),
-    ] = None,
-) -> None:
+@_with_settings
+def serve(settings: Mapping[str, Value]) -> None:
     """Run a broker until SIGTERM or Ctrl-C. One line says when it is ready, and where."""
     from jumpmq.broker import BrokerError, Config
-    from jumpmq.cli.serve import default_data_dir, serve
+    from jumpmq.cli.serve import serve
 
-    named: dict[str, Any] = {} if node is None else {"node": node}
-    named |= {"memory_limit": memory_limit, "disk_free_limit": disk_free_limit}
-    directory = data_dir or default_data_dir()
     try:
-        serve(Config(host=host, port=port, http_port=http_port, data_dir=directory, log_level=log_level, **named))
+        serve(Config(**{name: found.value for name, found in settings.items()}))
     except BrokerError as error:
         _fail(str(error))
+
+
+@app.command()
+@_with_settings
+def config(settings: Mapping[str, Value]) -> None:
+    """Show what `serve` would be set to with the same options, and whence. What is printed is a configuration file."""
+    for name, found in settings.items():
+        setting = SETTINGS[name]
+        line = f"{setting.key} = {setting.written(found.value)}"
+        is_set = found.value is not None or found.source != "default"
+        typer.echo(f"{line}  # {found.source}" if is_set else f"# {setting.key} is not set")
+
+
+@app.command()
+def tls(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="where they are written")],
+    host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="another name or address of the broker")
+    ] = None,
+    user: Annotated[str, typer.Option(metavar="NAME", help="whom the client's certificate names")] = "guest",
+) -> None:
+    """Make a test authority and certificates of a broker and a client. For production use an authority of your own."""
+    from jumpmq.cli.certificates import make_certificates
+
+    try:
+        made = make_certificates(directory, host or (), user)
+    except (OSError, ValueError) as error:
+        _fail(f"cannot make certificates in {directory}: {getattr(error, 'strerror', None) or error}")
+    typer.echo(f"jumpmq serve --tls-cert {made.server} --tls-key {made.server_key} --tls-ca {made.ca}")
+    typer.echo(f"jumpmqctl --url https://guest:guest@localhost:15671 --tls-ca {made.ca} status")
 
 
 @app.command()

@@ -13,7 +13,7 @@ from pathlib import Path
 import uvloop
 
 from jumpmq.broker import Config
-from jumpmq.cli.server import serving
+from jumpmq.cli.server import Control, serving
 
 MAX_FILES = 1 << 20
 """Open files that are asked for where the system sets no limit."""
@@ -42,10 +42,21 @@ async def _serve_until_signal(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(config, stop.set) as endpoints:
+    async with serving(config, stop.set) as control:
+        hang_up = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
         _calm_garbage_collection()
-        print(endpoints.ready_line(), flush=True)
+        print(control.endpoints.ready_line(), flush=True)
+        reloading = asyncio.create_task(_reload_certificates(control, hang_up), name="reload")
         await stop.wait()
+        reloading.cancel()
+
+
+async def _reload_certificates(control: Control, hang_up: asyncio.Event) -> None:
+    """At each SIGHUP."""
+    while await hang_up.wait():
+        hang_up.clear()
+        await control.reload_certificates()
 
 
 def _raise_file_limit() -> None:

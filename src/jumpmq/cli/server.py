@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,19 @@ GUEST = "guest:guest"
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """Where a started broker listens, and where it keeps its messages (`None`: nowhere)."""
+    """Where a started broker listens, and where it keeps its messages (`None`: nowhere).
+
+    A port is 0 where it does not listen for that.
+    """
 
     node: str
     host: str
     port: int
     http_port: int
     data_dir: Path | None
+    tls_port: int = 0
+    https_port: int = 0
+    tls_ca: Path | None = None
 
     @property
     def amqp_url(self) -> str:
@@ -30,22 +36,42 @@ class RunningBroker:
         return f"amqp://{GUEST}@{self._address(self.port)}/%2F"
 
     @property
+    def amqps_url(self) -> str:
+        """The same with TLS; `tls_ca` vouches for the broker."""
+        return f"amqps://{GUEST}@{self._address(self.tls_port)}/%2F"
+
+    @property
     def http_url(self) -> str:
         """For `jumpmqctl --url` and Spark's option `url`, with user and password."""
         return f"http://{GUEST}@{self._address(self.http_port)}"
 
+    @property
+    def https_url(self) -> str:
+        """The same with TLS; `tls_ca` vouches for the broker."""
+        return f"https://{GUEST}@{self._address(self.https_port)}"
+
     def ready_line(self) -> str:
         """The one line that `jumpmq serve` prints: who is ready, and where."""
-        amqp, http = self._address(self.port), self._address(self.http_port)
-        return f"JumpMQ {self.node} is ready at amqp://{amqp} and http://{http}, data in {self.data_dir or 'memory'}"
+        ports = {"amqp": self.port, "amqps": self.tls_port, "http": self.http_port, "https": self.https_port}
+        places = [f"{scheme}://{self._address(port)}" for scheme, port in ports.items() if port]
+        where = f"at {' and '.join(places)}" if places else "nowhere"
+        return f"JumpMQ {self.node} is ready {where}, data in {self.data_dir or 'memory'}"
 
     def _address(self, port: int) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{port}"
 
 
+@dataclass(frozen=True)
+class Control:
+    """What can be asked of a serving broker from its own process."""
+
+    endpoints: RunningBroker
+    reload_certificates: Callable[[], Awaitable[None]]
+
+
 @asynccontextmanager
-async def serving(config: Config, stop: Callable[[], None] | None = None) -> AsyncIterator[RunningBroker]:
+async def serving(config: Config, stop: Callable[[], None] | None = None) -> AsyncIterator[Control]:
     """Serves AMQP and HTTP in the running event loop until the block is left.
 
     Args:
@@ -57,11 +83,24 @@ async def serving(config: Config, stop: Callable[[], None] | None = None) -> Asy
     broker = Broker(config)
     await broker.start()
     try:
-        http = HTTPServer(broker, config.host, config.http_port, stop)
-        await http.start()
+        http = HTTPServer(broker, stop)
         try:
-            yield RunningBroker(broker.node, config.host, broker.port, http.port, config.data_dir)
+            await http.start()
+            yield Control(_endpoints(broker), broker.certificates.reload)
         finally:
             await http.stop()
     finally:
         await broker.stop()
+
+
+def _endpoints(broker: Broker) -> RunningBroker:
+    return RunningBroker(
+        broker.node,
+        broker.config.host,
+        broker.port,
+        broker.port_of("http"),
+        broker.config.data_dir,
+        broker.port_of("amqp/ssl"),
+        broker.port_of("https"),
+        broker.config.tls_ca,
+    )

@@ -9,23 +9,22 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from jumpmq.broker import Broker, BrokerError
+from jumpmq.broker import Broker
+from jumpmq.broker.listeners import Listener
 from jumpmq.http.application import application
 from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol
 from jumpmq.http.rates import Rates
 
 
 class HTTPServer:
-    """Serves the management API of a started broker.
+    """Serves the management API of a started broker, with TLS too where the broker has a certificate.
 
     Args:
-        port: 0 picks a free one; ``self.port`` tells which after :meth:`start`.
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
     """
 
-    def __init__(self, broker: Broker, host: str, port: int, stop_broker: Callable[[], None] | None = None) -> None:
-        self.host = host
-        self.port = port
+    def __init__(self, broker: Broker, stop_broker: Callable[[], None] | None = None) -> None:
+        self._broker = broker
         self._rates = Rates(broker)
         self._server = _Server(
             uvicorn.Config(
@@ -47,13 +46,17 @@ class HTTPServer:
         """Listen.
 
         Raises:
-            BrokerError: the address cannot be listened on.
+            BrokerError: an address cannot be listened on.
         """
-        listening = _listen(self.host, self.port)
-        self.port = listening.getsockname()[1]
+        self._task = asyncio.create_task(self._server.serve(), name="http")
+        await self._server.ready.wait()
         self._rates.start()
-        self._task = asyncio.create_task(self._server.serve(sockets=[listening]), name="http")
-        await self._server.listening.wait()
+        config = self._broker.config
+        if config.http_port is not None:
+            await self._broker.listen(Listener("http", config.host, config.http_port, self._server.accept))
+        if config.tls is not None and config.https_port is not None:
+            listener = Listener("https", config.host, config.https_port, self._server.accept, config.tls)
+            await self._broker.listen(listener)
 
     async def stop(self) -> None:
         """Close all connections, also those in the middle of an answer, within some two seconds."""
@@ -64,24 +67,22 @@ class HTTPServer:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that tells when it listens, and leaves signals to the program it runs in."""
+    """A uvicorn that leaves listening to the broker, and signals to the program it runs in."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self.listening = asyncio.Event()
+        self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
+        await self.lifespan.startup()
+        self.servers: list[asyncio.base_events.Server] = []
+        self.started = True
+        self.ready.set()
+
+    def accept(self) -> BoundedProtocol:
+        """The protocol of a new connection."""
+        return BoundedProtocol(self.config, self.server_state, self.lifespan.state)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family, backlog=1024)
-    except OSError as error:
-        raise BrokerError(f"cannot listen for HTTP on {host} port {port}: {error.strerror or error}") from None

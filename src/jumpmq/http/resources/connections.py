@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
+from jumpmq.broker.certificates import distinguished_name
 from jumpmq.broker.connection import Connection
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import owned
@@ -72,7 +73,7 @@ def shown(connection: Connection) -> dict[str, Any]:
         "type": "network",
         "protocol": "AMQP 0-9-1",
         "auth_mechanism": connection.handshake.mechanism,
-        "ssl": False,
+        **_encryption(connection),
         "host": host,
         "port": int(port),
         "peer_host": connection.peer_host,
@@ -86,6 +87,21 @@ def shown(connection: Connection) -> dict[str, Any]:
         "send_oct": connection.sent_octets,
         "client_properties": connection.handshake.client_properties,
     }
+
+
+def _encryption(connection: Connection) -> dict[str, Any]:
+    tls = connection.tls
+    if tls is None:
+        return {"ssl": False}
+    cipher, certificate = tls.cipher(), tls.getpeercert()
+    shown: dict[str, Any] = {"ssl": True, "ssl_protocol": tls.version(), "ssl_cipher": cipher[0] if cipher else ""}
+    if certificate:
+        shown |= {
+            "peer_cert_subject": distinguished_name(certificate["subject"]),  # type: ignore[arg-type]
+            "peer_cert_issuer": distinguished_name(certificate["issuer"]),  # type: ignore[arg-type]
+            "peer_cert_validity": f"{certificate['notBefore']} - {certificate['notAfter']}",
+        }
+    return shown
 
 
 def named(request: Request) -> Connection:

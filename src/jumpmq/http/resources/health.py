@@ -1,11 +1,12 @@
 """``/api/health/checks``: one thing each that an operator or load balancer asks; 200 if it is well, 503 if not.
 
-Checks of what JumpMQ does not have (mirrors, quorum queues, TLS) are always well, so that a check written for
+Checks of what JumpMQ does not have (mirrors) are always well, so that a check written for
 RabbitMQ goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from starlette.responses import JSONResponse
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
+from jumpmq.broker.certificates import expires_at
 from jumpmq.broker.publishing import publish_one
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.endpoint import Endpoint
@@ -23,7 +25,7 @@ from jumpmq.topology import DeclareQueue
 
 ALIVENESS_QUEUE = "aliveness-test"
 AMQP_NAMES = frozenset({"amqp", "amqp091", "amqp0.9.1"})
-UNITS = ("days", "weeks", "months", "years")
+UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
 
 async def well(request: Request) -> JSONResponse:
@@ -84,11 +86,18 @@ async def protocol_listener(request: Request) -> JSONResponse:
 
 
 async def certificate_expiration(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/certificate-expiration/{within}/{unit}``: there are no certificates to expire."""
-    if not requested.name(request, "within").isdecimal():
+    """``GET /api/health/checks/certificate-expiration/{within}/{unit}``: whether the broker's outlast that time."""
+    within, unit = requested.name(request, "within"), requested.name(request, "unit")
+    if not within.isdecimal() or len(within) > 6:
         raise BadRequest("Invalid expiration value.")
-    if requested.name(request, "unit") not in UNITS:
+    if unit not in UNITS:
         raise BadRequest(f"Time unit not recognised. Supported units: {', '.join(UNITS)}.")
+    tls = requested.broker(request).config.tls
+    if tls is not None:
+        expiry = await asyncio.to_thread(expires_at, tls.certificate)
+        if expiry <= time.time() + int(within) * UNITS[unit] * 86400:
+            expired = [one for one in listeners(request) if one["protocol"] in ("amqp/ssl", "https")]
+            return _failed("Certificates expiring", expired=expired)
     return JSONResponse({"status": "ok"})
 
 
@@ -112,10 +121,9 @@ async def aliveness(request: Request) -> JSONResponse:
 def listeners(request: Request) -> list[dict[str, Any]]:
     """Where the broker listens, as RabbitMQ lists it."""
     broker = requested.broker(request)
-    place = {"node": broker.node, "ip_address": broker.config.host}
     return [
-        {**place, "protocol": "amqp", "port": broker.port},
-        {**place, "protocol": "http", "port": request.scope["server"][1]},
+        {"node": broker.node, "protocol": one.protocol, "ip_address": one.host, "port": one.port}
+        for one in broker.listeners
     ]
 
 

@@ -45,6 +45,8 @@ def require_node(request: Request) -> None:
 def shown(request: Request) -> dict[str, Any]:
     """This node as RabbitMQ's management API shows one."""
     broker = requested.broker(request)
+    tls = broker.config.tls
+    mechanisms = ["AMQPLAIN", "PLAIN", *(["EXTERNAL"] if tls is not None and tls.client != "none" else [])]
     return {
         "name": broker.node,
         "type": "disc" if broker.store is not None else "ram",
@@ -65,7 +67,7 @@ def shown(request: Request) -> dict[str, Any]:
         "sockets_used": len(broker.connections),
         "partitions": [],
         "rates_mode": "basic",
-        "auth_mechanisms": [{"name": name, "enabled": True} for name in ("AMQPLAIN", "PLAIN")],
+        "auth_mechanisms": [{"name": name, "enabled": True} for name in mechanisms],
     }
 
 

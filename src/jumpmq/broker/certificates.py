@@ -1,0 +1,131 @@
+"""Certificates: of the broker's TLS listeners, and who a client is by its own."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+log = logging.getLogger(__name__)
+
+LoginName = Literal["distinguished_name", "common_name", "subject_alternative_name"]
+ClientCertificates = Literal["none", "optional", "required"]
+
+SHORT_NAMES = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "serialNumber": "SERIALNUMBER",
+    "stateOrProvinceName": "ST",
+    "userId": "UID",
+}
+"""How RFC 4514 abbreviates a name's attributes."""
+
+SPECIAL = ',+"\\<>;'
+
+
+class CertificateError(Exception):
+    """TLS cannot be set up; the text is one line that says why."""
+
+
+@dataclass(frozen=True)
+class ServerTLS:
+    """What TLS listeners need; each path is of a PEM file.
+
+    Attributes:
+        certificate: the broker's, with those that lead to its authority.
+        key: of the certificate; None where the certificate's file holds it.
+        ca: the authorities that may vouch for clients.
+        client: whether a client may, or must, show a certificate.
+    """
+
+    certificate: Path
+    key: Path | None = None
+    ca: Path | None = None
+    client: ClientCertificates = "none"
+
+    def context(self) -> ssl.SSLContext:
+        """A context for TLS 1.2 and later, from the files as they are now.
+
+        Raises:
+            CertificateError: a file cannot be read, or does not hold what it should.
+        """
+        if self.client != "none" and self.ca is None:
+            raise CertificateError("client certificates can be checked only with the certificates of their authority")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except OSError as error:
+            files = f"{self.certificate} and {self.key}" if self.key else str(self.certificate)
+            raise CertificateError(f"cannot read certificate and key from {files}: {_reason(error)}") from None
+        if self.ca is not None:
+            try:
+                context.load_verify_locations(self.ca)
+            except OSError as error:
+                raise CertificateError(f"cannot read certificates from {self.ca}: {_reason(error)}") from None
+        modes = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+        context.verify_mode = modes[self.client]
+        return context
+
+    def versions(self) -> tuple[tuple[int, int], ...]:
+        """What tells whether a file was changed: inode and time of change of each, zeros for what is not there."""
+        return tuple(_version(path) for path in (self.certificate, self.key, self.ca) if path is not None)
+
+
+def _version(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "it is not PEM, or the key is another certificate's"
+    return error.strerror or str(error)
+
+
+# --- clients' certificates ---
+
+Certificate = dict[str, Any]
+"""A certificate as :meth:`ssl.SSLSocket.getpeercert` shows one."""
+
+
+def login_name(certificate: Certificate, source: LoginName) -> str | None:
+    """Who a client is by its certificate (RabbitMQ, ``ssl_cert_login_from``); None if it does not say.
+
+    Args:
+        source: the distinguished name as a whole, its common name (several are joined by commas), or the first
+            alternative name that is of DNS.
+    """
+    match source:
+        case "distinguished_name":
+            return distinguished_name(certificate.get("subject", ())) or None
+        case "common_name":
+            attributes = [pair for part in certificate.get("subject", ()) for pair in part]
+            return ",".join(value for name, value in attributes if name == "commonName") or None
+    return next((value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"), None)
+
+
+def distinguished_name(parts: tuple[tuple[tuple[str, str], ...], ...]) -> str:
+    """A name as RFC 4514 writes it, the last part first: ``CN=client,O=Example``."""
+    written = ["+".join(f"{SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in part) for part in parts]
+    return ",".join(reversed(written))
+
+
+def _escaped(value: str) -> str:
+    return "".join(f"\\{character}" if character in SPECIAL else character for character in value)
+
+
+def expires_at(path: Path) -> float:
+    """When the first certificate of a PEM file ends, in seconds since the epoch."""
+    from cryptography import x509  # here, so that a broker without TLS does not spend the memory
+
+    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()

@@ -1,0 +1,227 @@
+"""The settings of a broker: what they are called, and where their values come from.
+
+A value on the command line goes before one in the environment, that before one in the configuration file (TOML), and
+that before the default. A setting `tls_cert` is the option `--tls-cert`, the variable `JUMPMQ_TLS_CERT` and the key
+`tls-cert`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+OFF = "off"
+LAST_PORT = 65535
+
+
+class SettingError(Exception):
+    """A value is wrong, or a key unknown; the text is one line."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        name: the field of `jumpmq.Config`.
+        metavar: what stands for its value in the help.
+        words: what a value must be.
+        purpose: what it is for.
+        read: makes a text, or a value of TOML, the field's value; a ValueError says that it is none.
+        default: what is shown as the default; None where there is none.
+    """
+
+    name: str
+    metavar: str
+    words: str
+    purpose: str
+    read: Callable[[Any], Any]
+    default: str | None = None
+
+    @property
+    def key(self) -> str:
+        return self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return f"JUMPMQ_{self.name.upper()}"
+
+    @staticmethod
+    def written(value: Any) -> str:
+        """A value as a configuration file has it."""
+        return str(value) if isinstance(value, int) else json.dumps(str(OFF if value is None else value))
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value in force, and whence it is."""
+
+    value: Any
+    source: str
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    return value
+
+
+def _path(value: Any) -> Path:
+    return Path(_text(value)).expanduser()
+
+
+def _number(least: int, most: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str) or not least <= int(value) <= most:
+            raise ValueError
+        return int(value)
+
+    return read
+
+
+def _port(value: Any) -> int | None:
+    return None if value == OFF else _number(0, LAST_PORT)(value)
+
+
+def _one_of(*words: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in words:
+            raise ValueError
+        return str(value)
+
+    return read
+
+
+def _size(value: Any) -> str:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else _text(value)
+
+
+def _choice(name: str, purpose: str, default: str, *others: str) -> Setting:
+    return Setting(
+        name,
+        "|".join((default, *others)),
+        f"one of {', '.join((default, *others))}",
+        purpose,
+        _one_of(default, *others),
+        default,
+    )
+
+
+def _port_of(name: str, purpose: str, default: int) -> Setting:
+    return Setting(
+        name, "PORT", f"a number up to {LAST_PORT}, or {OFF}", f"{purpose}; 0 picks a free one", _port, str(default)
+    )
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "host",
+            "ADDRESS",
+            "an address",
+            "to listen on; 0.0.0.0 for all of this machine's",
+            _text,
+            "127.0.0.1",
+        ),
+        _port_of("port", "of AMQP", 5672),
+        _port_of("http_port", "of the management API", 15672),
+        _port_of("tls_port", "of AMQP with TLS, if there is a certificate", 5671),
+        _port_of("https_port", "of the management API with TLS, if there is a certificate", 15671),
+        Setting("tls_cert", "FILE", "a file", "certificate of the broker, and those that lead to its authority", _path),
+        Setting("tls_key", "FILE", "a file", "key of the certificate, if its own file does not hold it", _path),
+        Setting("tls_ca", "FILE", "a file", "certificates of authorities that vouch for clients", _path),
+        _choice("tls_client", "whether clients may or must show a certificate", "none", "optional", "required"),
+        _choice(
+            "tls_login_from",
+            "what of a client's certificate is the user's name",
+            *("distinguished_name", "common_name", "subject_alternative_name"),
+        ),
+        Setting("data_dir", "DIR", "a directory", "of definitions and messages", _path, "~/.local/share/jumpmq"),
+        Setting("node", "NAME", "a name", "name of this node", _text, "jumpmq@HOST"),
+        _choice("log_level", "what to log on stderr", "info", "debug", "warning", "error"),
+        Setting("heartbeat", "SECONDS", "seconds up to 65535", "proposed; 0 for none", _number(0, 65535), "60"),
+        Setting(
+            "memory_limit",
+            "SIZE",
+            "a size or a share",
+            "what is held for messages when publishers are blocked: 2GB, or 0.4 of the machine's memory",
+            _size,
+            "0.4",
+        ),
+        Setting("disk_free_limit", "SIZE", "a size", "of disk left free when publishers are blocked", _size, "50MB"),
+        Setting(
+            "write_backlog",
+            "OCTETS",
+            "a number of octets",
+            "what may wait for the disk before publishers wait too",
+            _number(1, 1 << 40),
+            str(64 << 20),
+        ),
+    )
+}
+
+
+def default_file() -> Path | None:
+    """The configuration file that is read unless another is named: the user's, or the machine's; None if neither is."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    places = (Path(base) / "jumpmq" / "jumpmq.toml", Path("/etc/jumpmq/jumpmq.toml"))
+    return next((place for place in places if place.is_file()), None)
+
+
+def in_force(options: Mapping[str, str | None], file: Path | None, defaults: Mapping[str, Any]) -> dict[str, Value]:
+    """The value of every setting, and whence.
+
+    Args:
+        options: what the command line says, by setting; None where it is silent.
+        file: the configuration file.
+        defaults: by setting.
+
+    Raises:
+        SettingError: a value is wrong, a key unknown, or the file cannot be read.
+    """
+    kept = read_file(file) if file is not None else {}
+    found = {}
+    for name, setting in SETTINGS.items():
+        if (text := options.get(name)) is not None:
+            found[name] = Value(_read(setting, text, f"--{setting.key}"), f"--{setting.key}")
+        elif text := os.environ.get(setting.variable):
+            found[name] = Value(_read(setting, text, setting.variable), setting.variable)
+        elif setting.key in kept:
+            found[name] = Value(_read(setting, kept[setting.key], f"{setting.key} in {file}"), str(file))
+        else:
+            found[name] = Value(defaults[name], "default")
+    return found
+
+
+def read_file(file: Path) -> dict[str, Any]:
+    """The keys and values of a configuration file.
+
+    Raises:
+        SettingError: it cannot be read, is not TOML, or has a key that there is not.
+    """
+    try:
+        kept = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise SettingError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{file} is not TOML: {error}") from None
+    keys = [setting.key for setting in SETTINGS.values()]
+    for key in kept:
+        if key not in keys:
+            near = difflib.get_close_matches(key, keys, 1, 0)
+            raise SettingError(f"{file}: there is no setting '{key}'; the nearest is '{near[0]}'")
+    return kept
+
+
+def _read(setting: Setting, value: Any, source: str) -> Any:
+    try:
+        return setting.read(value)
+    except ValueError:
+        raise SettingError(f"{source} must be {setting.words}, not '{value}'") from None
