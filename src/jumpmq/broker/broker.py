@@ -214,7 +214,7 @@ class Broker:
         """Where AMQP is spoken without TLS; 0 if it is nowhere."""
         return self.port_of("amqp")
 
-    def _accept(self) -> asyncio.Protocol:
+    def _accept(self) -> asyncio.BaseProtocol:
         return Connection(self._services) if len(self.connections) < connection_limit() else Refused()
 
     def _stop_listening(self) -> None:

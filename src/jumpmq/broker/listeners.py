@@ -64,7 +64,7 @@ class Listener:
     protocol: str
     host: str
     port: int
-    accept: Callable[[], asyncio.Protocol]
+    accept: Callable[[], asyncio.BaseProtocol]
     tls: ServerTLS | None = None
     _socket: socket.socket | None = field(default=None, init=False)
     _server: asyncio.Server | None = field(default=None, init=False)
