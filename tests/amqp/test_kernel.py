@@ -1,5 +1,7 @@
 """The compiled kernel says what its readable twin says, on whatever a client may send."""
 
+import itertools
+from array import array
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +25,9 @@ from jumpmq.amqp import _reference as reference
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, MalformedFrame
 from jumpmq.amqp.events import Ack, Publish, RawFrame
-from jumpmq.amqp.fields import MAX_DEPTH
+from jumpmq.amqp.fields import MAX_DEPTH, Field
+from jumpmq.amqp.frames import with_header
+from jumpmq.amqp.properties import Properties
 
 kernel: ModuleType = pytest.importorskip("jumpmq.amqp._kernel", reason="the compiled kernel is not built")
 TWINS = pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
@@ -253,6 +257,44 @@ def test_a_delivery_written_out(twin: ModuleType) -> None:
         + frame(BODY, 1, b"abc")
         + frame(BODY, 1, b"de")
     )
+
+
+@given(MESSAGES, st.integers(0, 3), st.binary(max_size=255), st.integers(0, 1 << 40), st.sampled_from([9, 50, 4096]))
+def test_encode_rows(values: list[tuple[Any, ...]], start: int, tag: bytes, offset: int, frame_max: int) -> None:
+    """Rows of columns are delivered as messages with one header more."""
+    buffers: list[Any] = []
+    for column in ([value[0].encode() for value in values], *([value[at] for value in values] for at in (1, 2, 3))):
+        buffers += [array("i", itertools.accumulate(map(len, column), initial=0)).tobytes(), b"".join(column)]
+    start = min(start, len(values))
+    encoded = [
+        twin.encode_rows(buffers, start, len(values), offset, 7, tag, 5, frame_max) for twin in (kernel, reference)
+    ]
+    numbered: list[Any] = [
+        reference.Message(one[0], one[1], with_header(one[2], b"x-stream-offset", offset + place), one[3])
+        for place, one in enumerate(values[start:])
+    ]
+    assert encoded[0] == encoded[1] == b"".join(reference.encode_deliveries(numbered, 7, tag, 5, frame_max))
+
+
+@given(st.sampled_from(PROPERTIES), st.integers(0, 1 << 40))
+def test_one_header_more(octets: bytes, value: int) -> None:
+    before, after = Properties.parse(octets), Properties.parse(with_header(octets, b"number", value))
+    assert after.headers is not None
+    assert after.headers.pop() == Field("number", "l", value)
+    after.headers = after.headers or before.headers
+    assert after.encode() == before.encode()
+
+
+@given(MESSAGES, st.integers(1, 9))
+def test_deliveries_that_are_counted(values: list[tuple[Any, ...]], attempts: int) -> None:
+    encoded = []
+    for twin in (kernel, reference):
+        messages = made(twin, values)
+        for message in messages:
+            message.attempts = attempts
+        encoded.append(twin.encode_deliveries(messages, 3, b"tag", 1, 4096))
+    assert encoded[0] == encoded[1]
+    assert encoded[0].count(b"x-delivery-count") >= len(values)
 
 
 @TWINS

@@ -36,3 +36,13 @@ def check_properties(octets: bytes) -> int: ...
 def encode_deliveries(
     messages: list[Message], channel: int, consumer_tag: bytes, first_tag: int, frame_max: int
 ) -> list[bytes | memoryview]: ...
+def encode_rows(
+    buffers: list[Any],
+    start: int,
+    stop: int,
+    offset: int,
+    channel: int,
+    consumer_tag: bytes,
+    first_tag: int,
+    frame_max: int,
+) -> bytes: ...

@@ -7,6 +7,7 @@ header and body frame side by side) as one event, and :func:`encode_deliveries` 
 once, so that all else in the broker costs once a run, not once a message.
 """
 
+from array import array
 from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, MalformedFrame
@@ -19,6 +20,7 @@ from jumpmq.amqp.frames import (
     FRAME_METHOD,
     encode_content,
     encode_frame,
+    with_header,
 )
 from jumpmq.amqp.properties import Properties
 
@@ -312,3 +314,32 @@ def encode_deliveries(
             out += [gathered, *bodies]
             gathered = bytes(end)
     return [*out, gathered] if gathered else out
+
+
+def encode_rows(
+    buffers: list[Any],
+    start: int,
+    stop: int,
+    offset: int,
+    channel: int,
+    consumer_tag: bytes,
+    first_tag: int,
+    frame_max: int,
+) -> bytes:
+    """As :func:`encode_deliveries`, of messages that lie in Arrow columns, each with the header ``x-stream-offset``.
+
+    Args:
+        buffers: 32-bit offsets and octets of four binary columns: exchange, routing key, properties, body.
+        start, stop: the rows.
+        offset: the header's value in the first message; the others count up from it.
+    """
+    columns = [
+        (array("i", bytes(offsets)), memoryview(octets))
+        for offsets, octets in zip(buffers[::2], buffers[1::2], strict=True)
+    ]
+    messages = []
+    for row in range(start, stop):
+        exchange, key, properties, body = (bytes(octets[ends[row] : ends[row + 1]]) for ends, octets in columns)
+        numbered = with_header(properties, b"x-stream-offset", offset + row - start)
+        messages.append(Message(exchange.decode(), key, numbered, body))
+    return b"".join(encode_deliveries(messages, channel, consumer_tag, first_tag, frame_max))

@@ -8,6 +8,7 @@ try:
         Message,
         check_properties,
         encode_deliveries,
+        encode_rows,
         scan,
     )
 except ImportError:
@@ -22,6 +23,7 @@ except ImportError:
         Message,
         check_properties,
         encode_deliveries,
+        encode_rows,
         scan,
     )
 
@@ -30,5 +32,6 @@ __all__ = [
     "Message",
     "check_properties",
     "encode_deliveries",
+    "encode_rows",
     "scan",
 ]

@@ -121,7 +121,12 @@ class Broker:
         self._upkeep = Upkeep(self.turns)
         dead_letters = DeadLetters(self._upkeep, self.memory)
         self.topology = Topology(
-            self.node, self.store, memory=self.memory, dead_letter=dead_letters.publish, wake=self._upkeep.wake
+            self.node,
+            self.store,
+            streams=self._commits.streams,
+            memory=self.memory,
+            dead_letter=dead_letters.publish,
+            wake=self._upkeep.wake,
         )
         dead_letters.topology = self.topology
         self._upkeep.on_lease_end = self._delete_unused
@@ -172,6 +177,7 @@ class Broker:
             delivered_seq = delivered.get(str(queue.id), 0) if store.clean else None
             next_seq = next_seqs.get(str(queue.id), 1)
             queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
+        self._commits.streams.remove_others()
         self.reader_groups.restore(definitions, {queue.id: queue for queue in self._queues()})
 
     def _create_defaults(self) -> None:

@@ -122,7 +122,7 @@ class Channel:
             consumers = consumers[self._next_served :] + consumers[: self._next_served]
         for consumer in consumers:
             if consumer.queue.ready_count and consumer.capacity() > 0:
-                consumer.queue.dispatch()
+                consumer.queue.serve(consumer)
 
     def queue(self, name: str) -> Queue:
         """The queue of that name, "" being the one declared last on this channel.

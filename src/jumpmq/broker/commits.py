@@ -1,13 +1,30 @@
-"""The broker's side of the store: what was staged is handed over, and who waits for the disk hears of each commit."""
+"""The broker's side of the store: what was staged is handed over, and who waits for the disk hears of each commit.
+
+A commit here is one of the store's and one of the streams' together.
+"""
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from jumpmq.store import Store, StoreError
+from jumpmq.store.stream_files import StreamFiles
 
 log = logging.getLogger(__name__)
+
+
+STREAMS = "streams"
+"""The streams' directory in the data directory."""
+
+
+class _Pair(NamedTuple):
+    """The numbers of a commit in the store and in the streams."""
+
+    store: int
+    streams: int
 
 
 class Commits:
@@ -15,16 +32,21 @@ class Commits:
 
     Attributes:
         store: where durable things are; None where everything is in memory.
+        streams: where streams keep their messages.
         before_flush: called before what is staged is handed over.
         on_commit: called in the event loop when a commit is on disk.
     """
 
     def __init__(self) -> None:
         self.store: Store | None = None
+        self.streams = StreamFiles(None, on_commit=self._on_streams_in_thread)
         self.before_flush: Callable[[], None] = _nothing
         self.on_commit: Callable[[], None] = _nothing
         self._loop = asyncio.get_running_loop()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._flushed = _Pair(0, 0)
+        self._number = self._completed = 0
+        self._open: deque[tuple[int, _Pair]] = deque()
 
     def open(self, directory: Path) -> Store:
         """Open the store in a directory.
@@ -32,8 +54,9 @@ class Commits:
         Raises:
             StoreError: it cannot be opened.
         """
-        self.store = Store.open(directory, on_commit=self._on_commit, on_error=_log_error)
+        self.store = Store.open(directory, on_commit=lambda number: self._on_commit(), on_error=_log_error)
         self._loop.add_reader(self.store.fileno(), self.store.completed)
+        self.streams = StreamFiles(directory / STREAMS, on_commit=self._on_streams_in_thread, on_error=_log_error)
         return self.store
 
     async def close(self) -> None:
@@ -42,6 +65,7 @@ class Commits:
         Raises:
             StoreError: the last commit failed.
         """
+        await asyncio.to_thread(self.streams.close)
         if self.store is not None:
             store, self.store = self.store, None
             self._loop.remove_reader(store.fileno())
@@ -50,12 +74,16 @@ class Commits:
     @property
     def completed(self) -> int:
         """The last commit on disk."""
-        return self.store.committed if self.store is not None else 0
+        if self.store is not None:
+            store, streams = self.store.committed, self.streams.committed
+            while self._open and self._open[0][1].store <= store and self._open[0][1].streams <= streams:
+                self._completed, _ = self._open.popleft()
+        return self._completed
 
     @property
     def backlog(self) -> int:
         """Octets of bodies that wait for the disk."""
-        return self.store.staged_bytes if self.store is not None else 0
+        return self.streams.staged_bytes + (self.store.staged_bytes if self.store is not None else 0)
 
     def flush(self, *, settlements: bool = False) -> int:
         """Hand what was staged to the store; returns the commit that covers it.
@@ -63,10 +91,16 @@ class Commits:
         Args:
             settlements: whether what was acknowledged is worth a commit of its own.
         """
+        streams = self.streams.flush()
         if self.store is None:
             return 0
         self.before_flush()
-        return self.store.flush(settlements=settlements)
+        flushed = _Pair(self.store.flush(settlements=settlements), streams)
+        if flushed != self._flushed:
+            self._flushed = flushed
+            self._number += 1
+            self._open.append((self._number, flushed))
+        return self._number
 
     async def wait(self) -> None:
         """Wait until everything staged so far is on disk."""
@@ -76,7 +110,15 @@ class Commits:
             self._waiters.append((commit, waiter))
             await waiter
 
-    def _on_commit(self, completed: int) -> None:
+    def _on_streams_in_thread(self, commit: int) -> None:
+        self._loop.call_soon_threadsafe(self._on_streams)
+
+    def _on_streams(self) -> None:
+        self.streams.publish()
+        self._on_commit()
+
+    def _on_commit(self) -> None:
+        completed = self.completed
         waiters, self._waiters = self._waiters, []
         for commit, waiter in waiters:
             if commit > completed:

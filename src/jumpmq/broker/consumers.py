@@ -1,5 +1,6 @@
 """A channel's consumers, as the queues see them."""
 
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
@@ -7,6 +8,7 @@ from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message, encode_deliveries
 from jumpmq.queues import CONSUMER_ARGUMENTS, Queue
+from jumpmq.queues.consumer import Rows
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.runs import set_consumer
 from jumpmq.topology.erlang import TYPE_NAMES
@@ -67,6 +69,8 @@ class ChannelConsumer:
         self.priority = check_arguments(queue, arguments)
         self.unacknowledged = 0
         self._tag_octets = tag.encode()
+        self._unread = Message("", b"", b"", b"")  # stands for what a stream keeps, and nobody reads here
+        self._unread.queue, self._unread.consumer = queue, self
 
     def capacity(self) -> int:
         channel = self.channel
@@ -95,6 +99,15 @@ class ChannelConsumer:
         connection.send_deliveries(
             encode_deliveries(messages, channel.number, self._tag_octets, first, connection.protocol.frame_max)
         )
+
+    def deliver_rows(self, rows: Rows) -> None:
+        channel, count = self.channel, len(rows)
+        first = channel.next_delivery_tag
+        channel.next_delivery_tag = first + count
+        self.unacknowledged += count
+        channel.unacknowledged.update(zip(range(first, first + count), repeat(self._unread), strict=False))
+        connection = channel.connection
+        connection.send_deliveries(rows.encode(channel.number, self._tag_octets, first, connection.protocol.frame_max))
 
     def cancelled(self) -> None:
         channel = self.channel

@@ -49,7 +49,7 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
     channel.consumers[tag] = consumer
     if not method.no_wait:
         channel.send(m.BasicConsumeOk(tag))
-    queue.dispatch()
+    queue.serve(consumer)
 
 
 def basic_cancel(channel: "Channel", method: m.BasicCancel) -> None:

@@ -9,6 +9,7 @@ from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.quorum import QuorumQueue
+from jumpmq.queues.stream import Stream
 
 __all__ = [
     "CONSUMER_ARGUMENTS",
@@ -21,11 +22,11 @@ __all__ = [
     "queue_type",
 ]
 
-_ALL: tuple[type[Queue], ...] = (ClassicQueue, QuorumQueue)
+_ALL: tuple[type[Queue], ...] = (ClassicQueue, QuorumQueue, Stream)
 QUEUE_TYPES: dict[str, type[Queue]] = {cls.type: cls for cls in _ALL}
 """Every kind of queue by its name, the value of ``x-queue-type``."""
 
-CONSUMER_ARGUMENTS = frozenset().union(*(kind.consumer_argument_names for kind in _ALL))
+CONSUMER_ARGUMENTS: frozenset[str] = frozenset().union(*(kind.consumer_argument_names for kind in _ALL))
 """Arguments of ``basic.consume`` that mean something to a kind of queue, and are refused by the others."""
 
 DEFAULT_QUEUE_TYPE = ClassicQueue.type

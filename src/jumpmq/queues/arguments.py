@@ -21,6 +21,8 @@ class Limits:
         dead_letter_exchange, dead_letter_routing_key: where messages go that expire, overflow or are rejected.
         single_active_consumer: whether one consumer at a time is served.
         delivery_limit: how often a message may come back before it is dead-lettered.
+        max_age: seconds that a stream keeps messages.
+        segment_bytes: octets of a stream's segment.
     """
 
     message_ttl: int | None = None
@@ -32,6 +34,8 @@ class Limits:
     dead_letter_routing_key: str | None = None
     single_active_consumer: bool = False
     delivery_limit: int | None = None
+    max_age: int | None = None
+    segment_bytes: int | None = None
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], policy: Mapping[str, Any] = NO_POLICY) -> "Limits":
@@ -39,10 +43,10 @@ class Limits:
 
         Of two numbers the lower one counts; else what was declared.
         """
-        known = {name: policy[key] for key, name in POLICY_KEYS.items() if key in policy}
+        known = {name: _read(name, policy[key]) for key, name in POLICY_KEYS.items() if key in policy}
         for key, name in ARGUMENTS.items():
             if key in arguments:
-                declared = arguments[key]
+                declared = _read(name, arguments[key])
                 known[name] = min(declared, known[name]) if name in NUMBERS and name in known else declared
         return cls(**known)
 
@@ -54,6 +58,10 @@ class Limits:
     def serving_one(self) -> "Limits":
         """The same for a queue that serves one consumer at a time."""
         return replace(self, single_active_consumer=True)
+
+
+def _read(name: str, value: Any) -> Any:
+    return seconds_of(value) if name == "max_age" else value
 
 
 def seconds_of(age: str) -> int | None:
@@ -74,9 +82,13 @@ ARGUMENTS = {
     "x-dead-letter-routing-key": "dead_letter_routing_key",
     "x-single-active-consumer": "single_active_consumer",
     "x-delivery-limit": "delivery_limit",
+    "x-max-age": "max_age",
+    "x-stream-max-segment-size-bytes": "segment_bytes",
 }
 
-NUMBERS = frozenset({"message_ttl", "expires", "max_length", "max_length_bytes", "delivery_limit"})
+NUMBERS = frozenset(
+    {"message_ttl", "expires", "max_length", "max_length_bytes", "delivery_limit", "max_age", "segment_bytes"}
+)
 
 POLICY_KEYS = {
     argument.removeprefix("x-"): name for argument, name in ARGUMENTS.items() if argument != "x-single-active-consumer"

@@ -15,6 +15,7 @@ from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.ready import BatchReader
 from jumpmq.queues.runs import settle_stored
 from jumpmq.store import Batch
+from jumpmq.store.stream_files import StreamFiles
 
 NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
 
@@ -68,6 +69,7 @@ class Queue(ABC):
         durable, exclusive, auto_delete, arguments: as declared.
         node: its home node.
         journal: where persistent messages are kept; None keeps them in memory only.
+        streams: where streams keep theirs.
         owner: name of the connection that an exclusive queue belongs to.
         memory: what the messages in memory are charged to.
         dead_letter: called with messages that leave the queue undelivered and the reason (``expired``, ``maxlen``,
@@ -111,6 +113,7 @@ class Queue(ABC):
         arguments: Mapping[str, Any] | None = None,
         node: str = "",
         journal: Journal | None = None,
+        streams: StreamFiles | None = None,
         owner: str | None = None,
         memory: MemoryAccount | None = None,
         dead_letter: DeadLetter = drop_dead_letters,
@@ -276,6 +279,10 @@ class Queue(ABC):
     @abstractmethod
     def dispatch(self) -> None:
         """Deliver what is there to consumers with room."""
+
+    def serve(self, consumer: Consumer) -> None:
+        """A consumer has room again."""
+        self.dispatch()
 
     # --- what the management API shows ---
 

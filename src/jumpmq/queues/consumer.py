@@ -6,6 +6,15 @@ from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 
 
+class Rows(Protocol):
+    """Messages as they lie in a stream."""
+
+    def __len__(self) -> int: ...
+
+    def encode(self, channel: int, consumer_tag: bytes, first_tag: int, frame_max: int) -> list[bytes | memoryview]:
+        """``basic.deliver`` of each; see :func:`jumpmq.amqp.messages.encode_deliveries`."""
+
+
 class Consumer(Protocol):
     """Somebody who takes a queue's messages.
 
@@ -34,6 +43,9 @@ class Consumer(Protocol):
 
     def deliver(self, messages: list[Message]) -> None:
         """Hand it messages, at most as many as its capacity."""
+
+    def deliver_rows(self, rows: Rows) -> None:
+        """As :meth:`deliver`, messages of a stream."""
 
     def cancelled(self) -> None:
         """The queue is gone."""

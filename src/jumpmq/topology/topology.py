@@ -14,6 +14,7 @@ from jumpmq.amqp.errors import NotAllowed, NotFound
 from jumpmq.queues import Queue, make_queue
 from jumpmq.queues.base import DeadLetter, Journal, Wake, drop_dead_letters, never_wake
 from jumpmq.queues.memory import MemoryAccount
+from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import changes, records, rules
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.definitions import QueueDefinition
@@ -31,6 +32,7 @@ class Topology:
     Args:
         node: name of this broker's node, home of the queues defined here.
         journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
+        streams: where streams keep their messages; None keeps them till the end.
         memory: what queues charge for the messages that they hold.
         dead_letter: told of messages that expired, overflowed or were rejected, see :class:`Queue`.
         wake: asked by queues that want to be looked after, see :class:`Queue`.
@@ -48,6 +50,7 @@ class Topology:
         node: str,
         journal: Journal | None = None,
         *,
+        streams: StreamFiles | None = None,
         memory: MemoryAccount | None = None,
         dead_letter: DeadLetter = drop_dead_letters,
         wake: Wake = never_wake,
@@ -56,6 +59,7 @@ class Topology:
         self._memory = memory
         self._dead_letter = dead_letter
         self._journal = journal
+        self._streams = StreamFiles(None) if streams is None else streams
         self._wake = wake
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}
@@ -156,6 +160,7 @@ class Topology:
             node=definition.node,
             journal=self._journal,
             owner=definition.owner,
+            streams=self._streams,
             memory=self._memory,
             dead_letter=self._dead_letter,
             wake=self._wake,

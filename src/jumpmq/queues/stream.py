@@ -1,0 +1,342 @@
+"""Streams: append-only, read by any number of consumers, each from where it wants.
+
+Messages are numbered by their *offset*, from 0. They lie in segment files (:mod:`jumpmq.store.stream_log`), are seen
+once they are on disk, and go when retention lets whole segments go. A consumer's deliveries are cut from the columns
+of a file as they lie there; acknowledging them only makes room for the next.
+"""
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
+from jumpmq.amqp.frames import APART, FRAME_METHOD, encode_content, encode_frame, with_header
+from jumpmq.amqp.messages import Message, encode_rows
+from jumpmq.amqp.properties import Properties
+from jumpmq.queues.arguments import Limits, seconds_of
+from jumpmq.queues.base import NO_ATTEMPTS, Outcome, Queue
+from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.delivery import CHUNK
+from jumpmq.store import Batch
+from jumpmq.store.stream_files import StreamFiles
+from jumpmq.store.stream_log import SEGMENT_BYTES
+from jumpmq.store.stream_segment import messages_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OFFSET = "x-stream-offset"
+
+ROWS_OCTETS = 1 << 20
+"""Most octets of bodies handed to a consumer at once, give or take one message."""
+
+_SENT = ("exchange", "routing_key", "properties", "body")
+
+
+class Stream(Queue):
+    """A stream of a virtual host."""
+
+    type = "stream"
+    argument_names = frozenset(
+        {
+            "x-queue-type", "x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes",
+            "x-initial-cluster-size", "x-queue-leader-locator",
+        }
+    )  # fmt: skip
+    refused_policy_keys = frozenset(
+        {
+            "delivery-limit", "max-length", "queue-mode", "queue-master-locator", "dead-letter-exchange",
+            "dead-letter-routing-key", "dead-letter-strategy", "max-in-memory-length", "max-in-memory-bytes",
+            "overflow", "message-ttl", "expires", "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown",
+            "ha-promote-on-failure",
+        }
+    )  # fmt: skip
+    always_durable = True
+    consumer_argument_names = frozenset({OFFSET})
+
+    def __init__(self, vhost: str, name: str, *, streams: StreamFiles | None = None, **declared: Any) -> None:
+        super().__init__(vhost, name, **declared)
+        self._files = StreamFiles(None) if streams is None else streams
+        self._log = self._files.open(self.id)
+        self._log.on_growth = self._on_growth
+        self._log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
+        self._next = self._log.end
+        self._readers: dict[Consumer, _Reader] = {}
+
+    # --- contents ---
+
+    @property
+    def first(self) -> int:
+        """The lowest offset that is still there."""
+        return self._log.first
+
+    @property
+    def end(self) -> int:
+        """The offset that follows the last message on disk."""
+        return self._log.end
+
+    @property
+    def ready_count(self) -> int:
+        return self._log.end - self._log.first
+
+    @property
+    def memory(self) -> int:
+        return 0
+
+    @property
+    def next_seq(self) -> int:
+        return self._next
+
+    def restore(
+        self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
+    ) -> None:
+        self._retain()
+
+    def checkpoint(self) -> None:
+        pass
+
+    def push(self, messages: list[Message]) -> list[Message]:
+        self._files.append(self._log, [_without_offset(message) for message in messages])
+        self._next += len(messages)
+        self.published += len(messages)
+        return []
+
+    def read(self, first: int, last: int) -> "Iterator[pa.RecordBatch]":
+        """The messages with offsets ``first`` to ``last``, as far as they are there, in batches that are not copied.
+
+        Returns:
+            Columns as :func:`jumpmq.store.columns.schema` has them; ``seq`` is the offset.
+
+        Raises:
+            StoreError: a part is damaged.
+        """
+        return self._log.read(first, last)
+
+    def offset_of(self, timestamp: float) -> int:
+        """Offset of the first message published at ``timestamp`` (seconds since the epoch) or later, else :attr:`end`.
+
+        Raises:
+            StoreError: a part is damaged.
+        """
+        return self._log.offset_of(timestamp)
+
+    def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
+        for batch in self._log.read(first_seq, last_seq):
+            yield from messages_of(batch)
+
+    def take(self, count: int) -> list[Message]:
+        raise self._unsupported("basic.get")
+
+    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        raise self._unsupported("taking a range")
+
+    def settle(self, messages: list[Message], outcome: Outcome) -> None:
+        if outcome is Outcome.REJECTED or outcome is Outcome.REQUEUED:
+            raise self._unsupported("basic.nack and basic.reject")
+        self.unacknowledged_count -= len(messages)
+        if outcome is Outcome.ACKNOWLEDGED:
+            self.acknowledged += len(messages)
+
+    def purge(self) -> int:
+        raise self._unsupported("queue.purge")
+
+    def delete(self) -> int:
+        self.tell_gone()
+        count, self.deleted = self.ready_count, True
+        self._files.remove(self.id)
+        readers, self._readers = self._readers, {}
+        for consumer in readers:
+            consumer.cancelled()
+        return count
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "members": [self.node],
+            "online": [self.node],
+            "readers": {self.node: len(self._readers)},
+            "segments": self._log.segment_count,
+            "first_offset": self.first,
+        }
+
+    # --- consumers ---
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        return list(self._readers)
+
+    def subscribe(self, consumer: Consumer) -> None:
+        if consumer.no_ack:
+            raise self._unsupported("automatic acknowledgement")
+        if not consumer.prefetch:
+            raise PreconditionFailed(
+                f"consumer prefetch count is not set for 'queue '{self.name}' in vhost '{self.vhost}''"
+            )
+        self._readers[consumer] = _Reader(consumer, self._start(consumer))
+        self.touch()
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        if self._readers.pop(consumer, None) is not None:
+            self.touch()
+
+    def dispatch(self) -> None:
+        for reader in list(self._readers.values()):
+            self._serve(reader)
+
+    def serve(self, consumer: Consumer) -> None:
+        if (reader := self._readers.get(consumer)) is not None:
+            self._serve(reader)
+
+    def _serve(self, reader: "_Reader") -> None:
+        while (capacity := reader.consumer.capacity()) > 0 and reader.offset < self._log.end:
+            reader.offset = max(reader.offset, self._log.first)  # retention was faster
+            if reader.rows is None or not reader.rows.has(reader.offset):
+                chunk = self._log.chunk(reader.offset)
+                reader.rows = Rows(chunk.first, chunk.rows, chunk.batch)
+            rows = reader.rows.cut(reader.offset, min(capacity, CHUNK))
+            reader.offset += len(rows)
+            self.delivered += len(rows)
+            self.unacknowledged_count += len(rows)
+            reader.consumer.deliver_rows(rows)
+
+    def _start(self, consumer: Consumer) -> int:
+        """The first offset that a consumer wants.
+
+        Raises:
+            PreconditionFailed: it cannot be told from ``x-stream-offset``.
+        """
+        field = next((field for field in consumer.arguments if field.name == OFFSET), None)
+        if field is None:
+            return self._log.end
+        value = field.value
+        if field.type == "S":
+            if value in ("first", "last", "next"):
+                return {"first": self.first, "last": self._log.last_chunk, "next": self._log.end}[value]
+            if (age := seconds_of(value)) is not None:
+                return self.offset_of(time.time() - age)
+            shown = f'{{longstr,<<"{value}">>}}'
+        elif field.type == "T":
+            return self.offset_of(float(value))
+        elif field.type in "bBsuIilL":
+            return max(int(value), self.first)
+        else:
+            shown = str(value)
+        raise PreconditionFailed(
+            f"invalid arg '{OFFSET}' for queue '{self.name}' in vhost '{self.vhost}': "
+            f"{{invalid_stream_offset_arg,{shown}}}"
+        )
+
+    def _unsupported(self, what: str) -> NotImplementedByServer:
+        return NotImplementedByServer(
+            f"{what} not supported by stream queues queue '{self.name}' in vhost '{self.vhost}'"
+        )
+
+    # --- retention ---
+
+    def set_limits(self, limits: Limits) -> None:
+        self.limits = limits
+        self._log.segment_bytes = limits.segment_bytes or SEGMENT_BYTES
+        self._retain()
+
+    def trim(self, now: float) -> None:
+        self._retain()
+
+    def _on_growth(self, begun: bool) -> None:
+        if self.deleted:
+            return
+        if begun:
+            self._retain()
+        self.dispatch()
+
+    def _retain(self) -> None:
+        age = self.limits.max_age
+        self._log.retain(self.limits.max_length_bytes, None if age is None else time.time() - age)
+
+
+class Rows:
+    """Neighbouring messages of a stream, as they lie in its file."""
+
+    def __init__(self, first: int, count: int, batch: "pa.RecordBatch") -> None:
+        self._first, self._start, self._stop = first, 0, count
+        self._buffers: list[memoryview] = []
+        for name in _SENT:
+            _, offsets, octets = batch.column(name).buffers()
+            self._buffers += [memoryview(one if one is not None else b"").cast("B") for one in (offsets, octets)]
+        self._ends = self._buffers[6].cast("i")
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def has(self, offset: int) -> bool:
+        """Whether a message is among them."""
+        return self._first + self._start <= offset < self._first + self._stop
+
+    def cut(self, offset: int, count: int) -> "Rows":
+        """Up to ``count`` of them from an offset on, not too many octets."""
+        start = offset - self._first
+        stop = min(start + count, self._stop)
+        stop = bisect_right(self._ends, self._ends[start] + ROWS_OCTETS, start + 1, stop)
+        if self._body_size(start) >= APART:
+            stop = start + 1
+        part = object.__new__(Rows)
+        part._first, part._buffers, part._ends = self._first, self._buffers, self._ends
+        part._start, part._stop = start, stop
+        return part
+
+    def encode(self, channel: int, consumer_tag: bytes, first_tag: int, frame_max: int) -> list[bytes | memoryview]:
+        """``basic.deliver`` of each; see :func:`jumpmq.amqp.messages.encode_deliveries`."""
+        start = self._start
+        if len(self) == 1 and self._body_size(start) >= APART:
+            return self._encode_apart(channel, consumer_tag, first_tag, frame_max)
+        offset = self._first + start
+        return [encode_rows(self._buffers, start, self._stop, offset, channel, consumer_tag, first_tag, frame_max)]
+
+    def _body_size(self, row: int) -> int:
+        return int(self._ends[row + 1] - self._ends[row])
+
+    def _encode_apart(self, channel: int, consumer_tag: bytes, tag: int, frame_max: int) -> list[bytes | memoryview]:
+        """One with a large body, which is not copied."""
+        values = []
+        for offsets, octets in zip(self._buffers[::2], self._buffers[1::2], strict=True):
+            ends = offsets.cast("i")
+            values.append(octets[ends[self._start] : ends[self._start + 1]])
+        exchange, key, properties, body = values
+        content = _Content(with_header(bytes(properties), OFFSET.encode(), self._first + self._start), body)
+        deliver = m.BasicDeliver(consumer_tag.decode(), tag, False, str(exchange, "utf-8"), bytes(key))
+        return [encode_frame(FRAME_METHOD, channel, deliver.encode()), *encode_content(content, channel, frame_max)]
+
+
+class _Content(NamedTuple):
+    """What of a message is sent behind its method."""
+
+    properties: bytes
+    body: memoryview
+    attempts: int = 0
+
+
+class _Reader:
+    """How far a consumer has read.
+
+    Attributes:
+        offset: of the next message for it.
+        rows: the chunk that it is in.
+    """
+
+    __slots__ = ("consumer", "offset", "rows")
+
+    def __init__(self, consumer: Consumer, offset: int) -> None:
+        self.consumer = consumer
+        self.offset = offset
+        self.rows: Rows | None = None
+
+
+def _without_offset(message: Message) -> Message:
+    """The message without an offset that its publisher sent along, from another stream maybe."""
+    if OFFSET.encode() not in message.properties:
+        return message
+    properties = Properties.parse(message.properties)
+    properties.headers = [field for field in properties.headers or [] if field.name != OFFSET]
+    same = message.copy()
+    same.properties = properties.encode()
+    return same

@@ -1,0 +1,222 @@
+"""Streams: what may be declared and done, where readers begin, and what they are given."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from benchmarks.brokers import BrokerProcess
+from tests.wire import Basic, ChannelClosed, Closed, ConnectionClosed, Content, Exchange, Queue, WireChannel, login
+
+Name = Callable[[str], str]
+Declare = Callable[..., str]
+
+
+@pytest.fixture
+def stream(broker: BrokerProcess, unique: Name) -> Iterator[Declare]:
+    """Declares streams with the messages 0, 1, 2 ... each confirmed alone; they are gone at the end."""
+    names = []
+    with login(broker.port) as connection:
+
+        def declare(count: int = 0, **arguments: Any) -> str:
+            named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+            channel, name = connection.channel(), unique("stream")
+            channel.queue(name, durable=True, exclusive=False, arguments={"x-queue-type": "stream", **named})
+            names.append(name)
+            channel.confirm_select()
+            for number in range(count):
+                channel.publish("", name, b"%d" % number)
+                channel.wait_for_confirms()
+            return name
+
+        yield declare
+        for name in names:
+            with contextlib.suppress(Closed):
+                connection.channel().call(Queue.Delete(queue=name))
+        connection.close()
+
+
+def read(channel: WireChannel, queue: str, offset: Any = None, prefetch: int = 100) -> None:
+    """Consume from a stream."""
+    channel.call(Basic.Qos(prefetch_count=prefetch))
+    channel.consume(queue, arguments={} if offset is None else {"x-stream-offset": offset})
+
+
+def seen(messages: list[Content]) -> list[tuple[bytes, Any]]:
+    return [(message.body, (message.properties.headers or {})["x-stream-offset"]) for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"durable": False}, "invalid property 'non-durable' for queue 'refused' in vhost '/'"),
+        ({"exclusive": True}, "invalid property 'exclusive-owner' for queue 'refused' in vhost '/'"),
+        ({"auto_delete": True}, "invalid property 'auto-delete' for queue 'refused' in vhost '/'"),
+        ({"queue": ""}, "Cannot declare a server-named queue for type rabbit_stream_queue"),
+    ],
+)
+def test_it_is_durable_and_named(channel: WireChannel, options: dict[str, Any], text: str) -> None:
+    declared = {"queue": "refused", "durable": True, "arguments": {"x-queue-type": "stream"}, **options}
+    with pytest.raises(ChannelClosed) as refused:
+        channel.call(Queue.Declare(**declared))
+    assert (refused.value.code, refused.value.text) == (406, f"PRECONDITION_FAILED - {text}")
+
+
+ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"x-max-length": 5}, "invalid arg 'x-max-length' {} of queue type rabbit_stream_queue"),
+    ({"x-message-ttl": 5}, "invalid arg 'x-message-ttl' {} of queue type rabbit_stream_queue"),
+    ({"x-expires": 5}, "invalid arg 'x-expires' {} of queue type rabbit_stream_queue"),
+    ({"x-max-priority": 5}, "invalid arg 'x-max-priority' {} of queue type rabbit_stream_queue"),
+    ({"x-single-active-consumer": True}, "invalid arg 'x-single-active-consumer' {} of queue type rabbit_stream_queue"),
+    ({"x-max-age": "1x"}, "invalid arg 'x-max-age' {}: invalid_max_age"),
+    ({"x-max-age": True}, "invalid arg 'x-max-age' {}: {{unacceptable_type,bool}}"),
+    ({"x-max-length-bytes": -1}, "invalid arg 'x-max-length-bytes' {}: {{value_negative,-1}}"),
+    ({"x-initial-cluster-size": 0}, "invalid arg 'x-initial-cluster-size' {}: {{value_zero,0}}"),
+    ({"x-stream-max-segment-size-bytes": 3_000_000_001}, "Exceeded max value for x-stream-max-segment-size-bytes"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "text"), ARGUMENTS)
+def test_it_takes_arguments_of_its_own(channel: WireChannel, arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ChannelClosed) as refused:
+        channel.queue("refused", durable=True, exclusive=False, arguments={"x-queue-type": "stream", **arguments})
+    expected = text.format("for queue 'refused' in vhost '/'")
+    assert refused.value.text == f"PRECONDITION_FAILED - {expected}"
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [
+        (lambda channel, queue: channel.get(queue), "basic.get"),
+        (lambda channel, queue: channel.call(Queue.Purge(queue=queue)), "queue.purge"),
+        (
+            lambda channel, queue: (channel.call(Basic.Qos(prefetch_count=1)), channel.consume(queue, no_ack=True)),
+            "automatic acknowledgement",
+        ),
+    ],
+)
+def test_what_it_does_not_do(channel: WireChannel, stream: Declare, act: Any, what: str) -> None:
+    queue = stream(1)
+    with pytest.raises(ConnectionClosed) as refused:
+        act(channel, queue)
+    assert (refused.value.code, refused.value.text) == (
+        540, f"NOT_IMPLEMENTED - {what} not supported by stream queues queue '{queue}' in vhost '/'",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_delivery_cannot_be_rejected(channel: WireChannel, stream: Declare, again: bool) -> None:
+    queue = stream(1)
+    read(channel, queue, "first")
+    channel.send(Basic.Nack(delivery_tag=channel.next().method.delivery_tag, requeue=again))
+    with pytest.raises(ConnectionClosed) as refused:
+        channel.next()
+    assert refused.value.text == (
+        f"NOT_IMPLEMENTED - basic.nack and basic.reject not supported by stream queues queue '{queue}' in vhost '/'"
+    )
+
+
+def test_a_prefetch_is_required(channel: WireChannel, stream: Declare) -> None:
+    queue = stream()
+    with pytest.raises(ChannelClosed) as refused:
+        channel.consume(queue)
+    assert refused.value.text == (
+        f"PRECONDITION_FAILED - consumer prefetch count is not set for 'queue '{queue}' in vhost '/''"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ({"x-priority": 5}, "invalid arg 'x-priority' {} of queue type rabbit_stream_queue"),
+        (
+            {"x-stream-offset": "5x"},
+            "invalid arg 'x-stream-offset' {}: {{invalid_stream_offset_arg,{{longstr,<<\"5x\">>}}}}",
+        ),
+    ],
+)  # fmt: skip
+def test_consumer_arguments(channel: WireChannel, stream: Declare, argument: dict[str, Any], text: str) -> None:
+    queue = stream()
+    channel.call(Basic.Qos(prefetch_count=5))
+    with pytest.raises(ChannelClosed) as refused:
+        channel.consume(queue, arguments=argument)
+    expected = text.format(f"for queue '{queue}' in vhost '/'")
+    assert refused.value.text == f"PRECONDITION_FAILED - {expected}"
+
+
+NOW = datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("offset", "first"),
+    [
+        ("first", 0), ("last", 4), ("next", 5), (None, 5), (2, 2), (0, 0), (-3, 0), ("1h", 0), ("2D", 0),
+        (NOW - timedelta(hours=1), 0), (NOW + timedelta(hours=1), 5),
+    ],
+)  # fmt: skip
+def test_where_a_reader_begins(channel: WireChannel, stream: Declare, offset: Any, first: int) -> None:
+    queue = stream(5)
+    read(channel, queue, offset)
+    channel.publish("", queue, b"5")
+    assert seen(channel.take(6 - first)) == [(b"%d" % number, number) for number in range(first, 6)]
+    assert channel.is_silent()
+
+
+def test_a_reader_may_wait_for_an_offset(channel: WireChannel, stream: Declare) -> None:
+    queue = stream(3)
+    read(channel, queue, 5)
+    for number in range(3, 7):
+        channel.publish("", queue, b"%d" % number)
+    assert seen(channel.take(2)) == [(b"5", 5), (b"6", 6)]
+
+
+def test_a_prefetch_limits_and_acknowledging_makes_room(channel: WireChannel, stream: Declare) -> None:
+    queue = stream(7)
+    read(channel, queue, "first", prefetch=3)
+    assert seen(channel.take(3)) == [(b"0", 0), (b"1", 1), (b"2", 2)]
+    assert channel.is_silent()
+    channel.send(Basic.Ack(delivery_tag=2, multiple=True))
+    assert seen(channel.take(2)) == [(b"3", 3), (b"4", 4)]
+    assert channel.is_silent()
+
+
+def test_readers_do_not_take_from_each_other(channel: WireChannel, stream: Declare) -> None:
+    queue = stream(20)
+    readers = [channel.connection.channel() for _ in range(3)]
+    for reader in readers:
+        read(reader, queue, "first", prefetch=50)
+    for reader in readers:
+        assert [body for body, _ in seen(reader.take(20))] == [b"%d" % number for number in range(20)]
+    assert channel.ready(queue) in (0, 20)  # RabbitMQ counts now and then
+
+
+def test_messages_come_as_they_were_published(channel: WireChannel, stream: Declare, unique: Name) -> None:
+    queue, exchange = stream(), channel.exchange(unique("exchange"), "topic")
+    channel.bind(queue, exchange, "a.#")
+    sent = Basic.Properties(
+        content_type="text/plain", content_encoding="utf-8", headers={"a": 1}, delivery_mode=1, priority=5,
+        correlation_id="c", expiration="10", message_id="m", timestamp=datetime(2020, 1, 1, tzinfo=UTC), app_id="x",
+    )  # fmt: skip
+    channel.confirm_select()
+    channel.publish(exchange, "a.b", b"long" * 100_000, sent)
+    channel.publish(exchange, "a", b"")
+    channel.wait_for_confirms()
+    time.sleep(0.1)
+    read(channel, queue, "first")
+    first, second = channel.take(2)
+    assert (first.method.exchange, first.method.routing_key, first.method.redelivered) == (exchange, "a.b", False)
+    assert first.body == b"long" * 100_000
+    assert first.properties.headers == {"a": 1, "x-stream-offset": 0}
+    for name in ("content_type", "content_encoding", "delivery_mode", "priority", "expiration", "message_id", "app_id"):
+        assert getattr(first.properties, name) == getattr(sent, name)
+    assert (second.method.routing_key, second.body, second.properties.headers) == ("a", b"", {"x-stream-offset": 1})
+    channel.call(Exchange.Delete(exchange=exchange))
+
+
+def test_an_offset_that_came_along_is_replaced(channel: WireChannel, stream: Declare) -> None:
+    queue = stream()
+    channel.publish("", queue, b"x", Basic.Properties(headers={"x-stream-offset": "mine", "a": "b"}))
+    read(channel, queue, "first")
+    assert channel.next().properties.headers == {"a": "b", "x-stream-offset": 0}

@@ -1,0 +1,197 @@
+"""Streams on disk: what was committed is there again, a crash leaves a clean prefix, retention drops whole segments."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jumpmq.amqp.messages import Message
+from jumpmq.store import StoreError
+from jumpmq.store.stream_files import StreamFiles
+from jumpmq.store.stream_log import StreamLog
+from jumpmq.store.stream_segment import messages_of
+
+START = 1_700_000_000
+
+
+def message(number: int, size: int = 10) -> Message:
+    return Message("e", b"k%d" % number, b"\x10\x00\x02", b"%0*d" % (size, number), True, START + number)
+
+
+class Opened:
+    """Streams in a directory, and the one numbered 7."""
+
+    def __init__(self, directory: Path) -> None:
+        self._committed = threading.Event()
+        self.files = StreamFiles(directory, on_commit=lambda number: self._committed.set())
+        self.log = self.files.open(7)
+
+    def append(self, *messages: Message) -> None:
+        """Commit messages, and see them."""
+        self.files.append(self.log, list(messages))
+        number = self.files.flush()
+        while self.files.committed < number:
+            self._committed.clear()
+            assert self.files.committed >= number or self._committed.wait(10)
+        self.files.publish()
+
+
+@pytest.fixture
+def open_streams(tmp_path: Path) -> Iterator[Callable[[], Opened]]:
+    """Opens the streams of one directory; those opened before are closed."""
+    opened: list[Opened] = []
+
+    def open_again() -> Opened:
+        if opened:
+            opened.pop().files.close()
+        opened.append(Opened(tmp_path / "streams"))
+        return opened[-1]
+
+    yield open_again
+    while opened:
+        opened.pop().files.close()
+
+
+def bodies(log: StreamLog, first: int = 0, last: int = 1 << 60) -> list[int]:
+    found = []
+    offset = max(first, log.first)
+    for batch in log.read(first, last):
+        assert batch.column("seq").to_pylist() == list(range(offset, offset + batch.num_rows))
+        offset += batch.num_rows
+        found += [int(body) for body in batch.column("body").to_pylist()]
+    return found
+
+
+def test_what_is_committed_is_there_again(open_streams: Callable[[], Opened]) -> None:
+    opened = open_streams()
+    opened.append(*(message(number) for number in range(5000)))
+    opened.append(message(5000))
+    for again in (opened, open_streams()):
+        assert (again.log.first, again.log.end, again.log.last_chunk) == (0, 5001, 5000)
+        assert bodies(again.log) == list(range(5001))
+        assert bodies(again.log, 4090, 4100) == list(range(4090, 4101))
+        (one,) = messages_of(next(again.log.read(4321, 4321)))
+        expected = message(4321)
+        assert (one.exchange, one.routing_key, one.properties, one.body, one.published_at) == (
+            "e", expected.routing_key, expected.properties, expected.body, expected.published_at,
+        )  # fmt: skip
+    again.append(message(5001))
+    assert bodies(open_streams().log, 4999) == [4999, 5000, 5001]
+
+
+def test_nothing_is_seen_before_it_is_on_disk(open_streams: Callable[[], Opened]) -> None:
+    opened = open_streams()
+    opened.append(message(0))
+    opened.files.append(opened.log, [message(1)])
+    assert (opened.log.end, bodies(opened.log)) == (1, [0])
+    assert opened.files.staged_bytes == 10
+
+
+def test_a_time_is_found(open_streams: Callable[[], Opened]) -> None:
+    opened = open_streams()
+    opened.log.segment_bytes = 1
+    for first in range(0, 30, 10):
+        opened.append(*(message(number) for number in range(first, first + 10)))
+    found = {START - 5: 0, START: 0, START + 3.5: 4, START + 10: 10, START + 29: 29, START + 29.5: 30}
+    for log in (opened.log, open_streams().log):
+        assert {time: log.offset_of(time) for time in found} == found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_crash_leaves_a_clean_prefix(open_streams: Callable[[], Opened], tmp_path: Path, seed: int) -> None:
+    opened = open_streams()
+    ends, number = [0], 0
+    for _ in range(6):
+        count = random.Random(seed * 100 + number).randrange(1, 40)
+        opened.append(*(message(one) for one in range(number, number + count)))
+        number += count
+        ends.append(opened.log.size)
+    opened.files.close()
+    (path,) = (tmp_path / "streams" / "7").glob("*.segment")
+    octets = bytearray(path.read_bytes())
+    place = random.Random(seed).randrange(len(octets))
+    if seed % 2:
+        del octets[place:]
+    else:
+        octets[place] ^= 0xFF
+    path.write_bytes(octets)
+    log = open_streams().log
+    kept = bodies(log)
+    assert kept == list(range(len(kept)))
+    assert log.end == len(kept)
+    whole = max(end for end in ends if end <= place)
+    assert log.size == whole or octets[whole : whole + 64] == bytes(64) or log.size > place
+    again = open_streams()
+    again.append(message(len(kept)))
+    assert bodies(open_streams().log) == list(range(len(kept) + 1))
+
+
+def test_retention_drops_whole_segments_and_never_the_last(open_streams: Callable[[], Opened]) -> None:
+    opened = open_streams()
+    opened.log.segment_bytes = 1
+    begun: list[bool] = []
+    opened.log.on_growth = begun.append
+    for first in range(0, 40, 10):
+        opened.append(*(message(number, size=1000) for number in range(first, first + 10)))
+    assert begun == [True] * 4
+    kept = list(opened.log.read(0, 9))
+    opened.log.retain(25_000, None)
+    assert (opened.log.first, bodies(opened.log)) == (10, list(range(10, 40)))
+    opened.log.retain(None, START + 25)
+    assert opened.log.first == 20
+    opened.log.retain(0, START + 1000)
+    assert bodies(opened.log) == list(range(30, 40))
+    assert [int(body) for body in kept[0].column("body").to_pylist()] == list(range(10))  # whoever reads, reads on
+    again = open_streams().log
+    assert (again.first, again.end) == (30, 40)
+
+
+def test_a_damaged_chunk_is_told_of(open_streams: Callable[[], Opened], tmp_path: Path) -> None:
+    opened = open_streams()
+    opened.log.segment_bytes = 1
+    opened.append(message(0))
+    opened.append(message(1))
+    path = min((tmp_path / "streams" / "7").glob("*.segment"))
+    octets = bytearray(path.read_bytes())
+    octets[200] ^= 0xFF
+    path.write_bytes(octets)
+    with pytest.raises(StoreError, match="is damaged 0 octets from its start"):
+        bodies(open_streams().log)
+    assert bodies(opened.log, 1) == [1]
+
+
+def test_a_removed_stream_leaves_nothing(open_streams: Callable[[], Opened], tmp_path: Path) -> None:
+    opened = open_streams()
+    opened.append(message(0))
+    opened.files.append(opened.log, [message(1)])
+    opened.files.remove(7)
+    opened.files.flush()
+    opened.files.close()
+    assert list((tmp_path / "streams").iterdir()) == []
+
+
+def test_directories_of_unknown_streams_go(open_streams: Callable[[], Opened], tmp_path: Path) -> None:
+    opened = open_streams()
+    opened.append(message(0))
+    (tmp_path / "streams" / "8").mkdir()
+    opened.files.remove_others()
+    assert [path.name for path in (tmp_path / "streams").iterdir()] == ["7"]
+
+
+def test_a_commit_that_fails_is_tried_again(open_streams: Callable[[], Opened], tmp_path: Path) -> None:
+    opened = open_streams()
+    directory = tmp_path / "streams" / "7"
+    directory.rmdir()
+    directory.write_text("in the way")
+    opened.files.append(opened.log, [message(0)])
+    number = opened.files.flush()
+    failed = threading.Event()
+    opened.files._on_error = lambda error: failed.set()
+    assert failed.wait(10)
+    assert opened.files.committed < number
+    directory.unlink()
+    directory.mkdir()
+    opened.append(message(1))
+    assert bodies(open_streams().log) == [0, 1]
