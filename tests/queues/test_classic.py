@@ -399,5 +399,5 @@ def test_nothing_is_delivered_while_messages_return_in_steps_and_who_insists_get
     taker = Taker(queue, prefetch=1).start()
     assert taker.bodies == []
     assert [one.body for one in queue.take(1)] == [b"0"]
-    queue.end_return()
+    queue.end_return(finish)
     assert taker.bodies == [b"1"]

@@ -21,8 +21,8 @@ class Settled:
     def __init__(self) -> None:
         self.seqs: list[int] = []
 
-    def settle(self, seq: int) -> None:
-        self.seqs.append(seq)
+    def settle_range(self, first: int, last: int) -> None:
+        self.seqs += range(first, last + 1)
 
 
 @TWINS
@@ -48,6 +48,8 @@ def test_runs_by_holder_and_settling(held: list[tuple[str, str, int]]) -> None:
         runs = [(consumer, queue, [one.seq for one in run]) for consumer, queue, run in twin.by_holder(messages)]
         twin.set_consumer(messages, "c")
         assert all(message.consumer == "c" for message in messages)
+        for place, batch in enumerate(batches):
+            assert batch.seqs == [seq for seq, one in enumerate(held, 1) if one[2] == place]
         seen.append((runs, [batch.seqs for batch in batches], twin.body_octets(messages)))
     assert seen[0] == seen[1]
     assert [seq for _, _, run in seen[0][0] for seq in run] == list(range(1, len(held) + 1))

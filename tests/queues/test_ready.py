@@ -1,8 +1,8 @@
 """A queue that is longer than its memory keeps every message once and in order, also through a restart."""
 
 import tempfile
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,8 +12,10 @@ from tests.queues.consumers import message
 from tests.store.opened import Opened
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues import Outcome
+from jumpmq.queues import Outcome, clock
 from jumpmq.queues import ready as ready_messages
+from jumpmq.queues.arguments import Limits
+from jumpmq.queues.base import NEVER
 from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, PAGING_SHARE, MemoryAccount
 
@@ -278,8 +280,25 @@ def test_nor_are_the_numbers_of_messages_that_are_not_stored(opened: Opened) -> 
 
 
 def test_restored_messages_expire_as_they_were_to(opened: Opened) -> None:
+    """Whatever the time to live is that is in force by then."""
     queue = make_queue(opened)
-    expiration: Any = b"\x11\x00\x02\x041000"
-    queue.push([Message("", b"q", expiration, b"long gone", True, 1_700_000_000.0), message(b"stays", persistent=True)])
+    queue.set_limits(Limits(message_ttl=1))
+    queue.push([message(b"goes", persistent=True)])
+    queue.set_limits(Limits())
+    queue.push([message(b"stays", persistent=True)])
+    opened.commit()
     queue = stop(opened, queue)
+    queue.set_limits(Limits(message_ttl=1))
+    time.sleep(0.01)
     assert [one.body for one in queue.take(2)] == [b"stays"]
+
+
+def test_octets_that_were_settled_before_a_restart_do_not_count(opened: Opened) -> None:
+    queue = make_queue(opened)
+    queue.push(kept(11, 100))
+    queue.settle(queue.take(2), Outcome.ACKNOWLEDGED)
+    queue = stop(opened, queue)
+    queue.set_limits(Limits(max_length_bytes=900))
+    while queue.wakes_at < NEVER:
+        queue.look_after(clock.now())
+    assert queue.ready_count == 9

@@ -33,6 +33,7 @@ class Channel:
         self.topology = services.topology
         self.authorization = services.authorization
         self.reply_queues = services.reply_queues
+        self.upkeep = services.upkeep
         self._turns = services.turns
         self.number = number
         self.name = f"{connection.name} ({number})"
@@ -71,7 +72,7 @@ class Channel:
             self.reply_queue.close()
             self.reply_queue = None
         transactions.unclaim(self)
-        settling.return_to_queues(list(self.unacknowledged.values()))
+        settling.return_to_queues(self, list(self.unacknowledged.values()))
         self.unacknowledged.clear()
 
     # --- publishing ---

@@ -3,11 +3,13 @@
 Each becomes one change that the topology validates and applies; its answer leaves when that is on disk.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.broker import direct_reply
 from jumpmq.broker.services import unique_name
+from jumpmq.queues import Queue, clock
 from jumpmq.topology import changes, rules
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
@@ -101,8 +103,26 @@ def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
     queue = channel.queue(method.queue)
     channel.connection.require_permission("read", "queue", queue.name)
     count = queue.purge()
-    if not method.no_wait:
-        channel.send(m.QueuePurgeOk(count))
+    if method.no_wait:
+        return
+    if queue.purging:
+        channel.upkeep.work(f"purging {queue!r}", _answer_when_purged(channel, queue, count))
+    else:
+        _answer_purge(channel, count)
+
+
+def _answer_when_purged(channel: "Channel", queue: Queue, count: int) -> Iterator[None]:
+    while queue.purging:
+        queue.trim(clock.now())
+        yield
+    if not channel.closed:
+        _answer_purge(channel, count)
+
+
+def _answer_purge(channel: "Channel", count: int) -> None:
+    """After it, no crash brings the messages back."""
+    channel.connection.defer_answers()
+    channel.send(m.QueuePurgeOk(count))
 
 
 def queue_delete(channel: "Channel", method: m.QueueDelete) -> None:

@@ -1,18 +1,21 @@
 """What becomes of deliveries: acknowledged, rejected or given back (AMQP 0-9-1, class basic; RabbitMQ's basic.nack)."""
 
 import itertools
-from collections.abc import Callable, Iterable
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.messages import Message
-from jumpmq.queues import Outcome
+from jumpmq.broker.upkeep import Upkeep
+from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.runs import by_holder
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
+
+AT_ONCE = 4096
+"""Deliveries that return to a queue in one step; a millisecond or two."""
 
 Settlement = Callable[["Channel", list[Message]], None]
 """What becomes of deliveries that were claimed."""
@@ -40,7 +43,7 @@ def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsy
         raise NotImplementedByServer("requeue=false")
     messages = list(channel.unacknowledged.values())
     channel.unacknowledged.clear()
-    return_to_queues(messages, Outcome.REQUEUED)
+    return_to_queues(channel, messages, Outcome.REQUEUED)
     if isinstance(method, m.BasicRecover):
         channel.send(m.BasicRecoverOk())
     channel.serve()
@@ -58,17 +61,62 @@ def reject(channel: "Channel", messages: list[Message]) -> None:
 
 def requeue(channel: "Channel", messages: list[Message]) -> None:
     """They return to their places."""
-    return_to_queues(messages, Outcome.REQUEUED)
+    return_to_queues(channel, messages, Outcome.REQUEUED)
     channel.serve()
 
 
-def return_to_queues(messages: list[Message], outcome: Outcome = Outcome.RETURNED) -> None:
-    """Return deliveries to their queues, each queue's at once."""
-    for message in messages:
-        if message.consumer is not None:
-            message.consumer.unacknowledged -= 1
-    for queue, group in itertools.groupby(sorted(messages, key=lambda one: id(one.queue)), key=attrgetter("queue")):
-        queue.settle(list(group), outcome)
+def return_to_queues(channel: "Channel", messages: list[Message], outcome: Outcome = Outcome.RETURNED) -> None:
+    """Return deliveries to their queues, each queue's at once or, where they are many, in steps."""
+    groups: dict[Queue, list[Message]] = {}
+    for _, queue, share in by_holder(messages):
+        groups.setdefault(queue, []).extend(share)
+    for queue, share in groups.items():
+        if len(share) > AT_ONCE and queue.requeues_in_place:
+            Return(queue, share, outcome).begin(channel.upkeep)
+        else:
+            _return(queue, share, outcome)
+
+
+def _return(queue: Queue, messages: list[Message], outcome: Outcome) -> None:
+    for consumer, _, share in by_holder(messages):
+        if consumer is not None:
+            consumer.unacknowledged -= len(share)
+    queue.settle(messages, outcome)
+
+
+class Return:
+    """Deliveries on their way back to their queue, the last first; it delivers nothing until all are there.
+
+    So it is always the front that is missing, and nobody gets a message before those that came before it.
+    """
+
+    def __init__(self, queue: Queue, messages: list[Message], outcome: Outcome) -> None:
+        self._queue = queue
+        self._messages = messages
+        self._outcome = outcome
+
+    def begin(self, upkeep: Upkeep) -> None:
+        """Give back some now, and the others by and by."""
+        self._queue.begin_return(self.finish)
+        upkeep.work(f"returning messages to {self._queue!r}", self._steps())
+
+    def finish(self) -> None:
+        """Give back all that are left."""
+        while self._messages:
+            self._step()
+
+    def _steps(self) -> Iterator[None]:
+        try:
+            while self._messages:
+                self._step()
+                yield
+        finally:
+            self._queue.end_return(self.finish)
+
+    def _step(self) -> None:
+        messages = self._messages[-AT_ONCE:]
+        del self._messages[-AT_ONCE:]
+        _return(self._queue, messages, self._outcome)
 
 
 def _decide(channel: "Channel", tags: list[int], multiple: bool, settlement: Settlement) -> None:

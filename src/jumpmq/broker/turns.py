@@ -88,7 +88,7 @@ class Turns:
     # --- its end ---
 
     def _end(self) -> None:
-        commit = self._commits.flush()
+        commit = self._commits.flush(settlements=bool(self._deferring))
         if self._deferring:
             for connection in self._deferring:
                 connection.defer_until(commit)

@@ -49,6 +49,15 @@ def by_holder(list messages):
 
 def settle_stored(list messages):
     cdef Message message
+    cdef object batch = None
+    cdef long long first = 0, last = -2
     for message in messages:
-        if message.batch is not None:
-            message.batch.settle(message.seq)
+        if message.batch is batch and message.seq == last + 1:
+            last = message.seq
+            continue
+        if batch is not None:
+            batch.settle_range(first, last)
+        batch, first, last = message.batch, message.seq, message.seq
+    if batch is not None:
+        batch.settle_range(first, last)
+

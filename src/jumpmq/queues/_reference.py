@@ -40,6 +40,13 @@ def by_holder(messages: list[Any]) -> list[tuple[Any, Any, list[Any]]]:
 
 def settle_stored(messages: list[Any]) -> None:
     """Tell the batches of those messages that are stored that they are gone for good."""
+    batch, first, last = None, 0, -2
     for message in messages:
-        if message.batch is not None:
-            message.batch.settle(message.seq)
+        if message.batch is batch and message.seq == last + 1:
+            last = message.seq
+            continue
+        if batch is not None:
+            batch.settle_range(first, last)
+        batch, first, last = message.batch, message.seq, message.seq
+    if batch is not None:
+        batch.settle_range(first, last)

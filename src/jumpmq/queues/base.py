@@ -89,6 +89,7 @@ class Queue(ABC):
         type: its name, the value of ``x-queue-type``.
         argument_names: the declare arguments that it takes; those of other kinds are refused.
         refused_policy_keys: a policy with one of these keys is not for it.
+        requeues_in_place: whether what is put back comes where it was, so that it may come back in any order.
         always_durable: whether it must be declared durable, neither exclusive nor deleted automatically, and by name.
         consumer_argument_names: the arguments of ``basic.consume`` that it takes; those of other kinds are refused.
         takes_global_prefetch: whether channels with a ``global`` prefetch may consume from it.
@@ -100,6 +101,7 @@ class Queue(ABC):
     always_durable: ClassVar[bool] = False
     consumer_argument_names: ClassVar[frozenset[str]] = frozenset({"x-priority"})
     takes_global_prefetch: ClassVar[bool] = True
+    requeues_in_place: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -245,8 +247,8 @@ class Queue(ABC):
             finish: requeues all that are left; called where somebody insists on the next message.
         """
 
-    def end_return(self) -> None:  # noqa: B027
-        """All of them are back."""
+    def end_return(self, finish: Callable[[], None]) -> None:  # noqa: B027
+        """All of those are back that :meth:`begin_return` announced."""
 
     @abstractmethod
     def delete(self) -> int:

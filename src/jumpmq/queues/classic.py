@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import EXPIRATION, Properties
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NO_ATTEMPTS, Outcome, Queue
@@ -58,7 +57,7 @@ class ClassicQueue(Queue):
         self._ready = ReadyMessages(self._journal, self._prepare, self._account)
         self._held = 0
         self._leaving: deque[Iterator[None]] = deque()
-        self._finish_return: Callable[[], None] | None = None
+        self._returns: list[Callable[[], None]] = []
         self._next_seq = 1
         self._reserved_seq = 0
         self._delivered_seq = 0
@@ -128,8 +127,8 @@ class ClassicQueue(Queue):
         self._expiring = True
 
     def take(self, count: int) -> list[Message]:
-        if self._finish_return is not None:
-            self._finish_return()
+        for finish in self._returns.copy():
+            finish()
         return self._take(self._ready.take, count, len(self._ready))
 
     def take_for_delivery(self, count: int) -> list[Message]:
@@ -214,10 +213,10 @@ class ClassicQueue(Queue):
         self.dispatch()
 
     def begin_return(self, finish: Callable[[], None]) -> None:
-        self._finish_return = finish
+        self._returns.append(finish)
 
-    def end_return(self) -> None:
-        self._finish_return = None
+    def end_return(self, finish: Callable[[], None]) -> None:
+        self._returns.remove(finish)
         self.dispatch()
 
     def checkpoint(self) -> None:
@@ -270,7 +269,7 @@ class ClassicQueue(Queue):
             self.touch()
 
     def dispatch(self) -> None:
-        if self._finish_return is None:
+        if not self._returns:
             self._delivery.dispatch()
 
     # --- limits ---
@@ -393,18 +392,5 @@ class ClassicQueue(Queue):
 
     def _prepare(self, messages: list[Message]) -> None:
         """Make messages that were read back from the store the queue's again."""
-        ttl = self.limits.message_ttl
         for message in messages:
             message.queue = self
-            own = expiration_of(message)
-            lifetimes = [one for one in (ttl, own) if one is not None]
-            if lifetimes:
-                message.expires_at = message.published_at + min(lifetimes) / 1000
-
-
-def expiration_of(message: Message) -> int | None:
-    """The message's own time to live in milliseconds, if it was published with one."""
-    if not message.properties[0] & EXPIRATION >> 8:
-        return None
-    expiration = Properties.parse(message.properties).expiration
-    return int(expiration) if expiration else None

@@ -43,6 +43,7 @@ class QuorumQueue(ClassicQueue):
     )  # fmt: skip
     always_durable = True
     takes_global_prefetch = False
+    requeues_in_place = False
 
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)

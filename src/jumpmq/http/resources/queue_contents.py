@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
@@ -15,7 +16,7 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.schema.shapes import Shape, one_of, whole
-from jumpmq.queues import Outcome
+from jumpmq.queues import Outcome, Queue, clock
 
 MAX_COUNT = 10_000
 """Messages that one request may ask for."""
@@ -57,9 +58,15 @@ async def purge(request: Request) -> Response:
     """``DELETE /api/queues/{vhost}/{queue}/contents``: throw away what is ready."""
     queue = requested.unlocked_queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)
-    queue.purge()
-    await requested.broker(request).committed()
+    await changing.in_turns(request, _purging(queue))
     return changing.deleted()
+
+
+def _purging(queue: Queue) -> Iterator[None]:
+    queue.purge()
+    while queue.purging:
+        yield
+        queue.trim(clock.now())
 
 
 def _shown(message: Message, body: dict[str, Any], message_count: int) -> dict[str, Any]:

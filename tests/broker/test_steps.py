@@ -1,0 +1,108 @@
+"""What is done in steps has the same outcome as if it were done at once: order, counts, and what a crash leaves."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.commands import serving
+from tests.wire import Basic, Queue, Tx, WireChannel, login
+
+import jumpmq
+
+Name = Callable[[str], str]
+COUNT = 20_000
+"""Messages: several steps, whatever is done with them."""
+PERSISTENT = Basic.Properties(delivery_mode=2)
+
+
+def fill(channel: WireChannel, queue: str, properties: Basic.Properties | None = None) -> None:
+    """Publishes numbers, all taken when this returns."""
+    octets = b"".join(channel.publication("", queue, b"%d" % number, properties) for number in range(COUNT))
+    channel.connection.send(octets)
+    while channel.ready(queue) < COUNT:
+        pass
+
+
+def numbers(channel: WireChannel, queue: str) -> list[int]:
+    """What is in a queue, consumed."""
+    tag = channel.consume(queue, no_ack=True)
+    found = [int(message.body) for message in channel.take(COUNT)]
+    channel.call(Basic.Cancel(consumer_tag=tag))
+    return found
+
+
+def test_a_purge_is_answered_when_no_crash_can_undo_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        channel = connection.channel()
+        queue = channel.queue("q", durable=True, exclusive=False)
+        fill(channel, queue, PERSISTENT)
+        assert channel.call(Queue.Purge(queue=queue)).message_count == COUNT
+        serve.process.kill()
+        serve.process.wait()
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        assert connection.channel().ready("q") == 0
+
+
+def test_an_acknowledged_transaction_is_answered_when_no_crash_can_undo_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        channel = connection.channel()
+        queue = channel.queue("q", durable=True, exclusive=False)
+        fill(channel, queue, PERSISTENT)
+        channel.call(Tx.Select())
+        channel.consume(queue)
+        channel.take(COUNT)
+        channel.send(Basic.Ack(delivery_tag=0, multiple=True))
+        channel.call(Tx.Commit())
+        serve.process.kill()
+        serve.process.wait()
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        assert connection.channel().ready("q") == 0
+
+
+def test_many_deliveries_of_a_connection_that_closes_return_in_order(
+    broker: jumpmq.RunningBroker, channel: WireChannel, unique: Name
+) -> None:
+    queue = channel.queue(unique("q"))
+    waiting = channel.queue(unique("waiting"))
+    fill(channel, queue)
+    other = channel.connection.channel()
+    other.consume(queue)
+    other.take(COUNT)
+    channel.publish("", waiting, b"served meanwhile")
+    other.close()
+    assert channel.bodies(waiting) == [b"served meanwhile"]
+    assert numbers(channel, queue) == list(range(COUNT))
+
+
+def test_a_get_while_deliveries_return_gets_the_first(channel: WireChannel, unique: Name) -> None:
+    queue = channel.queue(unique("q"))
+    fill(channel, queue)
+    other = channel.connection.channel()
+    other.consume(queue)
+    other.take(COUNT)
+    other.send(Basic.Nack(delivery_tag=0, multiple=True, requeue=True))
+    other.close()
+    message = channel.get(queue)
+    assert message is not None
+    assert message.body == b"0"
+
+
+def test_deliveries_that_are_put_back_one_by_one_take_their_places(channel: WireChannel, unique: Name) -> None:
+    queue = channel.queue(unique("q"))
+    fill(channel, queue)
+    for number in range(300):
+        message = channel.get(queue, no_ack=False)
+        assert message is not None
+        assert message.body == b"%d" % number
+    for tag in range(1, 301):
+        channel.send(Basic.Nack(delivery_tag=tag, requeue=True))
+    assert numbers(channel, queue) == list(range(COUNT))
+
+
+def test_what_is_too_long_is_dead_lettered_in_steps_and_in_order(channel: WireChannel, unique: Name) -> None:
+    grave = channel.queue(unique("grave"))
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave, "x-message-ttl": 200}
+    queue = channel.queue(unique("q"), arguments=arguments)
+    octets = b"".join(channel.publication("", queue, b"%d" % number) for number in range(COUNT))
+    channel.connection.send(octets)
+    assert numbers(channel, grave) == list(range(COUNT))
+    assert channel.ready(queue) == 0
