@@ -1,0 +1,52 @@
+"""Looks for differences between JumpMQ and RabbitMQ, for as long as wanted.
+
+    python -m fuzzing.sessions --minutes 60
+    python -m fuzzing.sessions --sessions 500 --seed 7      the same sessions again
+
+Both brokers are started, on free ports and with directories that go at the end. Each difference found is printed with
+the shortest session that shows it, and then passed over, so that others are found too. The exit status is 1 if there
+were any.
+"""
+
+import argparse
+import random
+import sys
+import time
+
+from benchmarks.brokers import JumpMQ, RabbitMQ
+
+from fuzzing.sessions import differences
+from fuzzing.sessions.pair import Difference, Pair
+from fuzzing.sessions.run import hold
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Hold random sessions with RabbitMQ and JumpMQ, and compare.")
+    parser.add_argument("--minutes", type=float, default=1)
+    parser.add_argument("--sessions", type=int, default=500, help="how many with one seed")
+    parser.add_argument("--whole", action="store_true", help="show the first session that shows a difference as it is")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    arguments = parser.parse_args()
+    end = time.monotonic() + 60 * arguments.minutes
+    found = 0
+    with RabbitMQ() as reference, JumpMQ() as ours:
+        pair = Pair(reference.port, ours.port)
+        seed = arguments.seed
+        while time.monotonic() < end:
+            try:
+                hold(pair, arguments.sessions, seed, shorten=not arguments.whole)
+                print(seed, pair.sessions, pair.steps, dict(pair.ended), flush=True)
+            except Difference as difference:
+                found += 1
+                signature = differences.signature(difference)
+                differences.passed_over.add(signature)
+                print(f"\n--- {found}: seed {seed} ---")
+                print(*getattr(difference, "__notes__", []), sep="\n")
+                print(difference, flush=True)
+            seed += 1
+        print(f"{pair.sessions} sessions, {pair.steps} steps, {found} differences; ended early: {dict(pair.ended)}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

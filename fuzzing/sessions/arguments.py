@@ -1,0 +1,181 @@
+"""Strategies for what methods are given: names, keys, argument tables, properties, all valid and invalid.
+
+Whatever is drawn is small, so that steps meet: three queues, three exchanges, a handful of keys. `§` stands for the
+prefix of the session's names.
+"""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.properties import Properties
+
+
+def often(usual: Any, seldom: Any, times: int = 6) -> st.SearchStrategy[Any]:
+    """A usual value most of the time, and now and then an unusual one. Both are lists."""
+    return st.sampled_from([*usual * times, *seldom])
+
+
+QUEUES = often(["§q1", "§q1", "§q2", "§q3"], ["", "§none", "amq.mine", "amq.gen-@1", "§qü", "§" + "q" * 240], 5)
+EXCHANGES = often(
+    ["§e1", "§e1", "§e2", "§e3", "", "amq.topic", "amq.headers"],
+    ["amq.direct", "amq.fanout", "amq.match", "amq.rabbitmq.trace", "§none", "amq.new", "§eü"],
+    3,
+)
+BUILT_IN_TYPES = st.sampled_from(["direct", "fanout", "topic", "headers"])
+EXCHANGE_TYPES = often(
+    ["direct", "fanout", "topic", "headers"], ["x-consistent-hash", "x-modulus-hash", "x-unknown", "", "DIRECT"], 3
+)
+KEYS = st.sampled_from(
+    [b"", b"1", b"a", b"a.b", b"a.b.c", b"*", b"#", b"a.*", b"a.#", b"#.b", b"10001", b"-1", b"w", b"\xff", b"k" * 255]
+)
+TAGS = often(["c1", "c2"], ["", "amq.ctag-@1"], 3)
+"""Consumer tags."""
+
+INTEGERS = st.sampled_from(
+    [
+        ("I", 0),
+        ("I", 1),
+        ("I", 2),
+        ("I", -1),
+        ("l", 5),
+        ("b", 3),
+        ("B", 200),
+        ("s", 7),
+        ("u", 9),
+        ("i", 1 << 31),
+        ("l", 1 << 40),
+        ("l", -(1 << 40)),
+        ("L", 4),
+    ]
+)
+NOT_INTEGERS = st.sampled_from(
+    [
+        ("S", "1"), ("S", "high"), ("t", True), ("V", None), ("d", 1.5), ("f", 2.0), ("D", (1, 15)),
+        ("T", 1_500_000_000), ("x", b"octets"), ("A", [("I", 1), ("S", "a")]), ("F", [Field("k", "I", 1)]),
+    ]
+)  # fmt: skip
+VALUES = INTEGERS | NOT_INTEGERS
+
+
+def _string(*usual: str) -> st.SearchStrategy[tuple[str, Any]]:
+    return st.sampled_from([("S", text) for text in usual * 3] + [("S", "unheard-of")]) | VALUES
+
+
+_TIMES = st.sampled_from([("I", 60_000), ("l", 3_600_000), ("I", 0), ("I", -1), ("l", 1 << 40)])
+"""Milliseconds: none, hours, or wrong, but nothing that passes within a session."""
+
+_QUEUE_ARGUMENTS: dict[str, st.SearchStrategy[tuple[str, Any]]] = {
+    "x-message-ttl": _TIMES | NOT_INTEGERS,
+    "x-expires": _TIMES | NOT_INTEGERS,
+    "x-max-length": st.sampled_from([("I", 0), ("I", 1), ("l", 2)]) | VALUES,
+    "x-max-length-bytes": st.sampled_from([("I", 0), ("I", 10), ("l", 100)]) | VALUES,
+    "x-overflow": _string("drop-head", "reject-publish", "reject-publish-dlx"),
+    "x-dead-letter-exchange": _string("", "§e1", "amq.fanout", "§none"),
+    "x-dead-letter-routing-key": _string("§q2", "§q3", "a", ""),
+    "x-max-priority": st.sampled_from([("I", 1), ("b", 10), ("I", 255), ("I", 256)]) | VALUES,
+    "x-queue-mode": _string("default", "lazy"),
+    "x-queue-version": VALUES,
+    "x-queue-type": _string("classic"),
+    "x-single-active-consumer": st.sampled_from([("t", True), ("t", False)]) | VALUES,
+    "x-queue-master-locator": st.sampled_from([("S", "min-masters"), ("S", "client-local"), ("S", "random")]),
+    "x-delivery-limit": INTEGERS,
+    "x-queue-leader-locator": _string("balanced"),
+    "x-max-age": _string("1D"),
+    "x-max-in-memory-length": INTEGERS,
+    "x-quorum-initial-group-size": INTEGERS,
+    "x-dead-letter-strategy": _string("at-most-once"),
+    "x-unheard-of": VALUES,
+}  # fmt: skip
+_EXCHANGE_ARGUMENTS = {
+    "alternate-exchange": _string("§e2", "amq.fanout", "§none", ""),
+    "hash-header": st.sampled_from([("S", "h"), ("S", "")]),
+    "hash-property": st.sampled_from([("S", "message_id"), ("S", "timestamp"), ("S", "app_id")]),
+    "x-unheard-of": VALUES,
+}
+_BINDING_ARGUMENTS = {
+    "x-match": _string("all", "any", "all-with-x", "any-with-x"),
+    "h": VALUES,
+    "g": VALUES,
+    "x-h": VALUES,
+}
+_CONSUMER_ARGUMENTS = {
+    "x-priority": INTEGERS | VALUES,
+    "x-cancel-on-ha-failover": st.sampled_from([("t", True), ("t", False)]) | VALUES,
+    "x-stream-offset": _string("first"),
+    "x-unheard-of": VALUES,
+}
+
+
+def _tables(known: dict[str, st.SearchStrategy[tuple[str, Any]]], most: int = 2) -> st.SearchStrategy[list[Field]]:
+    one = st.sampled_from(sorted(known)).flatmap(lambda name: known[name].map(lambda value: Field(name, *value)))
+    return st.just([]) | st.lists(one, max_size=most, unique_by=lambda field: field.name)
+
+
+QUEUE_ARGUMENTS = _tables(_QUEUE_ARGUMENTS, 3)
+EXCHANGE_ARGUMENTS = _tables(_EXCHANGE_ARGUMENTS)
+BINDING_ARGUMENTS = _tables(_BINDING_ARGUMENTS, 3)
+CONSUMER_ARGUMENTS = _tables(_CONSUMER_ARGUMENTS)
+
+_DEATHS = st.lists(
+    st.fixed_dictionaries(
+        {"queue": st.sampled_from(["§q1", "§q2", "old"]), "reason": st.sampled_from(["rejected", "expired", "maxlen"])},
+        optional={"count": st.sampled_from([1, 5]), "exchange": st.sampled_from(["", "§e1"])},
+    ).map(lambda death: ("F", [Field(name, "l" if name == "count" else "S", value) for name, value in death.items()])),
+    max_size=2,
+).map(lambda deaths: ("A", deaths))
+_COPIES = st.lists(
+    st.sampled_from([("S", "§q1"), ("S", "§q2"), ("S", "a"), ("S", "a.b")] * 3 + [("I", 1), ("V", None)]), max_size=2
+).map(lambda keys: ("A", keys))
+_HEADERS = _tables(
+    {
+        "h": VALUES,
+        "g": VALUES,
+        "x-h": VALUES,
+        "CC": _COPIES | _COPIES | VALUES,
+        "BCC": _COPIES | _COPIES | VALUES,
+        "x-death": _DEATHS | _DEATHS | VALUES,
+        "x-unheard-of": VALUES,
+    },
+    3,
+)
+_TEXT = st.sampled_from(["", "text", "ü", "§q1"])
+
+PROPERTIES: st.SearchStrategy[Properties] = st.just(Properties()) | st.builds(
+    Properties,
+    content_type=st.none() | _TEXT,
+    headers=st.none() | _HEADERS,
+    delivery_mode=st.sampled_from([None, None, 1, 2, 0, 3]),
+    priority=st.sampled_from([None, None, 0, 1, 5, 10, 255]),
+    correlation_id=st.none() | _TEXT,
+    reply_to=st.sampled_from([None] * 8 + ["§q1", "amq.rabbitmq.reply-to", "amq.rabbitmq.reply-to.forged"]),
+    expiration=st.sampled_from(
+        [None] * 12 + ["60000", "3600000", "0", "", "-1", "abc", "1.5", "10 ms", "+60000", "315360000001"]
+    ),
+    message_id=st.none() | _TEXT,
+    timestamp=st.sampled_from([None, None, 0, 1_500_000_000, (1 << 64) - 1]),
+    type=st.none() | _TEXT,
+    user_id=st.sampled_from([None] * 8 + ["guest", "root", ""]),
+    app_id=st.none() | _TEXT,
+    cluster_id=st.none() | _TEXT,
+)  # fmt: skip
+BODIES = st.sampled_from([b"", b"one", b"two", b"three", b"long" * 30])
+
+
+def prefixed(value: Any, prefix: str) -> Any:
+    """The value with the prefix where `§` stands."""
+    match value:
+        case str():
+            return value.replace("§", prefix)
+        case Field(name, kind, inner):
+            return Field(name, kind, prefixed(inner, prefix))
+        case tuple():
+            return tuple(prefixed(one, prefix) for one in value)
+        case list():
+            return [prefixed(one, prefix) for one in value]
+        case Properties():
+            return Properties(
+                **{name: prefixed(getattr(value, name), prefix) for name in Properties.__dataclass_fields__}
+            )
+    return value

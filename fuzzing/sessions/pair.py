@@ -1,0 +1,239 @@
+"""Two brokers taken through the same session, step by step, and compared after each."""
+
+import itertools
+import time
+from collections import defaultdict
+from typing import Any
+
+from fuzzing.sessions import differences
+from fuzzing.sessions.client import Client
+from fuzzing.sessions.side import OBSERVER, Place, Side, Step
+from jumpmq.amqp import methods as m
+
+PATIENCE = 1.5
+"""Seconds in which two brokers must come to the same."""
+
+IMPATIENCE = 0.3
+"""The same once a difference was found, and shorter sessions that still show it are sought."""
+
+_SWEPT = (m.QueueDeleteOk, m.ExchangeDeleteOk, m.ChannelClose)
+
+Said = dict[Place, list[tuple[Any, ...]]]
+
+
+class Difference(Exception):
+    """The brokers did not do the same.
+
+    Attributes:
+        session: the steps up to where it showed.
+        reference, ours: what was seen on each.
+    """
+
+    def __init__(self, session: list[Step], reference: Any, ours: Any) -> None:
+        steps = "\n".join(map(str, session))
+        super().__init__(f"{steps}\nRabbitMQ: {reference}\nJumpMQ:   {ours}")
+        self.session, self.reference, self.ours = session, reference, ours
+
+    @property
+    def step(self) -> Step:
+        """After which it showed."""
+        return self.session[-1]
+
+
+class Pair:
+    """Two running brokers, and the sessions held with both.
+
+    Args:
+        reference, ours: their ports.
+
+    Attributes:
+        prefix: what all names of the current session begin with.
+        over: whether the session's rest cannot be compared any more.
+        ended: how many sessions ended so, by the reason.
+        sessions, steps: so far.
+    """
+
+    def __init__(self, reference: int, ours: int) -> None:
+        self._ports = reference, ours
+        self._sweepers = [Client(port) for port in self._ports]
+        self._sweeping = dict.fromkeys(self._sweepers, False)
+        self.sessions = 0
+        self._sides: list[Side] = []
+        self._queues: set[str] = set()
+        self._exchanges: set[str] = set()
+        self._history: list[Step] = []
+        self.prefix = ""
+        self.over = False
+        self.patience = PATIENCE
+        self.ended: dict[str, int] = defaultdict(int)
+        self.steps = 0
+
+    # --- sessions ---
+
+    def begin(self) -> None:
+        self.sessions += 1
+        self.prefix = f"g{self.sessions}."
+        self._sides = [Side(port, self.prefix) for port in self._ports]
+        self._history = []
+        self.over = False
+
+    def end(self) -> None:
+        """Close the session's connections, and delete all that it made."""
+        for side in self._sides:
+            side.leave()
+        for sweeper in self._sweepers:
+            self._sweep(sweeper)
+        self._queues.clear()
+        self._exchanges.clear()
+
+    def _sweep(self, sweeper: Client) -> None:
+        deletions: list[m.Method] = [m.QueueDelete(queue=name) for name in self._queues]
+        deletions += [m.ExchangeDelete(exchange=name) for name in self._exchanges]
+        for deletion in deletions:
+            if not self._sweeping[sweeper]:
+                sweeper.send_method(1, m.ChannelOpen())
+            sweeper.send_method(1, deletion)
+            answer = sweeper.wait(lambda event: isinstance(event.method, _SWEPT))
+            assert answer is not None
+            self._sweeping[sweeper] = not isinstance(answer.method, m.ChannelClose)
+            if not self._sweeping[sweeper]:
+                sweeper.send_method(1, m.ChannelCloseOk())  # a queue that goes with its connection
+            sweeper.events.clear()
+
+    # --- steps ---
+
+    def connected(self, connection: int) -> bool:
+        return self._sides[0].connected(connection)
+
+    def is_open(self, place: Place) -> bool:
+        return self._sides[0].is_open(place)
+
+    def ready(self, place: Place, channel: bool = True) -> None:
+        """See to it that there is such a connection and such a channel."""
+        if not self.connected(place[0]):
+            for side in self._sides:
+                side.connect(place[0])
+        if channel and not self.is_open(place):
+            self.take(Step(place, m.ChannelOpen()))
+
+    def take(self, step: Step) -> None:
+        """Do a step on both brokers.
+
+        Raises:
+            Difference: it did not come to the same, and that is not a difference with a name.
+        """
+        if self.over or not all(side.connected(step.place[0]) for side in self._sides):
+            return
+        self.steps += 1
+        self._history.append(step)
+        self._note(step)
+        for side in self._sides:
+            side.send(step)
+        self._both(*(side.settle(step) for side in self._sides))
+        self._compare(step)
+
+    def pause(self, seconds: float) -> None:
+        if not self.over:
+            time.sleep(seconds)
+            self._compare(Step((0, 0), None), look=True)
+
+    def _both(self, *work: Any) -> None:
+        for _ in itertools.zip_longest(*work):
+            pass
+
+    def _note(self, step: Step) -> None:
+        match step.method:
+            case m.QueueDeclare(queue=name) if name.startswith(self.prefix):
+                self._queues.add(name)
+            case m.ExchangeDeclare(exchange=name) if name.startswith(self.prefix):
+                self._exchanges.add(name)
+
+    # --- comparing ---
+
+    def _compare(self, step: Step, look: bool = False) -> None:
+        deadline, wait = time.monotonic() + self.patience, 0.002
+        while True:
+            if look:
+                self._both(*(side.look() for side in self._sides))
+            if all(not side.awaits_confirms for side in self._sides) and self._agree():
+                break
+            if time.monotonic() > deadline:
+                if not self._agree():
+                    self._disagree(step)
+                break
+            time.sleep(wait)
+            wait = min(wait * 2, 0.1)
+            look = True
+        for side in self._sides:
+            self._watch(side, step)
+            side.said.clear()
+
+    def _agree(self) -> bool:
+        reference, ours = self._sides
+        return reference.counts == ours.counts and _sorted(reference.said) == _sorted(ours.said)
+
+    def _disagree(self, step: Step) -> None:
+        reference, ours = self._sides
+        if reference.counts == ours.counts and _by_consumer(reference.said) == _by_consumer(ours.said):
+            self._finish("deliveries from several queues in another order")
+            return
+        said = [
+            (
+                {place: said for place, said in _sorted(one.said).items() if said != _sorted(other.said).get(place)},
+                {name: count for name, count in one.counts.items() if count != other.counts.get(name)},
+            )
+            for one, other in ((reference, ours), (ours, reference))
+        ]
+        difference = Difference(self._history, *said)
+        name = differences.name_of(difference)
+        if name is None:
+            self.patience = IMPATIENCE
+            raise difference
+        self._finish(name)
+
+    def _finish(self, reason: str) -> None:
+        self.ended[reason] += 1
+        self.over = True
+
+    def _watch(self, side: Side, step: Step) -> None:
+        """Count the queues that were declared from now on, and no longer those that are gone."""
+        for name in [name for name, count in side.counts.items() if isinstance(count, int)]:
+            side.watched.pop(name, None)
+        side.counts = {}
+        for place, said in side.said.items():
+            for kind, *values in said:
+                if kind == "queue.declare-ok" and place[1] != OBSERVER:
+                    name = values[0] if values[0].startswith("amq.") else self.prefix + values[0]
+                    side.watched.setdefault(name, place[0])
+        if isinstance(step.method, m.QueueDeclare) and step.method.queue.startswith(self.prefix):
+            side.watched.setdefault(step.method.queue, step.place[0])
+
+
+def _sorted(said: Said) -> Said:
+    """What was said in a canonical order: answers, returns, confirms and each consumer's deliveries come in theirs."""
+    return {place: sorted(events, key=_stream) for place, events in said.items() if events}
+
+
+def _stream(event: tuple[Any, ...]) -> tuple[Any, ...]:
+    match event:
+        case ("basic.ack" | "basic.nack", number):
+            return "confirm", number
+        case ("basic.deliver", *_):
+            return ("deliver",)
+        case ("basic.cancel", tag, *_):
+            return "cancel", tag
+        case ("basic.return", *_):
+            return ("return",)
+    return ("answer",)
+
+
+def _by_consumer(said: Said) -> Any:
+    """What was said without the order of deliveries between consumers, and so without their tags."""
+    found: dict[Any, list[Any]] = defaultdict(list)
+    for place, events in _sorted(said).items():
+        for kind, *values in events:
+            if kind == "basic.deliver":
+                found[place, values[0]].append(values[2:])
+            else:
+                found[place].append((kind, *values))
+    return found

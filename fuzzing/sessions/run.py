@@ -1,0 +1,31 @@
+"""Holding sessions: hypothesis runs the machine."""
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from fuzzing.sessions.machine import Sessions
+from fuzzing.sessions.pair import PATIENCE, Pair
+
+STEPS = 14
+"""Rules in a session, at most."""
+
+
+def hold(pair: Pair, sessions: int, number: int, shorten: bool = True) -> None:
+    """Hold so many sessions, always the same ones for a number.
+
+    Raises:
+        Difference: one was found; its notes are the session, the shortest that shows it if ``shorten``.
+    """
+    Sessions.pair, pair.patience = pair, PATIENCE
+    run_state_machine_as_test(
+        seed(number)(Sessions),
+        settings=settings(
+            max_examples=sessions,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            report_multiple_bugs=False,
+            phases=[Phase.generate, Phase.shrink] if shorten else [Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
