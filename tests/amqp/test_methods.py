@@ -25,8 +25,8 @@ WRITTEN_OUT: list[tuple[m.Method, bytes]] = [
     ),
     (m.QueueDeclareOk("orders", 3, 1), b"\x00\x32\x00\x0b" b"\x06orders" b"\x00\x00\x00\x03" b"\x00\x00\x00\x01"),
     (
-        m.QueueUnbind(queue="q", exchange="e", routing_key=b"\xff"),
-        b"\x00\x32\x00\x32" b"\x00\x00" b"\x01q" b"\x01e" b"\x01\xff" b"\x00\x00\x00\x00",
+        m.QueueUnbind(queue="q", exchange="e", routing_key=b"key"),
+        b"\x00\x32\x00\x32" b"\x00\x00" b"\x01q" b"\x01e" b"\x03key" b"\x00\x00\x00\x00",
     ),
     (
         m.BasicConsume(queue="q", consumer_tag="t", no_ack=True, no_wait=True),
@@ -59,6 +59,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "longlong": st.integers(0, (1 << 64) - 1),
     "shortstr": st.text(max_size=60),
     "shortbytes": st.binary(max_size=255),
+    "shorttext": st.text(max_size=60).map(str.encode),
     "longstr": st.binary(max_size=300),
     "table": st.lists(st.builds(Field, st.text(max_size=5), st.just("S"), st.text(max_size=5)), max_size=3),
 }
@@ -86,9 +87,10 @@ def test_a_method_cut_short_or_with_more_behind_is_refused(method: m.Method, dat
 
 EXAMPLES: dict[str, Any] = {
     "bit": True, "octet": 200, "short": 60_000, "long": 1 << 31, "longlong": 1 << 40,
-    "shortstr": "name", "shortbytes": b"key", "longstr": b"long", "table": [Field("a", "S", "b")],
+    "shortstr": "name", "shortbytes": b"key", "shorttext": b"key", "longstr": b"long",
+    "table": [Field("a", "S", "b")],
 }  # fmt: skip
-THEIRS: dict[str, Any] = {"shortbytes": "key", "longstr": "long", "table": {"a": "b"}}
+THEIRS: dict[str, Any] = {"shortbytes": "key", "shorttext": "key", "longstr": "long", "table": {"a": "b"}}
 BOTH_HAVE = [cls for key, cls in m.METHODS.items() if key[0] << 16 | key[1] in commands.INDEX_MAPPING]
 
 
@@ -117,7 +119,9 @@ def test_what_is_wrong_with_the_arguments_is_told() -> None:
         m.decode(b"\x00\x32\x00\x0a\x00\x00\x00\x00\x00\x00\x00\x03\x01az")
 
 
-def test_routing_keys_need_not_be_text_but_names_must() -> None:
+def test_routing_keys_need_not_be_text_but_binding_keys_and_names_must() -> None:
     assert m.decode(m.BasicPublish(routing_key=b"\xff").encode()) == m.BasicPublish(routing_key=b"\xff")
+    with pytest.raises(MalformedFrame, match="UTF-8"):
+        m.decode(m.QueueBind(routing_key=b"\xff").encode())
     with pytest.raises(MalformedFrame, match="UTF-8"):
         m.decode(b"\x00\x3c\x00\x28\x00\x00\x01\xff\x00\x00")

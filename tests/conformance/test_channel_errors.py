@@ -49,6 +49,10 @@ MISSING: dict[str, Mistake] = {
         lambda channel, _: channel.publish("ghost", "key"),
         404, "NOT_FOUND - no exchange 'ghost' in vhost '/'",
     ),
+    "passive declare of no name, which is not the last queue": (
+        lambda channel, _: channel.call(Queue.Declare(passive=True)),
+        404, "NOT_FOUND - no queue '' in vhost '/'",
+    ),
     "the last queue, before any was declared": (
         lambda channel, _: channel.connection.channel(77).consume(""),
         404, "NOT_FOUND - no previously declared queue",
@@ -100,6 +104,11 @@ DIFFERENT: dict[str, Mistake] = {
         lambda channel, _: channel.exchange("amq.direct", "topic", durable=True, auto_delete=False),
         406, "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'amq.direct' in vhost '/': "
              "received 'topic' but current is 'direct'",
+    ),
+    "exchange, a type that Erlang quotes": (
+        lambda channel, _: channel.exchange("amq.direct", "x-modulus-hash", durable=True, auto_delete=False),
+        406, "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'amq.direct' in vhost '/': "
+             "received ''x-modulus-hash'' but current is 'direct'",
     ),
     "exchange, durable": (
         lambda channel, _: channel.exchange("amq.direct", "direct", auto_delete=False),
@@ -223,6 +232,20 @@ UNTIMELY: dict[str, Mistake] = {
         lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(expiration="abc")),
         406, "PRECONDITION_FAILED - invalid expiration 'abc': no_integer",
     ),
+    "an expiration in more than ten years": (
+        lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(expiration="315360000001")),
+        406, "PRECONDITION_FAILED - invalid expiration '315360000001': {{value_too_large,315360000001}}",
+    ),
+    "a delivery mode of 0": (
+        lambda channel, queue: channel.publish("", queue, b"", b"\x10\0\0"),
+        406, "PRECONDITION_FAILED - invalid message: {{delivery_mode_unknown,0}}",
+    ),
+    "a delivery mode of 3, behind a message that is well": (
+        lambda channel, queue: channel.connection.send(
+            channel.publication("", queue) + channel.publication("", queue, b"", b"\x10\0\x03")
+        ),
+        406, "PRECONDITION_FAILED - invalid message: {{delivery_mode_unknown,3}}",
+    ),
     "an expiration with a unit": (
         lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(expiration="10ms")),
         406, "PRECONDITION_FAILED - invalid expiration '10ms': {{leftover_string,\"ms\"}}",
@@ -235,6 +258,16 @@ UNTIMELY: dict[str, Mistake] = {
         lambda channel, queue: channel.consume(queue, arguments={"x-priority": "high"}),
         406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue '{queue}' in vhost '/': "
              "\"expected integer, got longstr\"",
+    ),
+    "a consumer to be cancelled on failover or not, in words": (
+        lambda channel, queue: channel.consume(queue, arguments={"x-cancel-on-ha-failover": "yes"}),
+        406, "PRECONDITION_FAILED - invalid arg 'x-cancel-on-ha-failover' for queue '{queue}' in vhost '/': "
+             "{{unacceptable_type,longstr}}",
+    ),
+    "an offset in a classic queue": (
+        lambda channel, queue: channel.consume(queue, arguments={"x-stream-offset": "first"}),
+        406, "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue '{queue}' in vhost '/' "
+             "of queue type rabbit_classic_queue",
     ),
     "headers to match in an unknown way": (
         lambda channel, queue: channel.bind(queue, "amq.headers", arguments={"x-match": "some"}),

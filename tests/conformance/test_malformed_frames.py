@@ -58,6 +58,10 @@ MALFORMED: dict[str, tuple[bytes, int, str]] = {
         PUBLISH + announce(0) + frame(BODY, 1, b"abc"),
         505, "UNEXPECTED_FRAME - expected method frame, got non method frame instead$",
     ),
+    "a binding key that is not UTF-8": (
+        method(50, 20, b"\0\0\x01q\x01e\x01\xff\0\0\0\0\0"),
+        501, "FRAME_ERROR - Malformed UTF-8 in shortstr$",
+    ),
     "a body instead of the header": (
         PUBLISH + frame(BODY, 1, b"abc"),
         505, "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead$",

@@ -165,3 +165,14 @@ def test_expiration_counts_from_the_commit(channel: WireChannel, queue: str) -> 
     message = channel.get(queue)
     assert message is not None
     assert message.body == b"in time"
+
+
+def test_what_was_published_before_a_malformed_message_arrives(channel: WireChannel, queue: str) -> None:
+    channel.connection.send(
+        channel.publication("", queue, b"well")
+        + channel.publication("", queue, b"ill", Basic.Properties(expiration="soon"))
+        + channel.publication("", queue, b"too late")
+    )
+    with pytest.raises(ChannelClosed):
+        channel.next()
+    assert channel.connection.channel().bodies(queue) == [b"well"]

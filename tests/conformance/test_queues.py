@@ -154,3 +154,8 @@ def test_a_passive_declaration_renews_the_lease(channel: WireChannel, unique: Na
         assert exists(channel, queue)
     time.sleep(1.2)
     assert not exists(channel, queue)
+
+
+def test_declaring_again_compares_the_arguments_of_the_queues_kind(channel: WireChannel, unique: Name) -> None:
+    name = channel.queue(unique("queue"))
+    channel.queue(name, arguments={"x-delivery-limit": 3, "x-queue-leader-locator": "balanced", "x-other": 1})

@@ -198,7 +198,7 @@ cdef int delivery_mode(const uint8_t* at, Py_ssize_t length) noexcept nogil:
             if at >= end:
                 return -1
             if bit == 12:
-                mode = at[0]
+                mode = at[0] if at[0] == 1 or at[0] == 2 else 3
             at += 1
         elif bit == 6:
             if end - at < 8:
@@ -308,7 +308,7 @@ cdef bint add_publish(list events, Run run, int channel, Whole* found, double no
     cdef int mode
     if not same(run.properties, found.properties, found.properties_size):
         mode = delivery_mode(found.properties, found.properties_size)
-        if mode < 0:
+        if mode < 0 or mode > 2:
             return False
         run.properties = PyBytes_FromStringAndSize(<const char*>found.properties, found.properties_size)
         run.persistent = mode == 2

@@ -164,7 +164,7 @@ def _whole_publish(
     at += len(header) + 8
     body_size, properties = int.from_bytes(header[4:12]), header[12:]
     delivery_mode = check_properties(properties)
-    if delivery_mode < 0:
+    if delivery_mode not in (0, 1, 2):
         return None
     body = b""
     if body_size:
@@ -230,12 +230,13 @@ def check_properties(octets: bytes) -> int:
     """Whether the property list is whole and well formed.
 
     Returns:
-        The delivery mode (0 where there is none), or -1 where the octets are malformed.
+        The delivery mode (0 where there is none, 3 for one that there is not), or -1 where the octets are malformed.
     """
     try:
-        return Properties.parse(octets).delivery_mode or 0
+        mode = Properties.parse(octets).delivery_mode
     except AMQPError:
         return -1
+    return 0 if mode is None else mode if mode in (1, 2) else 3
 
 
 class Body:

@@ -74,6 +74,10 @@ class MalformedFrame(AMQPError):
     code, name, hard = 501, "FRAME_ERROR", True
 
 
+class MalformedText(MalformedFrame):
+    """A short string that must be text is not UTF-8."""
+
+
 class MethodSyntaxError(AMQPError):
     code, name, hard = 502, "SYNTAX_ERROR", True
 

@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from jumpmq.amqp.errors import MalformedFrame, MethodSyntaxError
+from jumpmq.amqp.errors import MalformedFrame, MalformedText, MethodSyntaxError
 
 MAX_DEPTH = 64
 """How deep tables and arrays may nest; deeper ones are refused, so that no input exhausts the stack."""
@@ -110,7 +110,7 @@ def read_short_string(octets: bytes, offset: int) -> tuple[str, int]:
     try:
         return raw.decode(), end
     except UnicodeDecodeError:
-        raise MalformedFrame("short string is not UTF-8") from None
+        raise MalformedText("Malformed UTF-8 in shortstr") from None
 
 
 def read_short_octets(octets: bytes, offset: int) -> tuple[bytes, int]:

@@ -25,6 +25,7 @@ Long = Annotated[int, "long"]
 LongLong = Annotated[int, "longlong"]
 ShortString = Annotated[str, "shortstr"]
 ShortOctets = Annotated[bytes, "shortbytes"]
+ShortTextOctets = Annotated[bytes, "shorttext"]
 LongString = Annotated[bytes, "longstr"]
 Table = Annotated[list[Field], "table"]
 
@@ -126,6 +127,9 @@ def _read(cls: type[Method], kind: str, payload: bytes, offset: int) -> tuple[An
         return read_short_string(payload, offset)
     if kind == "shortbytes":
         return read_short_octets(payload, offset)
+    if kind == "shorttext":
+        text, end = read_short_string(payload, offset)
+        return text.encode(), end
     if kind == "table":
         return read_table(payload, offset)
     start = offset + 4
@@ -149,6 +153,7 @@ _WRITERS: dict[str, Callable[[Any], bytes]] = {
     "longlong": lambda value: value.to_bytes(8),
     "shortstr": write_short_string,
     "shortbytes": write_short_string,
+    "shorttext": write_short_string,
     "longstr": lambda value: len(value).to_bytes(4) + value,
     "table": write_fields,
 }
@@ -325,7 +330,7 @@ class ExchangeBind(Method):
     reserved_1: Short = 0
     destination: ShortString = ""
     source: ShortString = ""
-    routing_key: ShortOctets = b""
+    routing_key: ShortTextOctets = b""
     no_wait: Bit = False
     arguments: Table = field(default_factory=list)
 
@@ -340,7 +345,7 @@ class ExchangeUnbind(Method):
     reserved_1: Short = 0
     destination: ShortString = ""
     source: ShortString = ""
-    routing_key: ShortOctets = b""
+    routing_key: ShortTextOctets = b""
     no_wait: Bit = False
     arguments: Table = field(default_factory=list)
 
@@ -374,7 +379,7 @@ class QueueBind(Method):
     reserved_1: Short = 0
     queue: ShortString = ""
     exchange: ShortString = ""
-    routing_key: ShortOctets = b""
+    routing_key: ShortTextOctets = b""
     no_wait: Bit = False
     arguments: Table = field(default_factory=list)
 
@@ -415,7 +420,7 @@ class QueueUnbind(Method):
     reserved_1: Short = 0
     queue: ShortString = ""
     exchange: ShortString = ""
-    routing_key: ShortOctets = b""
+    routing_key: ShortTextOctets = b""
     arguments: Table = field(default_factory=list)
 
 

@@ -12,6 +12,9 @@ REPLY_TO = 0x0200
 USER_ID = 0x0010
 """Property flags that the broker itself looks at."""
 
+UNKNOWN_MODE = 0x0001
+"""Stands, among the property flags of a run of messages, for a delivery mode that there is not."""
+
 
 @dataclass(slots=True)
 class Properties:

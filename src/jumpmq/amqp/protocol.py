@@ -30,6 +30,7 @@ from jumpmq.amqp.errors import (
     ChannelError,
     CommandInvalid,
     MalformedFrame,
+    MalformedText,
     MethodSyntaxError,
     NotAllowed,
     ResourceError,
@@ -48,6 +49,7 @@ from jumpmq.amqp.frames import (
     encode_frame,
 )
 from jumpmq.amqp.messages import Body, Message, check_properties, scan
+from jumpmq.amqp.properties import UNKNOWN_MODE
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131072
@@ -381,7 +383,9 @@ class ServerProtocol:
         channel, class_id, method_id = 0, 0, 0
         if isinstance(event, RawFrame):
             channel = event.channel
-            if event.type == FRAME_METHOD and len(event.payload) >= 4:
+            if isinstance(error, MalformedText):
+                pass  # RabbitMQ looks at the octets before it asks whose they are
+            elif event.type == FRAME_METHOD and len(event.payload) >= 4:
                 class_id, method_id = int.from_bytes(event.payload[:2]), int.from_bytes(event.payload[2:4])
         elif isinstance(event, Publish | Ack):
             channel, (class_id, method_id) = event.channel, _identity(event)
@@ -572,11 +576,9 @@ class ServerProtocol:
     def _whole(self, channel: int, content: _Content) -> Publish:
         properties, method = content.properties, content.method
         assert properties is not None and content.body is not None
-        body = content.body.whole()
-        message = Message(
-            method.exchange, method.routing_key, properties, body, check_properties(properties) == 2, self._now
-        )
-        flags = int.from_bytes(properties[:2])
+        body, mode = content.body.whole(), check_properties(properties)
+        message = Message(method.exchange, method.routing_key, properties, body, mode == 2, self._now)
+        flags = int.from_bytes(properties[:2]) | (UNKNOWN_MODE if mode > 2 else 0)
         return Publish(channel, method.exchange, method.mandatory, method.immediate, flags, len(body), [message])
 
 

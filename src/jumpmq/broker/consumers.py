@@ -21,20 +21,23 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
     """The consumer priority that the arguments ask for, 0 where they are silent.
 
     Raises:
-        PreconditionFailed: it is no integer, or this kind of queue does not take an argument.
+        PreconditionFailed: it is no integer, another argument is not what it may be, or this kind of queue takes none.
     """
+    given = {name: (kind, value) for name, kind, value in reversed(arguments)}
     subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
-    priority = 0
-    for name, kind, value in arguments:
+    kind, priority = given.get("x-priority", ("I", 0))
+    if kind not in "bBsuIilL":
+        raise PreconditionFailed(
+            f"invalid arg 'x-priority' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\""
+        )
+    kind, _ = given.get("x-cancel-on-ha-failover", ("t", False))
+    if kind != "t":
+        problem = f"{{unacceptable_type,{TYPE_NAMES[kind]}}}"
+        raise PreconditionFailed(f"invalid arg 'x-cancel-on-ha-failover' for {subject}: {problem}")
+    for name in given:
         if name in CONSUMER_ARGUMENTS and name not in queue.consumer_argument_names:
             raise PreconditionFailed(f"invalid arg '{name}' for {subject} of queue type rabbit_{queue.type}_queue")
-        if name == "x-priority":
-            if kind not in "bBsuIilL":
-                raise PreconditionFailed(
-                    f"invalid arg 'x-priority' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\""
-                )
-            priority = int(value)
-    return priority
+    return int(priority)
 
 
 class ChannelConsumer:

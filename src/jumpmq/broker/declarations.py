@@ -63,7 +63,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
         direct_reply.declare(channel, name)
         return
     if method.passive:
-        queue = connection.vhost.queue(channel.resolve(name), connection.name)
+        queue = connection.vhost.queue(name, connection.name)
         queue.touch()
     else:
         server_named = not name

@@ -4,19 +4,20 @@ import re
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
+from jumpmq.amqp.errors import AMQPError, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import EXPIRATION, REPLY_TO, USER_ID, Properties
+from jumpmq.amqp.properties import EXPIRATION, REPLY_TO, UNKNOWN_MODE, USER_ID, Properties
 from jumpmq.broker import direct_reply, routing
 from jumpmq.broker.authorization import Authorization
 from jumpmq.queues import clock
 from jumpmq.topology import VirtualHost
+from jumpmq.topology.envelope import Envelope
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
 
-EXAMINED = EXPIRATION | REPLY_TO | USER_ID
+EXAMINED = EXPIRATION | REPLY_TO | USER_ID | UNKNOWN_MODE
 """Properties that the broker acts on while publishing."""
 
 MAX_EXPIRATION = 315_360_000_000
@@ -26,11 +27,18 @@ _INTEGER = re.compile(r"([+-]?[0-9]+)(.*)", re.DOTALL)
 
 
 def require_publishable(channel: "Channel", run: Publish) -> None:
-    """Refuse unless the channel may publish the run.
+    """Refuse unless the channel may publish the whole run.
 
     Raises:
         AMQPError: it may not, or a message is malformed.
     """
+    _require_exchange(channel, run)
+    _, error = _examined(channel, run)
+    if error is not None:
+        raise error
+
+
+def _require_exchange(channel: "Channel", run: Publish) -> None:
     if run.immediate:
         raise NotImplementedByServer("immediate=true")
     connection = channel.connection
@@ -39,22 +47,34 @@ def require_publishable(channel: "Channel", run: Publish) -> None:
     channel.authorization.require_topics(
         connection.user, exchange, "write", (message.routing_key for message in run.messages)
     )
+
+
+def _examined(channel: "Channel", run: Publish) -> tuple[list[Message], AMQPError | None]:
+    """The messages of a run up to the first that is malformed, and what is wrong with that one."""
     if run.flags & EXAMINED:
-        for message in run.messages:
-            _examine(channel, message)
+        for place, message in enumerate(run.messages):
+            try:
+                _examine(channel, message)
+            except AMQPError as error:
+                return run.messages[:place], error
+    return run.messages, None
 
 
 def publish(channel: "Channel", run: Publish) -> list[Message]:
-    """Route a run and hand it to the queues; returns the messages that a queue refused."""
-    require_publishable(channel, run)
-    messages = run.messages
+    """Route a run and hand it to the queues; returns the messages that a queue refused.
+
+    Raises:
+        AMQPError: the channel may not publish, or a message is malformed; those before it are published.
+    """
+    _require_exchange(channel, run)
+    messages, error = _examined(channel, run)
     if not run.exchange and channel.reply_queues:
         messages = _deliver_answers(channel, messages)
     pushed = routing.push(channel.connection.vhost, run.exchange, messages, run.flags)
     if run.mandatory and pushed.unroutable:
         _return(channel, pushed.unroutable)
-    if pushed.error is not None:
-        raise pushed.error
+    if (error := pushed.error or error) is not None:
+        raise error
     return pushed.refused
 
 
@@ -75,17 +95,20 @@ def publish_one(authorization: Authorization, user: str, vhost: VirtualHost, mes
 
 def _examine(channel: "Channel", message: Message) -> None:
     properties = Properties.parse(message.properties)
-    _check_properties(channel.authorization, message, properties, channel.connection.user)
     if properties.reply_to == direct_reply.NAME:
         direct_reply.address(channel, message, properties)
+    _check_properties(channel.authorization, message, properties, channel.connection.user)
 
 
 def _check_properties(authorization: Authorization, message: Message, properties: Properties, user: str) -> None:
-    """Set the message's own expiry, and refuse properties that it may not have."""
-    if properties.expiration is not None:
-        message.expires_at = clock.now() + _expiration(properties.expiration) / 1000
+    """Set the message's own expiry, and refuse properties that it may not have, in RabbitMQ's order."""
     if properties.user_id not in (None, user) and not authorization.may_impersonate(user):
         raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
+    if properties.expiration is not None:
+        message.expires_at = clock.now() + _expiration(properties.expiration) / 1000
+    if properties.delivery_mode not in (None, 1, 2):
+        Envelope.opened(message)  # where its headers are wrong too, they are what is complained of
+        raise PreconditionFailed(f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
 
 
 def _expiration(text: str) -> int:
@@ -98,7 +121,7 @@ def _expiration(text: str) -> int:
     if milliseconds < 0:
         raise PreconditionFailed(f"invalid expiration '{text}': {{value_negative,{milliseconds}}}")
     if milliseconds > MAX_EXPIRATION:
-        raise PreconditionFailed(f"invalid expiration '{text}': {{value_too_big,{milliseconds}}}")
+        raise PreconditionFailed(f"invalid expiration '{text}': {{value_too_large,{milliseconds}}}")
     return milliseconds
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
-from jumpmq.queues import DEFAULT_QUEUE_TYPE
+from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
 from jumpmq.topology import erlang
 from jumpmq.topology.arguments import Arguments, comparable
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
@@ -18,7 +18,7 @@ def check_exchange(current: Exchange, declared: ExchangeDefinition) -> None:
         PreconditionFailed: the exchange was declared in another way.
     """
     subject = f"exchange '{current.name}' in vhost '{current.vhost}'"
-    _check_field("type", subject, declared.type, current.type)
+    _check_field("type", subject, erlang.atom(declared.type), erlang.atom(current.type))
     for name in ("durable", "auto_delete", "internal"):
         _check_flag(name, subject, getattr(declared, name), getattr(current, name))
     _check_arguments(subject, declared.arguments, current.arguments, current.compared_arguments)
@@ -32,17 +32,11 @@ def check_queue(current: QueueDefinition, declared: QueueDefinition) -> None:
     subject = f"queue '{current.name}' in vhost '{current.vhost}'"
     for name in ("durable", "auto_delete"):
         _check_flag(name, subject, getattr(declared, name), getattr(current, name))
-    received, existing = declared.arguments, _with_type(current.arguments)
-    if queue_type_of(existing) == DEFAULT_QUEUE_TYPE:
-        received = _with_type(received)
-    _check_arguments(subject, received, existing, CHECKS)
-
-
-def _with_type(arguments: Arguments) -> Arguments:
-    """The arguments with the queue type that they mean."""
-    if arguments.get("x-queue-type") is not None:
-        return arguments
-    return Arguments([*arguments, Field("x-queue-type", "S", DEFAULT_QUEUE_TYPE)])
+    kind = queue_type_of(current.arguments)
+    known = QUEUE_TYPES[kind].argument_names
+    if kind == queue_type_of(declared.arguments) == DEFAULT_QUEUE_TYPE:
+        known -= {"x-queue-type"}  # it need not be said
+    _check_arguments(subject, declared.arguments, current.arguments, [name for name in CHECKS if name in known])
 
 
 def _check_flag(name: str, subject: str, received: bool, current: bool) -> None:

@@ -1,6 +1,7 @@
 """How Erlang prints terms (``~p``): RabbitMQ's error texts show offending values that way, and clients compare them."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,11 @@ TYPE_NAMES = {
 """The atom by which RabbitMQ names an AMQP field type octet."""
 
 _ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 27: "\\e", 34: '\\"', 92: "\\\\"}
+
+
+def atom(text: str) -> str:
+    """An atom, in quotes where it needs them."""
+    return text if re.fullmatch(r"[a-z][A-Za-z0-9_@]*", text) else f"'{text}'"
 
 
 def binary(octets: bytes) -> str:

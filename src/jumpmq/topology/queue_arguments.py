@@ -31,6 +31,10 @@ def check_arguments(definition: QueueDefinition) -> None:
     """
     subject = f"queue '{definition.name}' in vhost '{definition.vhost}'"
     arguments = definition.arguments
+    letters = arguments.get("x-dead-letter-exchange")
+    if letters is not None and letters.type != "S":
+        kind_of_field = erlang.TYPE_NAMES[letters.type]
+        raise PreconditionFailed(f"invalid type '{kind_of_field}' for arg '{letters.name}' in {subject}")
     _check_value("x-queue-type", arguments, subject)
     kind = QUEUE_TYPES[queue_type_of(arguments)]
     for name in CHECKS:
@@ -74,8 +78,6 @@ def _check_value(name: str, arguments: Arguments, subject: str) -> None:
     field = arguments.get(name)
     if field is None:
         return
-    if name == "x-dead-letter-exchange" and field.type != "S":
-        raise PreconditionFailed(f"invalid type '{erlang.TYPE_NAMES[field.type]}' for arg '{name}' in {subject}")
     if (problem := CHECKS[name](field, arguments)) is not None:
         raise PreconditionFailed(f"invalid arg '{name}' for {subject}: {problem}")
 

@@ -112,8 +112,8 @@ def _check_clear_policy(topology: Topology, change: changes.ClearPolicy | change
 def _check_declare_exchange(topology: Topology, change: changes.DeclareExchange) -> None:
     definition = change.definition
     vhost = topology.vhost(definition.vhost)
-    _refuse_default_exchange(definition.name)
     exchange_type(definition.type)
+    _refuse_default_exchange(definition.name)
     current = vhost.exchanges.get(definition.name)
     if current is not None:
         equivalence.check_exchange(current, definition)

@@ -43,7 +43,8 @@ def exchange_type(name: str) -> type[Exchange]:
     try:
         return EXCHANGE_TYPES[name]
     except KeyError:
-        raise CommandInvalid(f"unknown exchange type '{name}'") from None
+        problem = "unknown" if name else "invalid"
+        raise CommandInvalid(f"{problem} exchange type '{name}'") from None
 
 
 def make_exchange(definition: ExchangeDefinition) -> Exchange:
