@@ -5,11 +5,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.topology.built import Built, message, message_of
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
-from jumpmq.topology import Arguments, Bind, Binding
+from jumpmq.topology import AddVirtualHost, Arguments, Bind, Binding, Topology
 
 Headers = dict[str, Any]
 
@@ -104,3 +106,26 @@ def test_an_x_match_that_is_no_string_is_refused(built: Built) -> None:
     with pytest.raises(PreconditionFailed) as refused:
         built.topology.apply(Bind("/", Binding("amq.headers", "queue", "q", b"", arguments)))
     assert refused.value.text == "Invalid x-match field type signedint (value 1); expected longstr"
+
+
+HEADERS = st.dictionaries(st.sampled_from(["a", "b", "c", "x-d"]), st.integers(0, 2), max_size=4)
+MODES = st.sampled_from(["all", "any", "all-with-x", "any-with-x"])
+
+
+@given(st.lists(st.tuples(MODES, HEADERS), max_size=12), st.sets(st.integers(0, 11)), HEADERS)
+def test_many_bindings_match_as_each_alone(bindings: list[tuple[str, Headers]], gone: set[int], sent: Headers) -> None:
+    topology = Topology("jumpmq@test")
+    topology.apply(AddVirtualHost("/"))
+    built = Built(topology)
+    expected = []
+    for number, (mode, wanted) in enumerate(bindings):
+        built.queue(f"q{number}")
+        built.bind("amq.headers", f"q{number}", "", {"x-match": mode, **wanted})
+        compared = {name: wanted[name] for name in wanted if mode.endswith("-x") or name != "x-d"}
+        outcomes = [sent.get(name) == value for name, value in compared.items()]
+        if number not in gone and (all(outcomes) if mode.startswith("all") else any(outcomes)):
+            expected.append(f"q{number}")
+    for number in gone & set(range(len(bindings))):
+        mode, wanted = bindings[number]
+        built.unbind("amq.headers", f"q{number}", "", {"x-match": mode, **wanted})
+    assert built.reached("amq.headers", "", sent) == sorted(expected)

@@ -1,7 +1,14 @@
 """Topic exchanges: patterns of words. The table was read off RabbitMQ 3.10.8."""
 
+import random
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.topology.built import Built, keys, message
+
+from jumpmq.topology.exchanges.topic_automaton import TopicAutomaton
+from jumpmq.topology.exchanges.topic_trie import TopicTrie
 
 KEYS = ["", "a", "a.b", ".", "a.", ".b", "a..b", "a.x.b", "a.x.y.b", "b", "ax", "*", "#", "a.#", "..", "x.a.y"]
 
@@ -67,3 +74,60 @@ def test_many_wildcards_and_words_match_quickly(built: Built) -> None:
     built.bind("amq.topic", "q", ".".join(["#", "a"] * 40))
     assert built.reached("amq.topic", ".".join(["a"] * 39 + ["b"] * 80)) == []
     assert built.reached("amq.topic", ".".join(["a", "b"] * 40 + ["a"])) == ["q"]
+
+
+def test_hundreds_of_hostile_patterns_match_quickly(built: Built) -> None:
+    """Walking all places that their words can lead to takes seconds a message."""
+    choices = random.Random(7)
+    for number in range(300):
+        built.queue(f"q{number}")
+        built.bind("amq.topic", f"q{number}", ".".join(choices.choice("a*#") for _ in range(127)))
+    keys = [".".join(choices.choice("aab") for _ in range(choices.randrange(60, 127))) for _ in range(300)]
+    reached = built.route("amq.topic", *map(message, keys), plain=True)
+    assert sum(map(len, reached.queues.values())) > 300
+
+
+PATTERNS = st.lists(st.sampled_from("ab*#"), max_size=6).map(".".join)
+KEYS_OF_FEW = st.lists(st.sampled_from("abc"), max_size=7).map(".".join)
+
+
+def matches(pattern: list[str], words: list[str]) -> bool:
+    """The definition, word for word."""
+    if not pattern:
+        return not words
+    if pattern[0] == "#":
+        return any(matches(pattern[1:], words[count:]) for count in range(len(words) + 1))
+    return bool(words) and pattern[0] in ("*", words[0]) and matches(pattern[1:], words[1:])
+
+
+def split(key: str) -> list[str]:
+    return key.split(".") if key else []
+
+
+@given(st.lists(PATTERNS, max_size=12, unique=True), st.sets(st.integers(0, 11)), st.lists(KEYS_OF_FEW, max_size=8))
+def test_both_ways_of_matching_do_as_defined(patterns: list[str], gone: set[int], keys: list[str]) -> None:
+    trie, automaton = TopicTrie(), TopicAutomaton()
+    names: dict[int, str] = {}
+
+    def words(text: str) -> list[bytes]:
+        return [word.encode() for word in split(text)]
+
+    for pattern in patterns:
+        bound = trie.add(words(pattern), Place())
+        automaton.add(words(pattern), bound)
+        names[id(bound)] = pattern
+    kept = [pattern for number, pattern in enumerate(patterns) if number not in gone]
+    for pattern in [pattern for pattern in patterns if pattern not in kept]:
+        (place,) = next(bound for found, bound in trie.patterns() if found == words(pattern))
+        trie.remove(words(pattern), place)
+        automaton.remove(words(pattern))
+    for key in keys:
+        expected = sorted(pattern for pattern in kept if matches(split(pattern), split(key)))
+        assert sorted(names[id(bound)] for bound in automaton.match(words(key))) == expected
+        walked = trie.match(words(key))
+        assert walked is not None
+        assert sorted(names[id(bound)] for bound in walked) == expected
+
+
+class Place:
+    """Somewhere to be bound."""

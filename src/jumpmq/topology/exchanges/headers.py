@@ -2,9 +2,13 @@
 
 The binding's argument ``x-match`` says whether ``all`` (default) of its other arguments must be met, or ``any``.
 Arguments whose names start with ``x-`` are not compared, unless it is ``all-with-x`` or ``any-with-x``.
+
+Bindings are found by the conditions that a message's headers meet: one that wants all of its conditions met is found by
+the one that it shares with the fewest others, and so costs nothing where that is not met.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from jumpmq.amqp.errors import PreconditionFailed
@@ -16,16 +20,22 @@ from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange
 
-Headers = dict[str, tuple[str, Any]]
-Matcher = Callable[[Headers], bool]
+Condition = tuple[str, Any]
+"""The name of a header and the value that it must have, or ``_ANY``."""
 
-_MODES: dict[str, tuple[Callable[[Iterable[bool]], bool], bool]] = {
-    "all": (all, False),
-    "any": (any, False),
-    "all-with-x": (all, True),
-    "any-with-x": (any, True),
-}
-"""By the value of ``x-match``: how the outcomes count together, and whether ``x-`` arguments are compared."""
+_ANY = None
+
+_MODES = {"all": (True, False), "any": (False, False), "all-with-x": (True, True), "any-with-x": (False, True)}
+"""By the value of ``x-match``: whether all must be met, and whether ``x-`` arguments are compared."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rule:
+    """A binding: which conditions must be met together, and by which it is found (none: by every message)."""
+
+    destination: Destination
+    together: frozenset[Condition]
+    found_by: tuple[Condition, ...]
 
 
 class HeadersExchange(Exchange):
@@ -35,7 +45,8 @@ class HeadersExchange(Exchange):
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
-        self._matchers: dict[Binding, Matcher] = {}
+        self._rules: dict[Binding, _Rule] = {}
+        self._found: dict[Condition | None, dict[_Rule, None]] = {None: {}}
 
     def check(self, binding: Binding) -> None:
         field = binding.arguments.get("x-match")
@@ -50,26 +61,55 @@ class HeadersExchange(Exchange):
             raise PreconditionFailed(f"Invalid x-match field value {value}; {expected}")
 
     def added(self, binding: Binding, destination: Destination) -> None:
-        self._matchers[binding] = _matcher(binding)
+        needs_all, conditions = _conditions(binding)
+        if not needs_all:
+            rule = _Rule(destination, frozenset(), tuple(conditions))
+        elif conditions:
+            rarest = min(conditions, key=lambda condition: len(self._found.get(condition, ())))
+            rule = _Rule(destination, frozenset(conditions), (rarest,))
+        else:
+            rule = _Rule(destination, frozenset(), ())
+            self._found[None][rule] = None
+        self._rules[binding] = rule
+        for condition in rule.found_by:
+            self._found.setdefault(condition, {})[rule] = None
 
     def removed(self, binding: Binding, destination: Destination) -> None:
-        del self._matchers[binding]
+        rule = self._rules.pop(binding)
+        self._found[None].pop(rule, None)
+        for condition in rule.found_by:
+            del self._found[condition][rule]
+            if not self._found[condition]:
+                del self._found[condition]
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
-        headers = {field.name: comparable(field) for field in reversed(envelope.headers)}
-        return dict.fromkeys(self.bindings[binding] for binding, matches in self._matchers.items() if matches(headers))
+        met: set[Condition] = set()
+        for field in {field.name: field for field in reversed(envelope.headers)}.values():
+            met.add((field.name, _ANY))
+            met.add((field.name, _hashable(comparable(field))))
+        found = self._found
+        return dict.fromkeys(
+            rule.destination
+            for condition in (None, *met)
+            if condition in found
+            for rule in found[condition]
+            if rule.together <= met
+        )
 
 
-def _matcher(binding: Binding) -> Matcher:
-    count, with_x = _MODES[binding.arguments.text("x-match") or "all"]
-    conditions = [
-        field for field in binding.arguments if field.name != "x-match" and (with_x or not field.name.startswith("x-"))
-    ]
-    return lambda headers: count(_meets(headers, condition) for condition in conditions)
+def _conditions(binding: Binding) -> tuple[bool, set[Condition]]:
+    """Whether all conditions of a binding must be met, and which they are."""
+    needs_all, with_x = _MODES[binding.arguments.text("x-match") or "all"]
+    conditions = {
+        (field.name, _ANY if field.type == "V" else _hashable(comparable(field)))
+        for field in binding.arguments
+        if field.name != "x-match" and (with_x or not field.name.startswith("x-"))
+    }
+    return needs_all, conditions
 
 
-def _meets(headers: Headers, condition: Field) -> bool:
-    """Whether a header is there and has the wanted value; a void one stands for any value."""
-    if condition.name not in headers:
-        return False
-    return condition.type == "V" or headers[condition.name] == comparable(condition)
+def _hashable(value: Any) -> Any:
+    """A value that can be a key, equal where the value is."""
+    if isinstance(value, Field):
+        return tuple(_hashable(part) for part in value)
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
