@@ -57,7 +57,7 @@ def test_a_void_header_counts_as_missing():
 
 
 def test_an_integer_header_of_any_width_is_its_own_hash():
-    assert {terms.header_key(type_, 42) for type_ in "bBsuIil"} == {42}
+    assert {terms.header_key(type_, 42) for type_ in "bBsuIilL"} == {42}
 
 
 def test_a_timestamp_is_milliseconds_as_a_header_and_digits_as_a_property():
@@ -77,6 +77,7 @@ def test_a_timestamp_is_milliseconds_as_a_header_and_digits_as_a_property():
         (("u", 60000), 88181421),
         (("i", 4000000000), 106834589),
         (("l", 99), 116875544),
+        (("L", 99), 116875544),
         (("T", 1700000000), 59280699),
         (("d", 0.5), 132715388),
         (("f", 0.25), 9720941),

@@ -14,19 +14,20 @@ from jumpmq.topology import changes, rules
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
+from jumpmq.topology.names import stripped
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
 
 
 def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> None:
-    connection = channel.connection
+    connection, name = channel.connection, stripped(method.exchange)
     if method.passive:
-        rules.passive_exchange(connection.vhost, method.exchange)
+        rules.passive_exchange(connection.vhost, name)
     else:
         definition = ExchangeDefinition(
             connection.vhost.name,
-            method.exchange,
+            name,
             method.type,
             method.durable,
             method.auto_delete,
@@ -39,7 +40,7 @@ def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> None:
 
 
 def exchange_delete(channel: "Channel", method: m.ExchangeDelete) -> None:
-    _make(channel, changes.DeleteExchange(channel.connection.vhost.name, method.exchange, method.if_unused))
+    _make(channel, changes.DeleteExchange(channel.connection.vhost.name, stripped(method.exchange), method.if_unused))
     if not method.no_wait:
         channel.send(m.ExchangeDeleteOk())
 
@@ -58,7 +59,7 @@ def exchange_unbind(channel: "Channel", method: m.ExchangeUnbind) -> None:
 
 def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
     connection = channel.connection
-    name = channel.topology.sharding.first_shard(connection.vhost, method.queue)
+    name = channel.topology.sharding.first_shard(connection.vhost, stripped(method.queue))
     if name.startswith(direct_reply.NAME):
         direct_reply.declare(channel, name)
         return
@@ -127,7 +128,7 @@ def _answer_purge(channel: "Channel", count: int) -> None:
 
 def queue_delete(channel: "Channel", method: m.QueueDelete) -> None:
     _refuse_sharded(channel, method.queue, "delete")
-    connection, name = channel.connection, channel.resolve(method.queue)
+    connection, name = channel.connection, channel.resolve(stripped(method.queue))
     connection.require_permission("configure", "queue", name)
     change = rules.queue_deletion(
         connection.vhost, name, if_unused=method.if_unused, if_empty=method.if_empty, connection=connection.name
@@ -156,12 +157,13 @@ def _change_binding(channel: "Channel", change: type[changes.Bind] | type[change
 
 
 def _exchange_binding(method: m.ExchangeBind | m.ExchangeUnbind) -> Binding:
-    return Binding(method.source, "exchange", method.destination, method.routing_key, Arguments(method.arguments))
+    source, destination = stripped(method.source), stripped(method.destination)
+    return Binding(source, "exchange", destination, method.routing_key, Arguments(method.arguments))
 
 
 def _queue_binding(channel: "Channel", method: m.QueueBind | m.QueueUnbind) -> Binding:
-    queue = channel.resolve(method.queue)
+    queue = channel.resolve(stripped(method.queue))
     key = method.routing_key
     if not method.queue and not key:
         key = queue.encode()  # AMQP 0-9-1, queue.bind: the last declared queue under its own name
-    return Binding(method.exchange, "queue", queue, key, Arguments(method.arguments))
+    return Binding(stripped(method.exchange), "queue", queue, key, Arguments(method.arguments))

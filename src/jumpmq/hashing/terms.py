@@ -25,7 +25,7 @@ def header_key(type: str, value: Any) -> bytes | int:
     """The key of a header field.
 
     Args:
-        type: its AMQP 0-9-1 field type octet, as RabbitMQ reads it: one of ``SxtbBsuIilTdfDAFV``.
+        type: its AMQP 0-9-1 field type octet, as RabbitMQ reads it: one of ``SxtbBsuIilLTdfDAFV``.
         value: as ``jumpmq.amqp.fields`` reads it: bytes or str for S and x; bool for t; int for the integers and, in
             seconds, for T; float for d and f; (scale, value) for D; a list of (type, value) for A; a list of
             (name, type, value) for F; None for V, which counts as missing.
@@ -88,7 +88,7 @@ _KEYS: dict[str, Callable[[Any], bytes | int]] = {
     "S": _octets,
     "x": _octets,
     "t": _bool_key,
-    **dict.fromkeys("bBsuIil", int),
+    **dict.fromkeys("bBsuIilL", int),
     "T": lambda seconds: int(seconds) * 1000,
     "d": phash2,
     "f": phash2,
@@ -136,6 +136,7 @@ _NAMES = {
     "I": "signedint",
     "i": "unsignedint",
     "l": "long",
+    "L": "long",
     "T": "timestamp",
     "d": "double",
     "f": "float",

@@ -17,6 +17,7 @@ from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.schema.shapes import ARGUMENTS, NAME, Shape
 from jumpmq.topology import Arguments, Bind, Binding, Unbind, VirtualHost
+from jumpmq.topology.names import stripped
 
 SHAPE = Shape(
     {"routing_key": NAME, "arguments": ARGUMENTS},
@@ -74,9 +75,9 @@ async def bind(request: Request) -> Response:
     host, body = requested.virtual_host(request), await requested.shaped_body(request, SHAPE)
     to_queue = "queue" in request.path_params
     binding = Binding(
-        requested.exchange_name(request),
+        stripped(requested.exchange_name(request)),
         "queue" if to_queue else "exchange",
-        requested.name(request, "queue") if to_queue else requested.exchange_name(request, "destination"),
+        stripped(requested.name(request, "queue") if to_queue else requested.exchange_name(request, "destination")),
         body.get("routing_key", "").encode(),
         body.get("arguments", Arguments()),
     )

@@ -13,6 +13,7 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.topology import DeclareExchange, DeleteExchange, Exchange, ExchangeDefinition
+from jumpmq.topology.names import stripped
 
 SHAPE = Shape(
     {"type": TEXT, "durable": BOOLEAN, "auto_delete": BOOLEAN, "internal": BOOLEAN, "arguments": ARGUMENTS},
@@ -39,7 +40,7 @@ async def one_exchange(request: Request) -> Response:
 
 async def declare_exchange(request: Request) -> Response:
     """``PUT /api/exchanges/{vhost}/{exchange}``: declare an exchange; one that exists must be equivalent."""
-    host, name = requested.virtual_host(request), requested.exchange_name(request)
+    host, name = requested.virtual_host(request), stripped(requested.exchange_name(request))
     body = await requested.shaped_body(request, SHAPE)
     existed = name in host.exchanges
     await changing.apply(request, DeclareExchange(ExchangeDefinition(host.name, name, **body)))

@@ -16,6 +16,7 @@ from jumpmq.http.resources.policies import in_force
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.queues import Queue
 from jumpmq.topology import DeclareQueue, rules
+from jumpmq.topology.names import stripped
 
 SHAPE = Shape(
     {"durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS, "node": TEXT},
@@ -42,7 +43,7 @@ async def one_queue(request: Request) -> Response:
 
 async def declare_queue(request: Request) -> Response:
     """``PUT /api/queues/{vhost}/{queue}``: declare a queue; one that exists must be equivalent."""
-    host, name = requested.virtual_host(request), requested.name(request, "queue")
+    host, name = requested.virtual_host(request), stripped(requested.name(request, "queue"))
     body = await requested.shaped_body(request, SHAPE)
     node = requested.broker(request).node
     if body.get("node", node) != node:

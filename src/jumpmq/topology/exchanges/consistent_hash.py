@@ -117,7 +117,7 @@ class ConsistentHashExchange(Exchange):
         if self._header is not None:
             for name, kind, value in envelope.headers:
                 if name == self._header and kind != "V":
-                    return header_key("l" if kind == "L" else kind, value)
+                    return header_key(kind, value)
         elif self._property is None:
             return envelope.keys[0]
         elif (value := getattr(envelope.properties, self._property)) is not None:
