@@ -10,61 +10,103 @@ from tests.wire import Basic, Content, WireChannel
 from jumpmq import RunningBroker
 from jumpmq.amqp import methods as m
 from jumpmq.broker.confirms import Confirms
+from jumpmq.broker.receipts import Receipt, State
 
 Name = Callable[[str], str]
 PERSISTENT = Basic.Properties(delivery_mode=2)
 
 
-def answered(confirms: Confirms, committed: int) -> list[tuple[str, int, bool]]:
+class Disk:
+    """A source of receipts that has completed as much as a test says."""
+
+    def __init__(self, refused: frozenset[int] = frozenset()) -> None:
+        self.completed = 0
+        self._refused = refused
+
+    def state(self, number: int) -> State:
+        if number in self._refused:
+            return State.REFUSED
+        return State.DONE if number <= self.completed else State.PENDING
+
+
+def answered(confirms: Confirms) -> list[tuple[str, int, bool]]:
     return [
         ("ack" if isinstance(answer, m.BasicAck) else "nack", answer.delivery_tag, answer.multiple)
-        for answer in confirms.answers(committed)
+        for answer in confirms.answers()
     ]
 
 
-def test_publishes_are_answered_when_their_commit_is_on_disk() -> None:
-    confirms = Confirms()
+def test_publishes_are_answered_when_their_receipt_is_done() -> None:
+    confirms, disk = Confirms(), Disk()
     confirms.add(3)
-    confirms.seal(1)
+    confirms.seal(Receipt(disk, 1))
     confirms.add(2)
-    confirms.seal(2)
-    assert answered(confirms, 0) == []
-    assert answered(confirms, 1) == [("ack", 3, True)]
+    confirms.seal(Receipt(disk, 2))
+    assert answered(confirms) == []
+    disk.completed = 1
+    assert answered(confirms) == [("ack", 3, True)]
     assert confirms.waiting
-    assert answered(confirms, 2) == [("ack", 5, True)]
+    disk.completed = 2
+    assert answered(confirms) == [("ack", 5, True)]
     assert not confirms.waiting
 
 
 def test_one_publish_is_answered_alone_and_many_at_once() -> None:
-    confirms = Confirms()
+    confirms, disk = Confirms(), Disk()
     confirms.add(1)
-    confirms.seal(1)
-    assert answered(confirms, 9) == [("ack", 1, False)]
+    confirms.seal(Receipt(disk, 1))
+    disk.completed = 1
+    assert answered(confirms) == [("ack", 1, False)]
     for commit in (2, 3, 4):
         confirms.add(10)
-        confirms.seal(commit)
-    assert answered(confirms, 3) == [("ack", 21, True)]
-    assert answered(confirms, 4) == [("ack", 31, True)]
+        confirms.seal(Receipt(disk, commit))
+    disk.completed = 3
+    assert answered(confirms) == [("ack", 21, True)]
+    disk.completed = 4
+    assert answered(confirms) == [("ack", 31, True)]
 
 
 def test_what_needs_no_disk_still_waits_for_what_came_before() -> None:
-    confirms = Confirms()
-    confirms.add(1)
-    confirms.seal(5)
-    confirms.add(1)
-    confirms.seal(0)
-    assert answered(confirms, 4) == []
-    assert answered(confirms, 5) == [("ack", 2, True)]
+    confirms, disk = Confirms(), Disk()
+    for commit in (5, 0):
+        confirms.add(1)
+        confirms.seal(Receipt(disk, commit))
+    disk.completed = 4
+    assert answered(confirms) == []
+    disk.completed = 5
+    assert answered(confirms) == [("ack", 2, True)]
 
 
 def test_refused_publishes_are_told_one_by_one_between_the_others() -> None:
-    confirms = Confirms()
+    confirms, disk = Confirms(), Disk()
     confirms.add(2)
     confirms.refuse()
     confirms.refuse()
     confirms.add(1)
-    confirms.seal(0)
-    assert answered(confirms, 0) == [("ack", 2, True), ("nack", 3, False), ("nack", 4, False), ("ack", 5, False)]
+    confirms.seal(Receipt(disk, 0))
+    assert answered(confirms) == [("ack", 2, True), ("nack", 3, False), ("nack", 4, False), ("ack", 5, False)]
+
+
+def test_what_was_taken_before_a_refusal_waits_for_its_own_receipt() -> None:
+    confirms, disk = Confirms(), Disk()
+    confirms.add(2)
+    confirms.refuse()
+    assert answered(confirms) == []
+    confirms.seal(Receipt(disk, 1))
+    assert answered(confirms) == []
+    disk.completed = 1
+    assert answered(confirms) == [("ack", 2, True), ("nack", 3, False)]
+
+
+def test_receipts_of_two_sources_are_answered_in_the_order_of_the_publishes() -> None:
+    confirms, disk, link = Confirms(), Disk(), Disk(refused=frozenset({8}))
+    for receipt in (Receipt(link, 7), Receipt(disk, 1), Receipt(link, 8), Receipt(disk, 2)):
+        confirms.add(2)
+        confirms.seal(receipt)
+    disk.completed = 2
+    assert answered(confirms) == []
+    link.completed = 7
+    assert answered(confirms) == [("ack", 4, True), ("nack", 6, True), ("ack", 8, True)]
 
 
 def test_whoever_holds_a_confirm_finds_the_message_on_disk(

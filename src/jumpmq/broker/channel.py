@@ -15,6 +15,7 @@ from jumpmq.queues import Queue
 
 if TYPE_CHECKING:
     from jumpmq.broker.connection import Connection
+    from jumpmq.broker.receipts import Receipt
     from jumpmq.broker.services import Services
 
 
@@ -100,16 +101,16 @@ class Channel:
             else:
                 self.confirms.add(1)
 
-    def seal_confirms(self, commit: int) -> None:
-        """What was published in this turn is on disk with ``commit``."""
+    def seal_confirms(self, receipt: "Receipt") -> None:
+        """What was published in this turn has this receipt."""
         assert self.confirms is not None
-        self.confirms.seal(commit)
+        self.confirms.seal(receipt)
 
-    def send_confirms(self, committed: int) -> bool:
+    def send_confirms(self) -> bool:
         """Send the confirms that are due; returns whether some still wait."""
         if self.confirms is None or self.closed:
             return False
-        for answer in self.confirms.answers(committed):
+        for answer in self.confirms.answers():
             self.send(answer)
         return self.confirms.waiting
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from jumpmq.broker.receipts import State
 from jumpmq.store import Store, StoreError
 from jumpmq.store.stream_files import StreamFiles
 
@@ -28,7 +29,7 @@ class _Pair(NamedTuple):
 
 
 class Commits:
-    """Commits by number, growing. Where nothing is durable there is one, 0, and it is done.
+    """Commits by number, growing: a source of receipts. Where nothing is durable there is one, 0, and it is done.
 
     Attributes:
         store: where durable things are; None where everything is in memory.
@@ -79,6 +80,10 @@ class Commits:
             while self._open and self._open[0][1].store <= store and self._open[0][1].streams <= streams:
                 self._completed, _ = self._open.popleft()
         return self._completed
+
+    def state(self, number: int) -> State:
+        """Whether a commit is on disk."""
+        return State.DONE if number <= self.completed else State.PENDING
 
     @property
     def backlog(self) -> int:

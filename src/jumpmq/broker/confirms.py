@@ -1,22 +1,23 @@
 """Publisher confirms (RabbitMQ, "Publisher Confirms"): which publishes of a channel are answered, and when.
 
-A publish is answered when the commit that holds its messages is on disk; one that nothing had to be stored for, at
-once. Answers go out in order, so that one ``multiple`` ack can serve all that a commit settled.
+A publish is answered when its receipt is no longer pending; one that nothing had to be stored for, at once. Answers go
+out in order, so that one ``multiple`` ack can serve all that a commit covers.
 """
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from jumpmq.amqp import methods as m
+from jumpmq.broker.receipts import REFUSED, Receipt, State
 
 
-class _Run(NamedTuple):
-    """Neighbouring publishes with one fate: the last tag, the commit they wait for, whether they are refused."""
+@dataclass(slots=True)
+class _Run:
+    """Neighbouring publishes with one receipt, which comes at the end of their turn; and the tag of the last."""
 
     last_tag: int
-    commit: int
-    refused: bool
+    receipt: Receipt | None = None
 
 
 class Confirms:
@@ -29,48 +30,55 @@ class Confirms:
     def __init__(self) -> None:
         self.published = 0
         self._answered = 0
-        self._open = 0
         self._runs: deque[_Run] = deque()
+        self._unsealed: list[_Run] = []
 
     def add(self, count: int) -> None:
         """``count`` more messages were published and taken."""
         self.published += count
-        self._open += count
+        if self._unsealed and self._runs[-1] is self._unsealed[-1]:
+            self._runs[-1].last_tag = self.published
+        else:
+            run = _Run(self.published)
+            self._runs.append(run)
+            self._unsealed.append(run)
 
     def refuse(self) -> None:
         """One more message was published and refused by a queue (``x-overflow: reject-publish``)."""
-        self.seal(0)
         self.published += 1
-        self._runs.append(_Run(self.published, 0, True))
+        self._runs.append(_Run(self.published, REFUSED))
 
-    def seal(self, commit: int) -> None:
-        """What was added since the last call waits for ``commit``."""
-        if self._open:
-            self._open = 0
-            self._runs.append(_Run(self.published, commit, False))
+    def seal(self, receipt: Receipt) -> None:
+        """What was added since the last call has this receipt."""
+        for run in self._unsealed:
+            run.receipt = receipt
+        self._unsealed.clear()
 
     @property
     def waiting(self) -> bool:
         """Whether publishes are unanswered."""
         return bool(self._runs)
 
-    def answers(self, committed: int) -> Iterator[m.BasicAck | m.BasicNack]:
-        """The answers that are due when commit ``committed`` is on disk."""
+    def answers(self) -> Iterator[m.BasicAck | m.BasicNack]:
+        """The answers that are due."""
         last = 0
-        while self._runs and self._runs[0].commit <= committed:
-            run = self._runs.popleft()
-            if not run.refused:
-                last = run.last_tag
+        while self._runs and (receipt := self._runs[0].receipt) is not None:
+            state = receipt.state
+            if state is State.PENDING:
+                break
+            tag = self._runs.popleft().last_tag
+            if state is State.DONE:
+                last = tag
                 continue
             if last:
-                yield self._ack(last)
+                yield m.BasicAck(last, self._answer(last))
             last = 0
-            self._answered = run.last_tag
-            yield m.BasicNack(run.last_tag, False, False)
+            yield m.BasicNack(tag, self._answer(tag), False)
         if last:
-            yield self._ack(last)
+            yield m.BasicAck(last, self._answer(last))
 
-    def _ack(self, tag: int) -> m.BasicAck:
+    def _answer(self, tag: int) -> bool:
+        """Count everything up to the tag as answered; returns whether that is more than one publish."""
         multiple = tag > self._answered + 1
         self._answered = tag
-        return m.BasicAck(tag, multiple)
+        return multiple

@@ -13,6 +13,7 @@ that commit. A turn within a turn ends with the outer one.
 from typing import TYPE_CHECKING, Self
 
 from jumpmq.broker.commits import Commits
+from jumpmq.broker.receipts import Receipt
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
@@ -96,9 +97,10 @@ class Turns:
             self._deferring.clear()
             self._send_deferred()
         if self._confirming:
+            receipt = Receipt(self._commits, commit)
             for channel in self._confirming:
-                channel.seal_confirms(commit)
-                if channel.send_confirms(self._commits.completed):
+                channel.seal_confirms(receipt)
+                if channel.send_confirms():
                     self._unconfirmed.add(channel)
             self._confirming.clear()
         while self._writing:
@@ -111,10 +113,9 @@ class Turns:
     def _on_commit(self) -> None:
         """A commit is on disk: answer who waited for it."""
         with self.turn():
-            completed = self._commits.completed
             self._send_deferred()
             for channel in list(self._unconfirmed):
-                if not channel.send_confirms(completed):
+                if not channel.send_confirms():
                     self._unconfirmed.discard(channel)
             if self._paused and self._commits.backlog <= self._write_backlog // 2:
                 while self._paused:
