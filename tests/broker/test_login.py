@@ -1,14 +1,19 @@
 """Who may log in, and from where."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.fields import Field, write_fields
-from jumpmq.broker.login import Authenticator, is_loopback, read_credentials
+from jumpmq.broker.authenticator import REFUSAL_TIME, Authenticator, is_loopback
+from jumpmq.broker.login import read_credentials
 from jumpmq.broker.passwords import hash_password, verify_password
 from jumpmq.topology import Topology, changes
+
+T = TypeVar("T")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
@@ -61,7 +66,11 @@ def test_who_may_log_in_from_where() -> None:
             for password in ("guest's", "alice's")
             for host in ("127.0.0.1", "192.0.2.1")
         ]
-        found = {one: await authenticator.authenticate(*one) for one in asked * 2}
+        found = dict(
+            zip(asked, await asyncio.gather(*(authenticator.authenticate(*one) for one in asked)), strict=True)
+        )
+        again = await asyncio.gather(*(authenticator.authenticate(*one) for one in asked))
+        assert again == list(found.values())
         topology.apply(changes.PutUser("alice", hash_password("new"), ()))
         assert not await authenticator.authenticate("alice", "alice's", "127.0.0.1")
         authenticator.close()
@@ -80,3 +89,99 @@ def test_passwords_are_kept_as_argon2id_hashes() -> None:
     assert verify_password(hashed, "sesame")
     assert not verify_password(hashed, "open")
     assert not verify_password("no hash", "sesame")
+
+
+# --- who guesses is slowed down, and nobody else ---
+
+
+def outcome(scenario: Callable[[Authenticator], Awaitable[T]], *users: str) -> T:
+    """What becomes of a scenario with these users, whose passwords are their names."""
+    topology = Topology("jumpmq@test", None)
+    for user in users:
+        topology.apply(changes.PutUser(user, hash_password(user), ()))
+
+    async def run() -> T:
+        authenticator = Authenticator(topology)
+        try:
+            return await scenario(authenticator)
+        finally:
+            authenticator.close()
+
+    return asyncio.run(run())
+
+
+def test_a_right_password_does_not_wait_behind_invented_users() -> None:
+    async def scenario(authenticator: Authenticator) -> int:
+        invented = [asyncio.ensure_future(authenticator.authenticate(f"u{n}", "x", "192.0.2.1")) for n in range(700)]
+        await asyncio.sleep(0)
+        assert await authenticator.authenticate("alice", "alice", "192.0.2.1")
+        waiting = sum(not one.done() for one in invented)
+        assert not any(await asyncio.gather(*invented))
+        return waiting
+
+    assert outcome(scenario, "alice") == 700
+
+
+def test_a_right_password_does_not_wait_behind_another_addresss_wrong_ones() -> None:
+    async def scenario(authenticator: Authenticator) -> int:
+        users = [f"u{n}" for n in range(15)]
+        wrong = [asyncio.ensure_future(authenticator.authenticate(user, "x", "192.0.2.1")) for user in users]
+        await asyncio.sleep(0)
+        order: list[str] = []
+        for one in wrong:
+            one.add_done_callback(lambda _: order.append("wrong"))
+        assert await authenticator.authenticate("alice", "alice", "192.0.2.2")
+        before = len(order)
+        assert not any(await asyncio.gather(*wrong))
+        return before
+
+    assert outcome(scenario, "alice", *(f"u{n}" for n in range(15))) == 0
+
+
+def test_a_right_password_passes_a_flood_of_wrong_ones_of_the_same_user() -> None:
+    async def scenario(authenticator: Authenticator) -> bool:
+        flood = [asyncio.ensure_future(authenticator.authenticate("alice", "wrong", "192.0.2.1")) for _ in range(100)]
+        assert not any(await asyncio.gather(*flood[:20]))
+        flood += [asyncio.ensure_future(authenticator.authenticate("alice", "wrong", "192.0.2.1")) for _ in range(700)]
+        await asyncio.sleep(0)
+        passed = await authenticator.authenticate("alice", "alice", "192.0.2.1")
+        assert not all(one.done() for one in flood)
+        for one in flood:
+            one.cancel()
+        return passed
+
+    assert outcome(scenario, "alice")
+
+
+def test_whoever_hangs_up_while_waiting_frees_the_way() -> None:
+    async def scenario(authenticator: Authenticator) -> bool:
+        gone = [
+            asyncio.ensure_future(authenticator.authenticate(user, "x", "192.0.2.1"))
+            for user in ("alice", "bob", "carol", "dave") * 4
+        ]
+        await asyncio.sleep(0)
+        for one in gone:
+            one.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
+        answers = [await authenticator.authenticate(user, user, "192.0.2.1") for user in ("alice", "bob", "carol")]
+        return all(answers)
+
+    assert outcome(scenario, "alice", "bob", "carol", "dave")
+
+
+def test_no_refusal_comes_early_whatever_was_wrong() -> None:
+    topology = Topology("jumpmq@test", None)
+    topology.apply(changes.PutUser("alice", hash_password("alice"), ()))
+    topology.apply(changes.PutUser("none", "", ()))
+
+    async def answered_at() -> list[float]:
+        authenticator, loop = Authenticator(topology), asyncio.get_running_loop()
+        times = []
+        for user in ("alice", "none", "nobody"):
+            began = loop.time()
+            assert not await authenticator.authenticate(user, "wrong", "192.0.2.1")
+            times.append(loop.time() - began)
+        authenticator.close()
+        return times
+
+    assert min(asyncio.run(answered_at())) >= 0.99 * REFUSAL_TIME

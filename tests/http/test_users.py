@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pika
 import pytest
@@ -169,13 +170,14 @@ def test_connections_of_others_are_hidden(api, login, channel):
     assert shown["user"] == "guest"
 
 
-def test_too_many_failed_logins_are_not_looked_at(api):
+def test_a_right_password_passes_after_many_wrong_ones(api):
     address = f"{api.address}/api/whoami"
     api.request("PUT", "users", "alice", json={"password": "right", "tags": "management"})
-    for _ in range(20):
-        assert requests.get(address, auth=("alice", "wrong"), timeout=30).status_code == 401
-    refused = requests.get(address, auth=("alice", "right"), timeout=30)
-    assert refused.status_code == 429
-    assert refused.json()["reason"] == "too many failed logins of this user from this address"
-    assert 0 < int(refused.headers["Retry-After"]) <= 60
+
+    def status(password):
+        return requests.get(address, auth=("alice", password), timeout=30).status_code
+
+    with ThreadPoolExecutor(30) as threads:
+        assert set(threads.map(status, ["wrong"] * 30)) == {401}
+    assert status("right") == 200
     assert api.get("whoami")["name"] == "guest"

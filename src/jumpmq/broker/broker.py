@@ -9,6 +9,7 @@ from collections.abc import Callable
 from jumpmq.amqp.errors import AccessRefused, ConnectionForced
 from jumpmq.broker import resources
 from jumpmq.broker.alarms import Alarms
+from jumpmq.broker.authenticator import Authenticator
 from jumpmq.broker.authorization import Authorization
 from jumpmq.broker.commits import Commits
 from jumpmq.broker.config import Config
@@ -17,7 +18,6 @@ from jumpmq.broker.dead_letters import DeadLetters
 from jumpmq.broker.deleted_users import closing_connections
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.listeners import CertificateWatch, Listener, Refused, connection_limit
-from jumpmq.broker.login import Authenticator
 from jumpmq.broker.paging import Paging
 from jumpmq.broker.passwords import hash_password
 from jumpmq.broker.reader_groups import ReaderGroups

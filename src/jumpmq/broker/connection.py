@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import AMQPError, InternalError, NotAllowed, PreconditionFailed
+from jumpmq.amqp.errors import AMQPError, InternalError, NotAllowed, PreconditionFailed, printable
 from jumpmq.amqp.events import Ack, Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.protocol import (
@@ -237,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._close_channel(channel, error, method)
 
     def _close_channel(self, channel: Channel, error: AMQPError, method: type[m.Method]) -> None:
-        log.info("connection %s, channel %d: %s", self.name, channel.number, error.reply_text)
+        log.info("connection %s, channel %d: %s", self.name, channel.number, printable(error.reply_text))
         del self.channels[channel.number]
         channel.close()
         self._turns.write_soon(self)
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection for an error; the client has a moment to answer."""
         if self.protocol.state in (State.CLOSE_OK, State.CLOSED):
             return
-        log.warning("connection %s, channel %d: %s", self.name, failed.channel, failed.error.reply_text)
+        log.warning("connection %s, channel %d: %s", self.name, failed.channel, printable(failed.error.reply_text))
         self.handshake.cancel()
         self._close_channels()
         self.protocol.send_close(failed)

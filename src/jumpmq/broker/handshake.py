@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FAILURE_PAUSE = 0.5
-"""Seconds between a failed login and its answer, against guessing."""
-
 CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -101,7 +98,6 @@ class Handshake:
                 log.warning("connection %s: login of user %r refused", connection.name, user)
                 raise login.refusal(method.mechanism)
         except AccessRefused as error:
-            await asyncio.sleep(FAILURE_PAUSE)
             if self._wants_login_notice:
                 with self._services.turns.turn():
                     connection.fail(Failed(error))

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jumpmq.broker.alarms import Alarms
+from jumpmq.broker.authenticator import Authenticator
 from jumpmq.broker.authorization import Authorization
 from jumpmq.broker.config import Config
-from jumpmq.broker.login import Authenticator
 from jumpmq.broker.receiving import ReceiveBuffer
 from jumpmq.broker.turns import Turns
 from jumpmq.broker.upkeep import Upkeep

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.amqp.errors import AccessRefused, NotFound
 from jumpmq.http.plumbing.access import Access
-from jumpmq.http.plumbing.errors import Unauthorized, refused, too_many_failures, unauthorized
+from jumpmq.http.plumbing.errors import Unauthorized, refused, unauthorized
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -29,10 +29,6 @@ class BasicAuthentication:
         credentials = _credentials(HTTPConnection(scope).headers.get("authorization", ""))
         if credentials is None:
             await unauthorized("Not_Authorized")(scope, receive, send)
-            return
-        wait = self._broker.authenticator.wait(credentials[0], peer)
-        if wait:
-            await too_many_failures(wait)(scope, receive, send)
             return
         try:
             scope["user"] = await self._broker.authenticate(*credentials, peer)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -95,12 +93,6 @@ def refused(reason: str) -> JSONResponse:
 def foreign_page() -> JSONResponse:
     """The answer to a page of another site that asks in its reader's name."""
     return _json(403, "forbidden", "pages of other origins get nothing here")
-
-
-def too_many_failures(wait: float) -> JSONResponse:
-    """The answer to a user whose logins have failed too often; ``wait`` in seconds."""
-    reason = "too many failed logins of this user from this address"
-    return _json(429, "too_many_requests", reason, {"Retry-After": str(ceil(wait))})
 
 
 def _json(status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:

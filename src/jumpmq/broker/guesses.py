@@ -1,0 +1,76 @@
+"""Who guesses passwords is slowed down, and nobody else: neither other users nor other addresses.
+
+Past some failures, what one user tries from one address is looked at one by one, at a pace, the latest first: so the
+right password behind a stale client waits a moment, and a flood of guesses drowns in itself.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+
+LIMIT = 20
+"""Failures of one user from one address within the window before further attempts are paced."""
+
+WINDOW = 60.0
+"""Seconds that a failure counts."""
+
+PACE = 0.2
+"""Seconds between paced attempts."""
+
+WAITING = 40
+"""Paced attempts that wait at most, for one user and address; the oldest are then refused unseen."""
+
+REMEMBERED = 10_000
+"""Pairs of user and address that are remembered; the oldest are forgotten first."""
+
+Pair = tuple[str, str]
+
+
+class Guesses:
+    """The failures of the last minute, and the attempts that wait for their time."""
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[Pair, deque[float]] = OrderedDict()
+        self._waiting: dict[Pair, deque[asyncio.Future[bool]]] = {}
+
+    def failed(self, user: str, address: str) -> None:
+        """A login failed."""
+        pair = user, address
+        self._failures.setdefault(pair, deque(maxlen=LIMIT)).append(time.monotonic())
+        self._failures.move_to_end(pair)
+        if len(self._failures) > REMEMBERED:
+            self._failures.popitem(last=False)
+
+    async def admit(self, user: str, address: str) -> bool:
+        """Wait until an attempt may be looked at; returns whether it is, or has been refused unseen."""
+        pair = user, address
+        times = self._failures.get(pair)
+        if times is None or len(times) < LIMIT or times[0] + WINDOW < time.monotonic():
+            return True
+        loop = asyncio.get_running_loop()
+        if pair not in self._waiting:
+            self._waiting[pair] = deque()
+            loop.call_later(PACE, self._admit_latest, pair)
+        waiting = self._waiting[pair]
+        attempt: asyncio.Future[bool] = loop.create_future()
+        waiting.append(attempt)
+        if len(waiting) > WAITING:
+            _answer(waiting.popleft(), False)
+        return await attempt
+
+    def _admit_latest(self, pair: Pair) -> None:
+        waiting = self._waiting[pair]
+        while waiting and not _answer(waiting.pop(), True):
+            pass
+        if waiting:
+            asyncio.get_running_loop().call_later(PACE, self._admit_latest, pair)
+        else:
+            del self._waiting[pair]
+
+
+def _answer(attempt: asyncio.Future[bool], admitted: bool) -> bool:
+    """Answer an attempt, unless its client is gone; returns whether that was so."""
+    if attempt.done():
+        return False
+    attempt.set_result(admitted)
+    return True
