@@ -14,6 +14,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -127,6 +128,16 @@ def send(port: int, octets: bytes, chance: random.Random) -> int:
             answer = (answer + piece)[:64]
     status = answer.split(b" ")[1:2]
     return int(status[0]) if status else 0
+
+
+def clear(port: int) -> None:
+    """Delete all queues, with what gathered in them."""
+    with urlopen(_request(port, "GET", "/api/queues?columns=vhost,name")) as answer:
+        queues = json.load(answer)
+    for queue in queues:
+        path = f"/api/queues/{quote(queue['vhost'], safe='')}/{quote(queue['name'], safe='')}"
+        with suppress(HTTPError), urlopen(_request(port, "DELETE", path)):
+            pass
 
 
 def _put(port: int, path: str, value: dict[str, str]) -> None:
