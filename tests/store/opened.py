@@ -10,6 +10,7 @@ from pathlib import Path
 from jumpmq.amqp.messages import Message
 from jumpmq.store import Batch, Store, StoreError
 from jumpmq.store.files import Files
+from jumpmq.store.log import SEGMENT_BYTES
 
 PROPERTIES = b"\x90\x00\x10application/json\x02"
 
@@ -17,9 +18,11 @@ PROPERTIES = b"\x90\x00\x10application/json\x02"
 class Opened:
     """A store, what it reported, and how to wait for it."""
 
-    def __init__(self, directory: Path, files: Files | None = None) -> None:
+    def __init__(self, directory: Path, files: Files | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.directory = directory
         self.files = files
+        self.segment_bytes = segment_bytes
+        self.tell: Callable[[int], object] = lambda number: None
         self.commits: list[int] = []
         self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
         self._copies: list[Opened] = []
@@ -63,10 +66,17 @@ class Opened:
             opened.store.close()
 
     def _open(self) -> Store:
-        return Store.open(self.directory, on_commit=self._on_commit, on_error=self.errors.put, files=self.files)
+        return Store.open(
+            self.directory,
+            on_commit=self._on_commit,
+            on_error=self.errors.put,
+            files=self.files,
+            segment_bytes=self.segment_bytes,
+        )
 
     def _on_commit(self, number: int) -> None:
         self.commits.append(number)
+        self.tell(number)
 
 
 def killed_now(directory: Path, to: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 from tests.store.opened import Opened, left, make_messages
 
 
@@ -69,3 +70,25 @@ def test_other_threads_read_meanwhile(opened: Opened) -> None:
     for thread in threads:
         thread.join()
     assert counts == [1000] * 60
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["rejected", "overflowed before their own commit"])
+def test_a_commit_holds_only_what_was_settled_before_its_cut(opened: Opened, written: bool) -> None:
+    """Messages die while a large commit is written: with that commit on disk, they still are where they were."""
+    originals = make_messages(1, 500)
+    opened.store.append(1, originals)
+    if written:
+        opened.commit()
+    opened.store.append(2, make_messages(1, 20, body=lambda seq: bytes(1 << 20)))
+    number = opened.store.flush()
+    found: list[dict[int, list[int]]] = []
+    opened.tell = lambda receipt: found.append(left(opened.crash())) if receipt == number else None
+    for first in range(0, 500, 50):
+        dead = originals[first : first + 50]
+        opened.store.append(3, make_messages(first + 1, first + 50))
+        for message in dead:
+            message.batch.settle(message.seq)
+        opened.store.flush()
+    opened.wait_for(number)
+    queue, letters = found[0].get(1, []), found[0].get(3, [])
+    assert sorted(queue + letters) == list(range(1, 501))

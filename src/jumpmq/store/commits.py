@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from jumpmq.store import records
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes
-from jumpmq.store.log import ALLOCATION, Segment
+from jumpmq.store.log import Segment
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import FRAME, Block, Commit
 from jumpmq.store.writer import Write
@@ -44,7 +44,7 @@ class Prepared:
     final: bool = False
     write: Write | None = None
 
-    def place(self, number: int, segment: Segment, file: int, *, allocation: int = ALLOCATION) -> Write:
+    def place(self, number: int, segment: Segment, file: int, *, allocation: int) -> Write:
         """Where it goes in a segment."""
         offset = segment.end + FRAME.size
         offsets = {}
@@ -74,6 +74,8 @@ def prepare(changes: Changes, *, relief: bool = False, final: bool = False) -> P
     for batch, count in changes.staged.items():
         _add_messages(prepared, batch, count)
     for batch, messages in changes.moved.items():
+        if not batch.positions:
+            continue  # its queue was dropped meanwhile
         block = records.moved_block(batch.queue_id, batch.id, messages)
         blocks.append(block)
         prepared.moved.append(Placed(batch, block, messages[0].seq, messages[-1].seq))

@@ -64,5 +64,8 @@ class Files:
         finally:
             os.close(directory)
 
+    def noted(self, path: Path) -> None:
+        """The index has been written, by calls that do not go through here."""
+
     def close(self, file: int) -> None:
         os.close(file)

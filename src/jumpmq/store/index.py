@@ -67,10 +67,16 @@ class Contents:
 
 
 class Index:
-    """The file, open to be written."""
+    """The file, open to be written.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: of the file.
+        noted: called with it when an update is on disk.
+    """
+
+    def __init__(self, path: Path, noted: Callable[[Path], None]) -> None:
         self._path = path
+        self._noted = noted
         self._connection = schema.connect(path)
 
     def write(self, update: Update) -> None:
@@ -88,6 +94,7 @@ class Index:
             if connection.in_transaction:
                 connection.rollback()
             raise
+        self._noted(self._path)
         connection.execute("PRAGMA incremental_vacuum(1024)").fetchall()
 
     def _write(self, connection: sqlite3.Connection, update: Update) -> None:

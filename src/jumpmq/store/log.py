@@ -16,7 +16,7 @@ from jumpmq.store.records import OPENING_SIZE, Opening
 DIRECTORY = "log"
 
 SEGMENT_BYTES = 64 << 20
-"""Octets after which the log goes on in another file."""
+"""Octets after which the log goes on in another file, unless told otherwise."""
 
 SEGMENT_BLOCKS = 1 << 17
 """Blocks after which it does: of so many the index is made in a moment."""
@@ -73,21 +73,23 @@ class Segment:
         """The position of an offset in its file."""
         return self.number << OFFSET_BITS | offset
 
-    @property
-    def full(self) -> bool:
-        """Whether the log should go on in another."""
-        return self.end >= SEGMENT_BYTES or self.blocks >= SEGMENT_BLOCKS
-
 
 class Log:
     """The segments. Reading is for any thread, all else for the store's.
+
+    Args:
+        directory: where the files are.
+        files: the file calls to use.
+        segment_bytes: octets after which the log goes on in another file.
 
     Attributes:
         segments: by number, in order.
         current: the one that is written to; None before the first commit.
     """
 
-    def __init__(self, directory: Path, files: Files) -> None:
+    def __init__(self, directory: Path, files: Files, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._segment_bytes = segment_bytes
+        self.allocation = min(ALLOCATION, segment_bytes)
         self.directory = directory
         self.files = files
         self.segments: dict[int, Segment] = {}
@@ -113,7 +115,7 @@ class Log:
         opening = Opening(number, first_commit, secrets.randbits(32))
         file = File(self.files, self.files.create(path))
         try:
-            self.files.allocate(file.descriptor, 0, ALLOCATION)
+            self.files.allocate(file.descriptor, 0, self.allocation)
             self.files.write(file.descriptor, 0, [opening.encode()])
             self.files.sync(file.descriptor)
             self.files.sync_directory(self.directory)
@@ -121,11 +123,17 @@ class Log:
             self.files.remove(path)
             raise
         segment = Segment(path, opening)
-        segment.allocated = ALLOCATION
+        segment.allocated = self.allocation
         self.segments[number] = self.current = segment
         with self._lock:
             self._opened[number] = file
         return segment
+
+    @property
+    def full(self) -> bool:
+        """Whether the log should go on in another segment."""
+        segment = self.current
+        return segment is not None and (segment.end >= self._segment_bytes or segment.blocks >= SEGMENT_BLOCKS)
 
     def end(self) -> None:
         """Write no more to the current segment, and give back the room behind its end."""

@@ -33,7 +33,7 @@ from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index
 from jumpmq.store.lock import DirectoryLock
-from jumpmq.store.log import DIRECTORY, Log
+from jumpmq.store.log import DIRECTORY, SEGMENT_BYTES, Log
 from jumpmq.store.reader import Reader
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.reserve import Reserve
@@ -68,6 +68,7 @@ class Store:
         found: Recovery,
         noted: list[tuple[Batch, int, int]],
         files: Files,
+        segment_bytes: int,
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None],
     ) -> None:
@@ -82,13 +83,14 @@ class Store:
         self._noted = noted
         self._turn = Changes(0)
         self._next = Changes(1)
+        self._moves: Moves = []
         self._requested = False
         self._writing: Prepared | None = None
         self._retry_at: float | None = None
         self._full = False
         self._growing: dict[int, Batch] = {}
         self._number = found.last_commit
-        self._log = Log(directory / DIRECTORY, files)
+        self._log = Log(directory / DIRECTORY, files, segment_bytes)
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
         self._reserve = Reserve(directory / DIRECTORY, files)
         self._reader = Reader(self._log)
@@ -96,7 +98,7 @@ class Store:
         self._background = Background(self._writer.wake)
         self._upkeep = Upkeep(
             self._log,
-            Index(directory / schema.FILE_NAME),
+            Index(directory / schema.FILE_NAME, files.noted),
             self._reader,
             self._background,
             indexed=found.replayed_from,
@@ -112,6 +114,7 @@ class Store:
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None] = lambda error: None,
         files: Files | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> Store:
         """Open the store in ``directory``; what is missing of it is made.
 
@@ -122,6 +125,7 @@ class Store:
             on_error: called each time a commit fails. Nothing is lost: the store tries again every second, and the next
                 ``on_commit`` says that the trouble is over.
             files: the file calls to use.
+            segment_bytes: octets after which the log goes on in another file.
 
         Raises:
             StoreError: the directory cannot be used, another broker uses it, or its store is not one of this version.
@@ -134,7 +138,7 @@ class Store:
             for warning in found.warnings:
                 log.warning("%s", warning)
             _create(directory)
-            return cls(directory, lock, found, noted, files, on_commit, on_error)
+            return cls(directory, lock, found, noted, files, segment_bytes, on_commit, on_error)
         except BaseException:
             lock.release()
             raise
@@ -252,6 +256,8 @@ class Store:
             turn.receipt = self._next.receipt
             self._next.absorb(turn)
             self._turn = Changes(0)
+        if self._moves:
+            self._stage_moves()
 
     def _start(self) -> None:
         """Begin the next commit, if one is wanted and nothing is in its way."""
@@ -276,7 +282,7 @@ class Store:
         except OSError as error:
             self._writer.finish(Result(error))
             return
-        prepared.write = prepared.place(self._number + 1, segment, file.descriptor)
+        prepared.write = prepared.place(self._number + 1, segment, file.descriptor, allocation=self._log.allocation)
         self._writer.submit(prepared.write)
 
     def _on_written(self, prepared: Prepared) -> None:
@@ -329,7 +335,7 @@ class Store:
         """Go on in another segment where this one is full, and write the index where it is due."""
         segment, upkeep = self._log.current, self._upkeep
         crowded = self._full and segment is not None and not segment.batches and segment.blocks > 0
-        if segment is not None and (segment.full or crowded):
+        if self._log.full or crowded:
             # Where that fails, the segment takes more than it should.
             with contextlib.suppress(OSError):
                 self._log.end()
@@ -342,11 +348,17 @@ class Store:
         upkeep.look()
 
     def _move(self, moves: Moves) -> None:
-        """Stage what is left of batches to be written anew, together with all that was settled before it was read."""
-        self._end_turn()
-        for batch, messages in moves:
-            if batch.remaining:
+        """Have what is left of batches written anew, together with all that was settled before it was read: where a
+        turn is under way, when that ends."""
+        self._moves = moves
+        if not (self._turn or self._noted):
+            self._stage_moves()
+
+    def _stage_moves(self) -> None:
+        for batch, messages in self._moves:
+            if batch.remaining and batch.positions:
                 self._next.moved[batch] = messages
+        self._moves = []
         self._requested = bool(self._next.moved) or self._requested
 
     # --- when the disk fails ---

@@ -1,0 +1,171 @@
+"""A simulated disk: it records what is asked of it, and tells what may be on it if the power fails at any moment.
+
+What was synced is there. Of what was written since, each write is there, missing, or there in part; a file that was
+made or removed since its directory was synced is there or not.
+"""
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from jumpmq.store.files import Files
+
+SECTOR = 512
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that changes the disk, or a note of the test's own."""
+
+    name: str
+    path: str = ""
+    number: int = 0
+    octets: bytes = b""
+    log: bytes = b""
+
+
+class Recorder(Files):
+    """Files that are really written but never synced, and a record of all calls in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self._paths: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def note(self, name: str, number: int) -> None:
+        """Something that the test wants to find in the record."""
+        self._record(Call(name, number=number))
+
+    def create(self, path: Path) -> int:
+        self._record(Call("create", path.name))
+        file = super().create(path)
+        self._paths[file] = path.name
+        return file
+
+    def open(self, path: Path) -> int:
+        file = super().open(path)
+        self._paths[file] = path.name
+        return file
+
+    def write(self, file: int, offset: int, buffers: Sequence[Any]) -> None:
+        self._record(Call("write", self._paths[file], offset, b"".join(buffers)))
+        super().write(file, offset, buffers)
+
+    def sync(self, file: int) -> None:
+        self._record(Call("sync", self._paths[file]))
+
+    def allocate(self, file: int, offset: int, length: int) -> None:
+        self._record(Call("allocate", self._paths[file], offset + length))
+        super().allocate(file, offset, length)
+
+    def truncate(self, file: int, size: int) -> None:
+        self._record(Call("truncate", self._paths[file], size))
+        super().truncate(file, size)
+
+    def remove(self, path: Path) -> None:
+        self._record(Call("remove", path.name))
+        super().remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._record(Call("sync_directory"))
+
+    def noted(self, path: Path) -> None:
+        log = path.with_name(path.name + "-wal")
+        self._record(Call("index", octets=path.read_bytes(), log=log.read_bytes() if log.exists() else b""))
+
+    def _record(self, call: Call) -> None:
+        with self._lock:
+            self.calls.append(call)
+
+
+@dataclass
+class Image:
+    """A file on the disk: what is sure of it, and what was asked since."""
+
+    octets: bytearray = field(default_factory=bytearray)
+    size: int = 0
+    since: list[Call] = field(default_factory=list)
+    named: bool = False
+    removed: bool = False
+
+    def apply(self, call: Call, octets: bytes | None = None) -> None:
+        if call.name == "write":
+            content = call.octets if octets is None else octets
+            end = call.number + len(content)
+            if len(self.octets) < end:
+                self.octets.extend(bytes(end - len(self.octets)))
+            self.octets[call.number : end] = content
+            self.size = max(self.size, end)
+        elif call.name == "allocate":
+            self.size = max(self.size, call.number)
+        else:
+            del self.octets[call.number :]
+            self.size = call.number
+
+    def after_crash(self, chance: Random) -> "Image":
+        image = Image(bytearray(self.octets), self.size)
+        for call in self.since:
+            outcome = chance.random()
+            if outcome < 0.4:
+                image.apply(call)
+            elif outcome < 0.7 and call.name == "write":
+                torn = bytearray(call.octets)
+                for start in range(-call.number % SECTOR, len(torn), SECTOR):
+                    if chance.random() < 0.5:
+                        torn[start : start + SECTOR] = bytes(len(torn[start : start + SECTOR]))
+                image.apply(call, bytes(torn[: chance.randint(0, len(torn))] if chance.random() < 0.5 else torn))
+        return image
+
+
+class SimulatedDisk:
+    """The disk as the calls so far have left it.
+
+    Attributes:
+        committed: the last number noted as ``committed``.
+    """
+
+    def __init__(self, index: bytes) -> None:
+        self.committed = 0
+        self._index, self._index_log = index, b""
+        self._files: dict[str, Image] = {}
+
+    def take(self, call: Call) -> None:
+        """One more call was made."""
+        if call.name == "committed":
+            self.committed = call.number
+        elif call.name == "index":
+            self._index, self._index_log = call.octets, call.log
+        elif call.name == "create":
+            self._files[call.path] = Image()
+        elif call.name == "sync_directory":
+            for name, image in list(self._files.items()):
+                image.named = True
+                if image.removed:
+                    del self._files[name]
+        elif call.name == "remove":
+            if call.path in self._files:
+                self._files[call.path].removed = True
+        elif call.name == "sync":
+            image = self._files[call.path]
+            for one in image.since:
+                image.apply(one)
+            image.since.clear()
+        else:
+            self._files[call.path].since.append(call)
+
+    def crash(self, directory: Path, chance: Random) -> None:
+        """Write what may be on the disk if the power failed now."""
+        (directory / "log").mkdir(parents=True)
+        (directory / "jumpmq.db").write_bytes(self._index)
+        if self._index_log:
+            (directory / "jumpmq.db-wal").write_bytes(self._index_log)
+        for name, image in self._files.items():
+            if (image.named or chance.random() < 0.5) and not (image.removed and chance.random() < 0.5):
+                found = image.after_crash(chance)
+                path = directory / "log" / name
+                path.write_bytes(found.octets)
+                os.truncate(path, found.size)
