@@ -27,6 +27,7 @@ from jumpmq.broker.timers import Timers
 from jumpmq.broker.turns import Turns
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.broker.user_limits import UserLimits
+from jumpmq.broker.writers import Writers
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store, StoreError
@@ -52,6 +53,7 @@ class Broker:
         memory: what is held for messages; whoever holds some charges it.
         alarms: whether memory or disk is short.
         reader_groups: who holds reservations.
+        writers: how far those have got that publish in batches.
         authorization, authenticator: what users may do, and who they are.
         connections: the open connections.
     """
@@ -75,6 +77,7 @@ class Broker:
             raise BrokerError(str(error)) from None
         self.connections: set[Connection] = set()
         self.reader_groups = ReaderGroups(self)
+        self.writers = Writers()
         self._commits: Commits
         self._services: Services
         self._timers: Timers
@@ -179,6 +182,7 @@ class Broker:
             queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
         self._commits.streams.remove_others()
         self.reader_groups.restore(definitions, {queue.id: queue for queue in self._queues()})
+        self.writers.restore(definitions, store)
 
     def _create_defaults(self) -> None:
         """What a new broker begins with: virtual host ``/`` and user guest, who may do everything from loopback."""

@@ -86,7 +86,7 @@ def publish_one(authorization: Authorization, user: str, vhost: VirtualHost, mes
     """
     authorization.require(user, vhost.name, "write", "exchange", message.exchange)
     authorization.require_topics(user, vhost.publishable(message.exchange), "write", (message.routing_key,))
-    _check_properties(authorization, message, Properties.parse(message.properties), user)
+    check_properties_of(authorization, message, Properties.parse(message.properties), user)
     pushed = routing.push(vhost, message.exchange, [message], int.from_bytes(message.properties[:2]))
     if pushed.error is not None:
         raise pushed.error
@@ -97,10 +97,10 @@ def _examine(channel: "Channel", message: Message) -> None:
     properties = Properties.parse(message.properties)
     if properties.reply_to == direct_reply.NAME:
         direct_reply.address(channel, message, properties)
-    _check_properties(channel.authorization, message, properties, channel.connection.user)
+    check_properties_of(channel.authorization, message, properties, channel.connection.user)
 
 
-def _check_properties(authorization: Authorization, message: Message, properties: Properties, user: str) -> None:
+def check_properties_of(authorization: Authorization, message: Message, properties: Properties, user: str) -> None:
     """Set the message's own expiry, and refuse properties that it may not have, in RabbitMQ's order."""
     if properties.user_id not in (None, user) and not authorization.may_impersonate(user):
         raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")

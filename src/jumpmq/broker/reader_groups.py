@@ -28,6 +28,9 @@ GROUP = "reader-group"
 LEASE_CHECK = 0.25
 """Seconds between two looks at the leases."""
 
+NO_CONNECTION = ""
+"""Groups read for no connection, so that exclusive queues are locked to them."""
+
 MAX_MESSAGES = 4_000_000
 """The most messages that a group may hold: who asks for all there are gets as many at once."""
 
@@ -230,7 +233,7 @@ class ReaderGroups:
                 if place is None:
                     if accept_loss:
                         continue
-                    place = Reservations(host.queue(one.queue), name)
+                    place = Reservations(host.queue(one.queue, NO_CONNECTION), name)
                 if place.lapsed:
                     await _steps(place.reinstate(partly=accept_loss))
                 lists = place.held(one.after, one.upto, accept_loss=accept_loss)
@@ -270,11 +273,11 @@ class ReaderGroups:
         queues, lost = [], dict[str, int | None]()
         for queue in wanted.offsets:
             if queue in host.queues:
-                queues.append(host.queue(queue))
+                queues.append(host.queue(queue, NO_CONNECTION))
             elif queue in deleted or wanted.accept_loss:
                 lost[queue] = deleted.get(queue)
             else:
-                host.queue(queue)  # raises
+                host.queue(queue, NO_CONNECTION)  # raises
         if known is not None and (stale := set(deleted) - set(wanted.offsets)):
             known.lost = {queue: count for queue, count in deleted.items() if queue not in stale}
             self._record_group(known)
@@ -316,7 +319,7 @@ class ReaderGroups:
         return group
 
     def _known_place(self, host: VirtualHost, group: ReaderGroup, queue: str) -> Reservations:
-        place = group.places.get(host.queue(queue).name)
+        place = group.places.get(host.queue(queue, NO_CONNECTION).name)
         if place is None:
             raise NotFound(f"no reader group '{group.name}' in queue '{queue}' in vhost '{host.name}'")
         return place

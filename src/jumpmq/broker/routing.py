@@ -5,6 +5,7 @@ from typing import NamedTuple
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS
+from jumpmq.queues import Queue
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.exchanges import Exchange
 
@@ -38,7 +39,17 @@ def push(vhost: VirtualHost, exchange: str | Exchange, messages: list[Message], 
     routed = vhost.route(exchange, messages, plain=not flags & HEADERS)
     refused: list[Message] = []
     for queue, share in routed.queues.items():
-        if flags & EXPIRATION:
-            queue.expect_expiry()
-        refused += queue.push(share)
+        refused += push_to(queue, share, flags)
     return Pushed(len(routed.queues), refused, routed.unroutable, routed.error)
+
+
+def push_to(queue: Queue, messages: list[Message], flags: int) -> list[Message]:
+    """Push messages to a queue; returns those that it refused."""
+    if flags & EXPIRATION:
+        queue.expect_expiry()
+    return queue.push(messages)
+
+
+def unroutable(vhost: VirtualHost, exchange: str, messages: list[Message], flags: int) -> list[Message]:
+    """The messages that would reach no queue."""
+    return vhost.route(exchange, messages, plain=not flags & HEADERS).unroutable

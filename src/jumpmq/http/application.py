@@ -26,6 +26,7 @@ from jumpmq.http.resources import (
     exchanges,
     health,
     limits,
+    messages_publish,
     metrics,
     node_limits,
     nodes,
@@ -54,8 +55,19 @@ if TYPE_CHECKING:
 
 API = (
     *(overview, nodes, node_limits, connections, channels, consumers, exchanges, publish, queues),
-    *(queue_contents, queue_messages, bindings, vhosts, users, permissions, topic_permissions, limits, policies),
-    *(parameters, definitions, health, readers, openapi, rings, shards, stop),
+    *(
+        queue_contents,
+        queue_messages,
+        messages_publish,
+        bindings,
+        vhosts,
+        users,
+        permissions,
+        topic_permissions,
+        limits,
+        policies,
+    ),
+    *(limits, policies, parameters, definitions, health, readers, openapi, rings, shards, stop),
 )
 """The resources below ``/api``; ``ROUTES`` of each says which paths are its."""
 

@@ -138,14 +138,26 @@ class Client:
         answer: dict[str, Any] = self._ask("GET", "exchanges", self._vhost, name or "amq.default")
         return answer
 
-    def publish(self, body: bytes, query: dict[str, Any]) -> dict[str, Any]:
-        """Publish an Arrow stream; see the endpoint ``POST /api/messages/{vhost}/publish``."""
-        path = ("messages", self._vhost, "publish")
-        with _said_here(self._broker):
-            answer: dict[str, Any] = self._broker.ask(
-                "POST", *path, body=body, query=query, headers={"Content-Type": "application/vnd.apache.arrow.stream"}
-            )
+    def publish(self, octets: bytes, query: dict[str, Any]) -> dict[str, int]:
+        """Publish an Arrow stream that the broker knows again; see the endpoint ``/api/messages/{vhost}/publish``."""
+
+        def once() -> Any:
+            with _said_here(self._broker):
+                path = ("messages", self._vhost, "publish")
+                headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
+                return self._broker.ask("POST", *path, body=octets, query=query, headers=headers)
+
+        answer: dict[str, int] = self.retried(once)
         return answer
+
+    def writer(self, name: str) -> dict[str, Any]:
+        """How far a writer has got: ``batch`` (None if it is not known), ``rows`` and ``digest``."""
+        answer: dict[str, Any] = self._ask("GET", "messages", self._vhost, "writers", name)
+        return answer
+
+    def forget_writer(self, prefix: str) -> None:
+        """The writers whose names begin so are done."""
+        self._ask("DELETE", "messages", self._vhost, "writers", prefix)
 
     def _ask(self, method: str, *path: str, body: Any = None) -> Any:
         def once() -> Any:

@@ -154,6 +154,13 @@ def count(name: str, value: str) -> int:
     return int(value)
 
 
+def whole(name: str, value: str) -> int:
+    """A whole number from 0."""
+    if not (value.isascii() and value.isdigit() and 0 < len(value) < 19):
+        raise JumpMQError(f"option '{name}' must be a whole number from 0, not '{value}'")
+    return int(value)
+
+
 def seconds(lowest: float) -> Callable[[str, str], float]:
     """A number of seconds up to a day."""
 
@@ -226,7 +233,7 @@ NAMES = {
     for name in (
         *("brokerRetrySeconds", "tlsCa", "tlsCertificate", "tlsKey", "maxMessagesPerTrigger", "maxBytesPerTrigger"),
         *("maxPartitions", "minPartitions", "maxMessagesPerPartition", "keepOrder", "failOnDataLoss"),
-        *("checkpointLocation", "onUnroutable", "persistent", "queryName"),
+        *("checkpointLocation", "onUnroutable", "txnAppId", "txnVersion"),
     )
 }
 """How the names are written that are not all in lower case."""

@@ -20,10 +20,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.client import Client
+from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import Piece, Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import SCHEMA, check_schema, wire_columns
+from jumpmq.spark.sink import BatchWriter, SinkOptions, StreamWriter
 from jumpmq.spark.stream import QueueStreamReader
 
 
@@ -54,6 +56,16 @@ class JumpMQDataSource(DataSource):
         check_schema(schema)
         kind = FilteringReader if self.pushes_filters else QueueReader
         return kind(SourceOptions.parse(self.options), schema, self.parallelism)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise JumpMQError("messages cannot be overwritten: write with mode 'append'")
+        return BatchWriter(SinkOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 (Spark's name)
+        if overwrite:
+            raise JumpMQError("messages cannot be overwritten: write with output mode 'append'")
+        return StreamWriter(SinkOptions.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> QueueStreamReader:  # noqa: N802 (Spark's name)
         check_schema(schema)

@@ -38,7 +38,7 @@ async def ready_slices(request: Request) -> StreamingResponse:
     """
     host, body = requested.virtual_host(request), await requested.body(request)
     slices = slices_of(body, 3)
-    queues = {name: host.queue(name) for name, *_ in slices}
+    queues = {name: host.queue(name, requested.NO_CONNECTION) for name, *_ in slices}
     for name in queues:
         check_permission(request, host.name, "read", name)
     parts = (part for name, first, last in slices for part in _ready(queues[name], first, last))
@@ -56,7 +56,7 @@ async def ranges(request: Request) -> Response:
     if "exchange" in body:
         queues = bound_queues(host.exchange(str(body["exchange"])))
     else:
-        queues = [host.queue(str(name)) for name in body.get("queues", ())]
+        queues = [host.queue(str(name), requested.NO_CONNECTION) for name in body.get("queues", ())]
     for queue in queues:
         check_permission(request, host.name, "read", queue.name)
     return answer({queue.name: _range(queue) for queue in queues})

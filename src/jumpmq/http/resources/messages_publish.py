@@ -1,0 +1,118 @@
+"""Publishing many messages at once, as an Arrow stream: what Spark's sink does."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.broker.bulk_publishing import Published, publish_many
+from jumpmq.broker.writers import Chunk, Place
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.arrow import load_pyarrow
+from jumpmq.http.plumbing.arrow_messages import messages_of
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
+
+MAX_OCTETS = 136 << 20
+"""Of a stream: the largest message, and room for the rest."""
+
+MAX_WRITER = 255
+
+PAUSE = 0.05
+"""Seconds between two looks whether publishers are still blocked."""
+
+
+async def publish(request: Request) -> JSONResponse:
+    """``POST /api/messages/{vhost}/publish``: publish the messages of an Arrow stream, answer when they are on disk.
+
+    The query is ``exchange=NAME`` or ``queue=NAME``, for rows that name none; ``persistent=true`` for rows without
+    properties; ``unroutable=drop``, or else a row that reaches no queue is a 400, and none of the rows is published.
+    With ``writer=NAME&batch=N&chunk=N&digest=TEXT`` a chunk that was published already is passed over. The answer is
+    ``{"published": N, "unroutable": N, "refused": N, "repeated": false}``.
+    """
+    host, query = requested.virtual_host(request), request.query_params
+    user = requested.user(request)
+    if host.name not in user.permissions:
+        raise Unauthorized("User not authorised to access virtual host")
+    chunk = _chunk(request, host.name)
+    octets = await _octets(request)
+    broker = requested.broker(request)
+    await asyncio.to_thread(load_pyarrow)
+    while broker.memory.exhausted:  # noqa: ASYNC110 (the account only counts, and tells nobody)
+        await asyncio.sleep(PAUSE)
+    if chunk is not None and broker.writers.has_published(chunk):
+        await broker.committed()
+        return _answer(Published(), repeated=True)
+    persistent = requested.flag(request, "persistent")
+    messages = messages_of(octets, query.get("exchange", ""), query.get("queue"), persistent=persistent)
+    with broker.turns.turn():
+        try:
+            published = publish_many(
+                broker.authorization, user.name, host, messages, drop_unroutable=query.get("unroutable") == "drop"
+            )
+        except AMQPError as error:
+            raise BadRequest(f"{error.code} {error.reply_text}") from None
+        if chunk is not None and not published.refused:
+            broker.writers.note(chunk, broker.store)
+    await broker.committed()
+    return _answer(published, repeated=False)
+
+
+async def show(request: Request) -> JSONResponse:
+    """``GET /api/messages/{vhost}/writers/{writer}``: how far it has got: ``batch``, ``rows`` and ``digest``."""
+    host = requested.virtual_host(request)
+    place = requested.broker(request).writers.place(host.name, requested.name(request, "writer"))
+    return JSONResponse(place._asdict() if place is not None else {"batch": None, "rows": 0, "digest": ""})
+
+
+async def forget(request: Request) -> Response:
+    """``DELETE /api/messages/{vhost}/writers/{writer}``: forget the writers whose names begin so; they are done."""
+    host, broker = requested.virtual_host(request), requested.broker(request)
+    if host.name not in requested.user(request).permissions:
+        raise Unauthorized("User not authorised to access virtual host")
+    broker.writers.forget(host.name, requested.name(request, "writer"), broker.store)
+    await broker.committed()
+    return Response(status_code=204)
+
+
+def _chunk(request: Request, vhost: str) -> Chunk | None:
+    query = request.query_params
+    writer = query.get("writer")
+    if writer is None:
+        return None
+    if not 0 < len(writer) <= MAX_WRITER:
+        raise BadRequest(f"'writer' must have 1 to {MAX_WRITER} characters")
+    place = Place(
+        requested.number(request, "batch"), requested.number(request, "rows"), query.get("digest", "")[:MAX_WRITER]
+    )
+    return Chunk(vhost, writer, requested.number(request, "first"), place)
+
+
+async def _octets(request: Request) -> bytes:
+    octets = bytearray()
+    async for part in request.stream():
+        octets += part
+        if len(octets) > MAX_OCTETS:
+            raise BadRequest(f"the stream is longer than {MAX_OCTETS} octets")
+    return bytes(octets)
+
+
+def _answer(published: Published, *, repeated: bool) -> JSONResponse:
+    return JSONResponse(
+        {
+            "published": published.published,
+            "unroutable": published.unroutable,
+            "refused": published.refused,
+            "repeated": repeated,
+        }
+    )
+
+
+ROUTES = [
+    Endpoint("POST", "/api/messages/{vhost}/publish", publish),
+    Endpoint("GET", "/api/messages/{vhost}/writers/{writer}", show),
+    Endpoint("DELETE", "/api/messages/{vhost}/writers/{writer}", forget),
+]

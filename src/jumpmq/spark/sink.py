@@ -1,0 +1,297 @@
+"""The sink: a DataFrame's rows are published, in the order of their partitions, and confirmed.
+
+How it works. A task sends its rows in chunks, each a request that the broker answers when the messages are on disk.
+With each the broker remembers, durably, how many rows it has got of which batch of a writer's partition, and their
+digest. A task that is tried again, and a micro-batch that is repeated after a restart from the checkpoint, asks first,
+and leaves out what is published. A streaming query is one writer for as long as its checkpoint
+lives; a batch job, or what runs in ``foreachBatch``, is one if it is given a ``txnAppId`` and a ``txnVersion``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from jumpmq.spark.client import Client
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.options import (
+    BROKER_OPTIONS,
+    URL_MISSING,
+    Broker,
+    Reads,
+    broker_of,
+    known,
+    one_of,
+    text,
+    truth,
+    whole,
+)
+from jumpmq.spark.publishable import check_publishable, publishable
+
+CHUNK_ROWS = 8192
+CHUNK_OCTETS = 8 << 20
+"""Bounds of a chunk: the broker publishes one in one go."""
+
+OTHER_ROWS = (
+    "a batch was tried again with other rows, or in another order, than those that are published already: "
+    "sort it within its partitions, and keep their number"
+)
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What ``.option(...)`` sets on a write; names are not case-sensitive.
+
+    Attributes:
+        broker: where to.
+        exchange: publish to this exchange, with the column ``routing_key``; "" for the default exchange.
+        queue: put into this queue. Either this or ``exchange``, or a column of one of these names.
+        on_unroutable: ``onUnroutable``, ``fail`` (unless given) or ``drop``: what becomes of rows that reach no queue.
+        persistent: whether messages are persistent whose properties do not say; true unless given.
+        app, version: ``txnAppId`` and ``txnVersion``: a batch of the same two is published once.
+    """
+
+    broker: Broker
+    exchange: str | None = None
+    queue: str | None = None
+    on_unroutable: str = "fail"
+    persistent: bool = True
+    app: str | None = None
+    version: int | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Check the options of a write.
+
+        Raises:
+            JumpMQError: one is missing, unknown, or makes no sense.
+        """
+        ignored = {"path", "checkpointlocation", "queryname"}  # Spark's own, which it hands on
+        given = known({name: value for name, value in options.items() if name.lower() not in ignored}, _OPTIONS)
+        if "url" not in given:
+            raise JumpMQError(URL_MISSING)
+        if "exchange" in given and "queue" in given:
+            raise JumpMQError("give either option 'exchange' or option 'queue'")
+        if ("app" in given) != ("version" in given):
+            raise JumpMQError("give both options 'txnAppId' and 'txnVersion', or neither")
+        return cls(broker=broker_of(given), **given)
+
+
+_OPTIONS: Reads = BROKER_OPTIONS | {
+    "exchange": ("exchange", text),
+    "queue": ("queue", text),
+    "onunroutable": ("on_unroutable", one_of("fail", "drop")),
+    "persistent": ("persistent", truth),
+    "txnappid": ("app", text),
+    "txnversion": ("version", whole),
+}
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has published."""
+
+    published: int = 0
+    dropped: int = 0
+
+
+class Writer:
+    """What both writers do."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_publishable(schema, options.exchange is not None, options.queue is not None)
+        self._options = options
+        self._client = Client(options.broker)
+        if options.exchange is not None:
+            self._client.require_jumpmq()
+            self._client.exchange(options.exchange)
+        elif options.queue is not None:
+            self._client.require_jumpmq()
+            self._client.ranges(None, [options.queue])
+
+    def _publish(self, batches: Iterator[pa.RecordBatch], writer: str, batch: int) -> Written:
+        """Publish a partition's rows, but for those that an earlier attempt has published.
+
+        Raises:
+            JumpMQError: a row cannot be published; those of its chunk and later ones are not.
+        """
+        client, digest, written = Client(self._options.broker, met=True), RowsDigest(), Written()
+        place = client.writer(writer)
+        if place["batch"] is not None and place["batch"] > batch:
+            return written
+        rows = _behind(map(publishable, batches), place if place["batch"] == batch else None, digest)
+        query = self._query()
+        for table in _chunks(rows):
+            first = digest.rows
+            digest.update(table)
+            now = {"writer": writer, "batch": batch, "first": first, "rows": digest.rows, "digest": digest.hexdigest()}
+            answer = client.publish(_stream_of(table), query | now)
+            if answer["refused"]:
+                raise JumpMQError(f"{answer['refused']} messages were refused by a queue that is full")
+            written.published += answer["published"]
+            written.dropped += answer["unroutable"]
+        return written
+
+    def _query(self) -> dict[str, Any]:
+        """What every request says."""
+        queue = self._options.queue
+        target = {"exchange": self._options.exchange or ""} if queue is None else {"queue": queue}
+        persistent = str(self._options.persistent).lower()
+        return target | {"persistent": persistent, "unroutable": self._options.on_unroutable}
+
+    @staticmethod
+    def _tell(messages: list[WriterCommitMessage | None]) -> None:
+        dropped = sum(one.dropped for one in messages if isinstance(one, Written))
+        if dropped:
+            print(f"jumpmq: {dropped} messages reached no queue and were dropped", file=sys.stderr)
+
+
+class BatchWriter(Writer, DataSourceArrowWriter):
+    """Publishes a DataFrame."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._writer = options.app or f"spark-{uuid.uuid4().hex}"
+        self._batch = options.version or 0
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        assert context is not None
+        return self._publish(iterator, f"{self._writer} {context.partitionId()}", self._batch)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._tell(messages)
+        self._forget()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._options.app is None:
+            self._client.forget_writer(f"{self._writer} ")
+
+
+class StreamWriter(Writer, DataSourceStreamArrowWriter):
+    """Publishes the micro-batches of a streaming query, each once."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        if query is None or batch is None:
+            raise JumpMQError("Spark does not say which query and micro-batch this is")
+        return self._publish(iterator, f"query-{query} {context.partitionId()}", int(batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
+        self._tell(messages)
+
+
+class RowsDigest:
+    """A digest of rows, whatever batches they come in.
+
+    Attributes:
+        rows: how many.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._columns: dict[str, tuple[hashlib._Hash, hashlib._Hash]] = {}
+
+    def update(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Add rows of text or octets."""
+        self.rows += len(batch)
+        for name in batch.schema.names:
+            lengths, octets = self._columns.setdefault(name, (hashlib.sha256(), hashlib.sha256()))
+            found = batch.column(name)
+            for column in found.chunks if isinstance(found, pa.ChunkedArray) else [found]:
+                lengths.update(pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False).tobytes())
+                values = column.buffers()[2]
+                if values is not None:
+                    first, last = _bounds(column)
+                    octets.update(memoryview(values)[first:last])
+
+    def hexdigest(self) -> str:
+        """The digest of all rows so far."""
+        parts = (part.digest() for name in sorted(self._columns) for part in self._columns[name])
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def _bounds(column: pa.Array) -> tuple[int, int]:
+    """Where the values of a column of text or octets begin and end in their buffer."""
+    offsets = pa.Array.from_buffers(pa.int32(), column.offset + len(column) + 1, [None, column.buffers()[1]])
+    return offsets[column.offset].as_py(), offsets[-1].as_py()
+
+
+def _behind(
+    batches: Iterator[pa.RecordBatch], place: Mapping[str, Any] | None, digest: RowsDigest
+) -> Iterator[pa.RecordBatch]:
+    """What comes behind the rows that are published already.
+
+    Args:
+        place: how far an earlier attempt has got; None if there was none.
+        digest: is given the rows that are left out.
+
+    Raises:
+        JumpMQError: they are others than those that were published.
+    """
+    published = place["rows"] if place is not None else 0
+    for batch in batches:
+        known = min(len(batch), published - digest.rows) if digest.rows < published else 0
+        if known:
+            digest.update(batch.slice(0, known))
+            if digest.rows == published and place is not None and digest.hexdigest() != place["digest"]:
+                raise JumpMQError(OTHER_ROWS)
+        if known < len(batch):
+            yield batch.slice(known)
+    if digest.rows < published:
+        raise JumpMQError(OTHER_ROWS)
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows in chunks that the broker can publish in one go."""
+    waiting: list[pa.RecordBatch] = []
+    rows = octets = 0
+    for batch in batches:
+        for part in _cut(batch):
+            size = part.nbytes
+            if waiting and (rows + len(part) > CHUNK_ROWS or octets + size > CHUNK_OCTETS):
+                yield pa.Table.from_batches(waiting)
+                waiting, rows, octets = [], 0, 0
+            waiting.append(part)
+            rows += len(part)
+            octets += size
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts that are no larger than a chunk, as far as rows can be parted."""
+    if len(batch) > 1 and (len(batch) > CHUNK_ROWS or batch.nbytes > CHUNK_OCTETS):
+        middle = CHUNK_ROWS if len(batch) > CHUNK_ROWS else len(batch) // 2
+        yield from _cut(batch.slice(0, middle))
+        yield from _cut(batch.slice(middle))
+    else:
+        yield batch
+
+
+def _stream_of(table: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    octets: bytes = out.getvalue().to_pybytes()
+    return octets

@@ -1,0 +1,142 @@
+"""Writing to exchanges and queues: every row once, in order, confirmed."""
+
+import datetime
+from pathlib import Path
+
+import pika
+import pytest
+from pyspark.errors import PySparkException
+from tests.http.api import API
+from tests.spark.sources import numbered, publish, stream, table
+
+
+def write(frame, broker, **options):
+    writer = frame.write.format("jumpmq").mode("append")
+    for name, value in ({"url": broker.http_url} | options).items():
+        writer = writer.option(name, value)
+    writer.save()
+
+
+def rows_of(spark, broker, **options):
+    return table(spark, broker, **options).orderBy("queue", "seq").collect()
+
+
+def test_rows_go_where_their_keys_belong_in_the_order_of_their_partition(spark, broker, channel):
+    frame = spark.range(20_000, numPartitions=2).selectExpr(
+        "cast(id % 100 as string) as routing_key", "cast(id as string) as body"
+    )
+    write(frame, broker, exchange="x")
+    rows = rows_of(spark, broker, exchange="x")
+    assert sorted(int(row.body) for row in rows) == list(range(20_000))
+    assert all(int(row.body) % 100 == int(row.routing_key) for row in rows)
+    assert len({(row.queue, row.routing_key) for row in rows}) == 100
+    for half in (range(10_000), range(10_000, 20_000)):
+        for queue in ("q1", "q2"):
+            mine = [int(row.body) for row in rows if row.queue == queue and int(row.body) in half]
+            assert mine == sorted(mine)
+    assert {row.properties.delivery_mode for row in rows} == {2}
+
+
+def test_a_table_that_was_read_can_be_written_again(spark, broker, channel):
+    sent = pika.BasicProperties(
+        headers={"a": "ä", "n": None}, message_id="m", priority=3, timestamp=1357034400, delivery_mode=1
+    )
+    channel.basic_publish("x", "key", b"\x00\xff", sent)
+    (before,) = rows_of(spark, broker, exchange="x")
+    write(table(spark, broker, exchange="x"), broker)
+    first, second = rows_of(spark, broker, exchange="x")
+    assert second.asDict() | {"seq": 1, "published_at": before.published_at} == first.asDict() == before.asDict()
+
+
+def test_properties_as_columns_and_text_bodies(spark, broker, channel):
+    when = datetime.datetime(2013, 1, 1, 10)
+    frame = spark.createDataFrame(
+        [("q1", "ä", "m1", when), ("q2", "", None, None)],
+        "queue string, body string, message_id string, timestamp timestamp",
+    )
+    write(frame, broker)
+    first, second = rows_of(spark, broker, exchange="x")
+    assert (bytes(first.body).decode(), first.properties.message_id, first.properties.timestamp) == ("ä", "m1", when)
+    assert (bytes(second.body), bytes(second.routing_key), second.properties.message_id) == (b"", b"q2", None)
+
+
+def test_rows_that_reach_no_queue(spark, broker, channel):
+    channel.exchange_declare("d", "direct")
+    channel.queue_bind("q1", "d", "1")
+    frame = spark.createDataFrame([("1", "a"), ("2", "b")], "routing_key string, body string").coalesce(1)
+    with pytest.raises(PySparkException, match="reach no queue, one of them with key '2'"):
+        write(frame, broker, exchange="d")
+    assert API(broker.http_url).counts("q1") == (0, 0)
+    write(frame, broker, exchange="d", onUnroutable="drop")
+    assert [bytes(row.body) for row in rows_of(spark, broker, queue="q1")] == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("select", "options", "reason"),
+    [
+        ("'k' as routing_key", {"exchange": "x"}, "there is no column 'body'"),
+        ("'b' as body", {"exchange": "x"}, "there is no column 'routing_key'"),
+        ("'b' as body, 'k' as routing_key", {}, "give option 'exchange' or 'queue'"),
+        ("1 as body, 'k' as routing_key", {"exchange": "x"}, "'body' must be of type string or binary, not int: cast"),
+        ("'b' as body, 'k' as routing_key, 1 as colour", {"exchange": "x"}, "column 'colour' cannot be published"),
+        ("'b' as body, cast(null as string) as routing_key", {"exchange": "x"}, "'routing_key' is null: publish an"),
+        ("cast(null as string) as body, 'k' as routing_key", {"exchange": "x"}, "'body' is null: publish an empty"),
+        ("'b' as body, repeat('k', 256) as routing_key", {"exchange": "x"}, "more than 255 octets"),
+        ("'b' as body, 'k' as routing_key", {"exchange": "nothing"}, "has no /api/exchanges|no exchange 'nothing'"),
+        ("'b' as body", {"queue": "nothing"}, "no queue 'nothing' in vhost '/'"),
+        ("'b' as body", {"queue": "q1", "onUnroutable": "wait"}, "'onUnroutable' must be fail or drop, not 'wait'"),
+    ],
+)
+def test_what_cannot_be_written_is_said(spark, broker, channel, select, options, reason):
+    with pytest.raises(PySparkException, match=reason):
+        write(spark.sql(f"select {select}"), broker, **options)
+
+
+def test_a_task_that_is_tried_again_publishes_nothing_twice(spark, broker, channel, tmp_path):
+    failed = str(tmp_path / "failed")
+
+    def fail_once(batches):
+        for number, batch in enumerate(batches):
+            if number == 2 and not Path(failed).exists():
+                Path(failed).touch()
+                raise RuntimeError("lightning")
+            yield batch
+
+    frame = spark.range(30_000, numPartitions=1).selectExpr(
+        "cast(id as string) as routing_key", "cast(id as string) as body"
+    )
+    write(frame.mapInArrow(fail_once, frame.schema), broker, exchange="x")
+    assert Path(failed).exists()
+    found = sorted(int(row.body) for row in rows_of(spark, broker, exchange="x"))
+    assert found == list(range(30_000))
+
+
+def test_a_batch_of_the_same_transaction_is_published_once(spark, broker, channel):
+    frame = spark.sql("select 'k' as routing_key, 'b' as body")
+    for version in (1, 1, 2, 1):
+        write(frame, broker, exchange="x", txnAppId="app", txnVersion=version)
+    assert len(rows_of(spark, broker, exchange="x")) == 2
+
+
+def test_a_stream_from_queue_to_queue_repeats_no_micro_batch(spark, broker, channel, tmp_path):
+    """A query that died before Spark noted its micro-batch publishes it once all the same."""
+    channel.queue_declare("out", durable=True)
+    published = publish(channel, numbered(1, 40))
+
+    def run():
+        frame = stream(spark, broker, exchange="x", maxMessagesPerTrigger=20).select("routing_key", "body")
+        writer = frame.writeStream.format("jumpmq").option("url", broker.http_url).option("queue", "out")
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    run()
+    assert sorted(bytes(row.body) for row in rows_of(spark, broker, queue="out")) == published
+    rate = spark.readStream.format("parquet").schema("routing_key string, body string")
+    spark.range(100).selectExpr("'k' as routing_key", "cast(id as string) as body").write.parquet(str(tmp_path / "in"))
+    for _ in range(2):
+        writer = rate.load(str(tmp_path / "in")).writeStream.format("jumpmq").option("url", broker.http_url)
+        writer = writer.option("exchange", "x").option("checkpointLocation", str(tmp_path / "other"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        for file in (tmp_path / "other" / "commits").iterdir():
+            file.unlink()
+    assert len(rows_of(spark, broker, exchange="x")) == 100
