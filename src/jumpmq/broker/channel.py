@@ -6,12 +6,13 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotFound
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
-from jumpmq.broker import consuming, direct_reply, publishing, settling, transactions
+from jumpmq.broker import consuming, direct_reply, publishing, transactions
 from jumpmq.broker.confirms import Confirms
 from jumpmq.broker.consumers import ChannelConsumer
 from jumpmq.broker.methods import ACTIONS
+from jumpmq.broker.returning import give_back
 from jumpmq.broker.transactions import Transaction
-from jumpmq.queues import Queue
+from jumpmq.queues import Outcome, Queue
 
 if TYPE_CHECKING:
     from jumpmq.broker.connection import Connection
@@ -73,8 +74,8 @@ class Channel:
             self.reply_queue.close()
             self.reply_queue = None
         transactions.unclaim(self)
-        settling.return_to_queues(self, list(self.unacknowledged.values()))
-        self.unacknowledged.clear()
+        waiting, self.unacknowledged = self.unacknowledged, {}
+        give_back(self.upkeep, waiting, Outcome.RETURNED)
 
     # --- publishing ---
 

@@ -52,6 +52,9 @@ CONGESTED_AT = 1 << 20
 FLOODED_AT = 16 << 20
 """Octets that may wait for a client that goes on asking without reading the answers, before it is no longer read."""
 
+TURN = 0.008
+"""Seconds of work on one read before others are served."""
+
 UNNUMBERED = 1 << 62
 """Stands for the commit that this turn's changes will be in, until the turn's end gives it a number."""
 
@@ -148,7 +151,9 @@ class Connection(asyncio.BufferedProtocol):
         self._work(self.protocol.receive(octets, time.time()))
 
     def _work(self, events: Iterator[Event]) -> None:
-        """Act on what was read, but leave the rest for later where the client does not read what it is answered."""
+        """Act on what was read, but leave the rest for later where the client does not read what it is answered, or
+        where it takes so long that others have to be served meanwhile."""
+        until = time.monotonic() + TURN
         with self._turns.turn(self):
             try:
                 for event in events:
@@ -156,6 +161,11 @@ class Connection(asyncio.BufferedProtocol):
                     if self.congested and self._unwritten + self._transport.get_write_buffer_size() > FLOODED_AT:
                         self.pause_reading()
                         self._rest = events
+                        break
+                    if time.monotonic() > until:
+                        self.pause_reading()
+                        self._rest = events
+                        asyncio.get_running_loop().call_soon(self._go_on)
                         break
             except Exception:
                 log.exception("connection %s: unexpected error", self.name)
@@ -187,10 +197,14 @@ class Connection(asyncio.BufferedProtocol):
         with self._turns.turn():
             for channel in list(self.channels.values()):
                 channel.serve()
-            rest, self._rest = self._rest, None
-            if rest is not None:
-                self.resume_reading()
-                self._work(rest)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Act on the rest of what was read."""
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            self.resume_reading()
+            self._work(rest)
 
     # --- events ---
 

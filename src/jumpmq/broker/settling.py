@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.upkeep import Upkeep
-from jumpmq.queues import Outcome, Queue
+from jumpmq.broker.returning import AT_ONCE, give_back, pop_last
+from jumpmq.queues import Outcome
 from jumpmq.queues.runs import by_holder
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
-
-AT_ONCE = 4096
-"""Deliveries that return to a queue in one step; a millisecond or two."""
 
 Settlement = Callable[["Channel", list[Message]], None]
 """What becomes of deliveries that were claimed."""
@@ -41,9 +38,8 @@ def basic_reject(channel: "Channel", method: m.BasicReject) -> None:
 def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsync) -> None:
     if not method.requeue:
         raise NotImplementedByServer("requeue=false")
-    messages = list(channel.unacknowledged.values())
-    channel.unacknowledged.clear()
-    return_to_queues(channel, messages, Outcome.REQUEUED)
+    waiting, channel.unacknowledged = channel.unacknowledged, {}
+    give_back(channel.upkeep, waiting, Outcome.REQUEUED)
     if isinstance(method, m.BasicRecover):
         channel.send(m.BasicRecoverOk())
     channel.serve()
@@ -61,69 +57,45 @@ def reject(channel: "Channel", messages: list[Message]) -> None:
 
 def requeue(channel: "Channel", messages: list[Message]) -> None:
     """They return to their places."""
-    return_to_queues(channel, messages, Outcome.REQUEUED)
+    give_back(channel.upkeep, dict(enumerate(messages)), Outcome.REQUEUED)
     channel.serve()
-
-
-def return_to_queues(channel: "Channel", messages: list[Message], outcome: Outcome = Outcome.RETURNED) -> None:
-    """Return deliveries to their queues, each queue's at once or, where they are many, in steps."""
-    groups: dict[Queue, list[Message]] = {}
-    for _, queue, share in by_holder(messages):
-        groups.setdefault(queue, []).extend(share)
-    for queue, share in groups.items():
-        if len(share) > AT_ONCE and queue.requeues_in_place:
-            Return(queue, share, outcome).begin(channel.upkeep)
-        else:
-            _return(queue, share, outcome)
-
-
-def _return(queue: Queue, messages: list[Message], outcome: Outcome) -> None:
-    for consumer, _, share in by_holder(messages):
-        if consumer is not None:
-            consumer.unacknowledged -= len(share)
-    queue.settle(messages, outcome)
-
-
-class Return:
-    """Deliveries on their way back to their queue, the last first; it delivers nothing until all are there.
-
-    So it is always the front that is missing, and nobody gets a message before those that came before it.
-    """
-
-    def __init__(self, queue: Queue, messages: list[Message], outcome: Outcome) -> None:
-        self._queue = queue
-        self._messages = messages
-        self._outcome = outcome
-
-    def begin(self, upkeep: Upkeep) -> None:
-        """Give back some now, and the others by and by."""
-        self._queue.begin_return(self.finish)
-        upkeep.work(f"returning messages to {self._queue!r}", self._steps())
-
-    def finish(self) -> None:
-        """Give back all that are left."""
-        while self._messages:
-            self._step()
-
-    def _steps(self) -> Iterator[None]:
-        try:
-            while self._messages:
-                self._step()
-                yield
-        finally:
-            self._queue.end_return(self.finish)
-
-    def _step(self) -> None:
-        messages = self._messages[-AT_ONCE:]
-        del self._messages[-AT_ONCE:]
-        _return(self._queue, messages, self._outcome)
 
 
 def _decide(channel: "Channel", tags: list[int], multiple: bool, settlement: Settlement) -> None:
     if channel.transaction is not None:
         _claim_for_commit(channel, channel.transaction.claim(settlement), tags, multiple)
+    elif multiple and len(channel.unacknowledged) > AT_ONCE and _means_all(channel, tags[0]):
+        _decide_in_steps(channel, settlement)
     else:
         settlement(channel, _claim(channel, tags, multiple))
+
+
+def _means_all(channel: "Channel", tag: int) -> bool:
+    return tag in (0, channel.next_delivery_tag - 1)
+
+
+def _decide_in_steps(channel: "Channel", settlement: Settlement) -> None:
+    """Settle all deliveries of a channel, many: they are off its list now, and what becomes of them follows."""
+    waiting, channel.unacknowledged = channel.unacknowledged, {}
+    if settlement is requeue:
+        give_back(channel.upkeep, waiting, Outcome.REQUEUED)
+    else:
+        channel.upkeep.work("settling deliveries", _settling(channel, waiting, settlement))
+
+
+def _settling(channel: "Channel", waiting: dict[int, Message], settlement: Settlement) -> Iterator[None]:
+    if settlement is acknowledge:
+        while waiting:
+            settlement(channel, pop_last(waiting, AT_ONCE))
+            yield
+    else:  # dead letters are to keep their order
+        messages = list(waiting.values())[::-1]
+        waiting.clear()
+        while messages:
+            share = messages[: -AT_ONCE - 1 : -1]
+            del messages[-AT_ONCE:]
+            settlement(channel, share)
+            yield
 
 
 def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> None:
@@ -152,7 +124,7 @@ def _claim(channel: "Channel", tags: list[int], multiple: bool) -> list[Message]
             messages.append(message)
         return messages
     _check_tags(channel, tags, multiple)
-    if tags[0] in (0, channel.next_delivery_tag - 1):
+    if _means_all(channel, tags[0]):
         messages = list(waiting.values())
         waiting.clear()
         return messages

@@ -1,0 +1,257 @@
+"""What others wait while something long is done: a probe sends a message there and back, again and again.
+
+    python -m benchmarks.stalls [-n MESSAGES] [--only NAME ...]
+
+Each operation works on a million messages (or queues, where it says so). Printed are how long it takes, and the
+99.9th percentile and the longest of the probe's ways meanwhile, in milliseconds. The probe is a process of its own; its
+figures without any operation stand in the first line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import struct
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection as Pipe
+from typing import Any
+
+import requests
+
+from benchmarks.brokers import HOST, JumpMQ
+from benchmarks.load.client import BODY, HEADER, Address, Connection, LoadError, frame, method, short
+
+QUEUE = "stalled"
+GRAVE = "grave"
+OCTETS = bytes(100)
+BLOCK = 1000
+"""Messages that are sent at once."""
+
+PROBE_INTERVAL = 0.0005
+"""Seconds between the probe's messages."""
+
+
+class Stalls:
+    """A broker, a probe, and something long to do."""
+
+    def __init__(self, broker: JumpMQ, count: int) -> None:
+        self.broker = broker
+        self.count = count
+        self.session = requests.Session()
+        self.session.auth = ("guest", "guest")
+        self.connection = Connection(Address(broker.port))
+
+    # --- preparing ---
+
+    def ask(self, verb: str, path: str, body: Any = None) -> None:
+        url = f"http://{HOST}:{self.broker.http_port}/api/{path}"
+        self.session.request(verb, url, json=body, timeout=300).raise_for_status()
+
+    def declare(self, queue: str = QUEUE, **arguments: Any) -> None:
+        named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+        self.ask("PUT", f"queues/%2F/{queue}", {"durable": True, "arguments": named})
+
+    def fill(self, **arguments: Any) -> None:
+        """A queue with all the messages in it."""
+        self.declare(**arguments)
+        block = publication(QUEUE, OCTETS) * BLOCK
+        for _ in range(self.count // BLOCK):
+            self.connection.send(block)
+        while self.ready(QUEUE) < self.count and not arguments.get("message_ttl"):
+            time.sleep(0.01)
+
+    def ready(self, queue: str) -> int:
+        return self.connection.count(queue)
+
+    def hold(self) -> Connection:
+        """A connection that holds all the messages of the queue unacknowledged."""
+        holder = Connection(Address(self.broker.port))
+        holder.consume(QUEUE, auto_ack=False)
+        while True:
+            swallow(holder)
+            if self.unacknowledged() >= self.count:
+                return holder
+
+    def unacknowledged(self) -> int:
+        url = f"http://{HOST}:{self.broker.http_port}/api/queues/%2F/{QUEUE}"
+        return int(self.session.get(url, timeout=300).json()["messages_unacknowledged"])
+
+    def wait_for(self, queue: str, count: int) -> None:
+        while self.ready(queue) != count:
+            time.sleep(0.005)
+
+    def clear(self) -> None:
+        for queue in (QUEUE, GRAVE):
+            self.session.delete(f"http://{HOST}:{self.broker.http_port}/api/queues/%2F/{queue}", timeout=300)
+        self.session.delete(f"http://{HOST}:{self.broker.http_port}/api/policies/%2F/short", timeout=300)
+        time.sleep(1)
+
+    # --- operations ---
+
+    def nothing(self) -> Callable[[], None]:
+        return lambda: time.sleep(3)
+
+    def purge(self) -> Callable[[], None]:
+        self.fill()
+        return lambda: self.ask("DELETE", f"queues/%2F/{QUEUE}/contents")
+
+    def delete(self) -> Callable[[], None]:
+        self.fill()
+        return lambda: self.ask("DELETE", f"queues/%2F/{QUEUE}")
+
+    def shorten(self) -> Callable[[], None]:
+        self.fill()
+        return self._shorten
+
+    def shorten_and_dead_letter(self) -> Callable[[], None]:
+        self.declare(GRAVE)
+        self.fill(dead_letter_exchange="", dead_letter_routing_key=GRAVE)
+        return self._shorten
+
+    def _shorten(self) -> None:
+        self.ask("PUT", "policies/%2F/short", {"pattern": f"^{QUEUE}$", "definition": {"max-length": 0}})
+        self.wait_for(QUEUE, 0)
+
+    def expire_and_dead_letter(self) -> Callable[[], None]:
+        self.declare(GRAVE)
+        self.fill(dead_letter_exchange="", dead_letter_routing_key=GRAVE, message_ttl=3000)
+        return lambda: self.wait_for(GRAVE, self.count)
+
+    def close(self) -> Callable[[], None]:
+        self.fill()
+        holder = self.hold()
+
+        def act() -> None:
+            holder.socket.close()
+            self.wait_for(QUEUE, self.count)
+
+        return act
+
+    def acknowledge(self) -> Callable[[], None]:
+        return self._settle(struct.pack(">QB", 0, 1), 80, 0)
+
+    def requeue(self) -> Callable[[], None]:
+        return self._settle(struct.pack(">QB", 0, 3), 120, None)
+
+    def _settle(self, arguments: bytes, number: int, left: int | None) -> Callable[[], None]:
+        self.fill()
+        holder = self.hold()
+        holder.call(60, 30, short("load") + b"\0")
+
+        def act() -> None:
+            holder.send(method(1, 60, number, arguments))
+            self.wait_for(QUEUE, self.count if left is None else left)
+            while self.unacknowledged():
+                time.sleep(0.005)
+            holder.socket.close()
+
+        return act
+
+    def requeue_one_by_one(self) -> Callable[[], None]:
+        """20,000 of them, the oldest first."""
+        self.fill()
+        holder = Connection(Address(self.broker.port))
+        get = method(1, 60, 70, b"\0\0" + short(QUEUE) + b"\0")
+        for _ in range(20):
+            holder.send(get * 1000)
+            swallow(holder)
+
+        def act() -> None:
+            for tag in range(1, 20_001):
+                holder.send(method(1, 60, 120, struct.pack(">QB", tag, 2)))
+            while self.unacknowledged():
+                time.sleep(0.005)
+            holder.socket.close()
+
+        return act
+
+    def import_10_000_queues(self) -> Callable[[], None]:
+        queues = [{"name": f"imported-{number}", "vhost": "/", "durable": True} for number in range(10_000)]
+        return lambda: self.ask("POST", "definitions", {"queues": queues})
+
+
+def publication(queue: str, octets: bytes) -> bytes:
+    """The frames of a transient message to a queue."""
+    header = struct.pack(">HHQH", 60, 0, len(octets), 0)
+    publish = method(1, 60, 40, b"\0\0" + short("") + short(queue) + b"\0")
+    return publish + frame(HEADER, 1, header) + frame(BODY, 1, octets)
+
+
+def swallow(connection: Connection) -> None:
+    """Receives all that comes, until nothing comes for a while."""
+    connection.socket.settimeout(0.3)
+    with contextlib.suppress(LoadError):
+        while True:
+            connection.discard(connection.filled)
+            connection.fill()
+    connection.socket.settimeout(60)
+
+
+OPERATIONS = [
+    Stalls.nothing, Stalls.purge, Stalls.delete, Stalls.shorten, Stalls.shorten_and_dead_letter,
+    Stalls.expire_and_dead_letter, Stalls.close, Stalls.acknowledge, Stalls.requeue, Stalls.requeue_one_by_one,
+    Stalls.import_10_000_queues,
+]  # fmt: skip
+
+
+def probe(port: int, pipe: Pipe) -> None:
+    """Sends messages there and back; at each word from the pipe answers how long they took since the last one."""
+    connection = Connection(Address(port))
+    connection.declare_queue("probe")
+    connection.consume("probe", auto_ack=True)
+    message = publication("probe", b"probe")
+    taken: list[float] = []
+    size = 0
+    while True:
+        began = time.perf_counter()
+        connection.send(message)
+        while connection.filled < max(size, 1):
+            connection.fill()
+        if not size:
+            time.sleep(0.2)
+            size = connection.filled
+        connection.discard(connection.filled)
+        taken.append(time.perf_counter() - began)
+        if pipe.poll():
+            pipe.recv()
+            pipe.send(taken)
+            taken = []
+        time.sleep(PROBE_INTERVAL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=1_000_000, help="messages")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="operations, by their names below")
+    options = parser.parse_args()
+    print(f"{'operation':26} {'seconds':>8} {'p99.9 ms':>9} {'longest ms':>10}")
+    with JumpMQ() as broker:
+        here, there = multiprocessing.Pipe()
+        probing = multiprocessing.Process(target=probe, args=(broker.port, there), daemon=True)
+        probing.start()
+        stalls = Stalls(broker, options.n)
+        for operation in OPERATIONS:
+            name = operation.__name__
+            if not options.only or name in options.only:
+                report(name, operation(stalls), here)
+                stalls.clear()
+        probing.terminate()
+        probing.join()
+
+
+def report(name: str, act: Callable[[], None], pipe: Pipe) -> None:
+    """Prints what the probe saw while something was done."""
+    pipe.send(None)
+    pipe.recv()
+    began = time.perf_counter()
+    act()
+    seconds = time.perf_counter() - began
+    pipe.send(None)
+    taken = sorted(pipe.recv())
+    print(f"{name:26} {seconds:8.2f} {1000 * taken[int(len(taken) * 0.999)]:9.1f} {1000 * taken[-1]:10.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
