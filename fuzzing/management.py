@@ -62,6 +62,13 @@ def make_users(port: int) -> None:
             _put(port, f"/api/permissions/%2F/{name}", {"configure": "^fuzzed", "write": ".*", "read": ".*"})
 
 
+def read_messages(port: int) -> None:
+    """Read a queue once as Arrow: the broker loads pyarrow then, which takes 90 MB and stays."""
+    _put(port, "/api/queues/%2F/fuzzed", {})
+    with urlopen(_request(port, "GET", "/api/queues/%2F/fuzzed/messages")):
+        pass
+
+
 def endpoints(port: int) -> list[tuple[str, str, list[str]]]:
     """Method, path and keys of the body of all that the API describes."""
     with urlopen(_request(port, "GET", "/api/openapi.json")) as answer:

@@ -51,6 +51,7 @@ class Run:
     def go(self, seconds: float) -> None:
         """Fuzz for so long."""
         management.make_users(self._broker.http_port)
+        management.read_messages(self._broker.http_port)
         threads = [threading.Thread(target=self._converse, args=(number,)) for number in range(TALKERS)]
         threads += [threading.Thread(target=self._request, args=(number,)) for number in range(TALKERS)]
         for thread in threads:
