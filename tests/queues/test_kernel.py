@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
 from jumpmq.queues import _reference as reference
 
 kernel: ModuleType = pytest.importorskip("jumpmq.queues._kernel", reason="the compiled kernel is not built")
@@ -23,6 +25,24 @@ class Settled:
 
     def settle_range(self, first: int, last: int) -> None:
         self.seqs += range(first, last + 1)
+
+
+@given(
+    st.lists(st.sampled_from([(b"\0\0", 0), (b"\x08\0\x03", 3), (b"\x18\0\x02\x09", 9), (b"\x88\0\x01a\x05", 5)])),
+    st.integers(0, 10),
+)
+def test_by_priority(published: list[tuple[bytes, int]], highest: int) -> None:
+    messages = [Message("", b"", properties, b"") for properties, _ in published]
+    expected: dict[int, list[Message]] = {}
+    for message, (_, priority) in zip(messages, published, strict=True):
+        expected.setdefault(min(priority, highest), []).append(message)
+    assert kernel.by_priority(messages, highest) == reference.by_priority(messages, highest) == expected
+
+
+def test_a_priority_behind_headers() -> None:
+    properties = Properties(content_type="a", content_encoding="b", headers=[Field("h", "S", "x" * 300)], priority=7)
+    message = Message("", b"", properties.encode(), b"")
+    assert kernel.by_priority([message], 255) == reference.by_priority([message], 255) == {7: [message]}
 
 
 @TWINS

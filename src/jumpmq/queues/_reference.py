@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from jumpmq.amqp.properties import Properties
+
 
 def body_octets(messages: list[Any]) -> int:
     """Octets of all bodies."""
@@ -50,3 +52,12 @@ def settle_stored(messages: list[Any]) -> None:
         batch, first, last = message.batch, message.seq, message.seq
     if batch is not None:
         batch.settle_range(first, last)
+
+
+def by_priority(messages: list[Any], highest: int) -> dict[int, list[Any]]:
+    """The messages by their priority, 0 where they have none; one above ``highest`` counts as that."""
+    groups: dict[int, list[Any]] = {}
+    for message in messages:
+        priority = min(Properties.parse(message.properties).priority or 0, highest)
+        groups.setdefault(priority, []).append(message)
+    return groups

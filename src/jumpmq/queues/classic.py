@@ -15,6 +15,7 @@ from jumpmq.queues.base import NO_ATTEMPTS, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.memory import OVERHEAD
+from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, enter_queue, settle_stored
 from jumpmq.store import Batch
@@ -54,7 +55,7 @@ class ClassicQueue(Queue):
         super().__init__(vhost, name, **declared)
         self._delivery = Delivery(self, f"queue '{name}' in vhost '{vhost}'")
         self._delivery.serve_one(self.limits.single_active_consumer)
-        self._ready = ReadyMessages(self._journal, self._prepare, self._account)
+        self._ready = self._ready_messages()
         self._held = 0
         self._leaving: deque[Iterator[None]] = deque()
         self._returns: list[Callable[[], None]] = []
@@ -66,6 +67,12 @@ class ClassicQueue(Queue):
         self._limited = self.limits.has_length
         self._mind_lease()
 
+    def _ready_messages(self) -> ReadyMessages | PrioritizedMessages:
+        highest = self.arguments.get("x-max-priority", 0)
+        if highest:
+            return PrioritizedMessages(self._journal, self._prepare, self._account, highest)
+        return ReadyMessages(self._journal, self._prepare, self._account)
+
     # --- contents ---
 
     @property
@@ -75,6 +82,12 @@ class ClassicQueue(Queue):
     @property
     def memory(self) -> int:
         return self._ready.memory + self._held
+
+    def status(self) -> dict[str, Any]:
+        if isinstance(self._ready, PrioritizedMessages):
+            counts = {str(priority): count for priority, count in self._ready.counts().items()}
+            return {"backing_queue_status": {"priority_lengths": counts}}
+        return {}
 
     @property
     def pageable(self) -> int:
@@ -170,7 +183,9 @@ class ClassicQueue(Queue):
             self._hold(body_octets(messages) + OVERHEAD * len(messages))
             self.unacknowledged_count += len(messages)
             self.delivered += len(messages)
-            self._delivered_seq = max(self._delivered_seq, messages[-1].seq)
+            in_order = isinstance(self._ready, ReadyMessages)
+            last = messages[-1].seq if in_order else max(message.seq for message in messages)
+            self._delivered_seq = max(self._delivered_seq, last)
         return messages
 
     def _hold(self, octets: int) -> None:

@@ -6,6 +6,7 @@ try:
     from jumpmq.queues._kernel import (
         body_octets,
         by_holder,
+        by_priority,
         enter_queue,
         set_consumer,
         settle_stored,
@@ -20,9 +21,10 @@ except ImportError:
     from jumpmq.queues._reference import (
         body_octets,
         by_holder,
+        by_priority,
         enter_queue,
         set_consumer,
         settle_stored,
     )
 
-__all__ = ["body_octets", "by_holder", "enter_queue", "set_consumer", "settle_stored"]
+__all__ = ["body_octets", "by_holder", "by_priority", "enter_queue", "set_consumer", "settle_stored"]

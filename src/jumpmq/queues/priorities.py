@@ -1,0 +1,147 @@
+"""Ready messages by priority (``x-max-priority``): the higher ones first, those of one priority in order.
+
+Each priority in use has :class:`ReadyMessages` of its own, where all is as in a queue without priorities: paging,
+returning to a place, expiry at the front. As in RabbitMQ the front of the queue is the highest priority's, so
+that is also what a length limit drops first.
+"""
+
+from collections.abc import Callable, Iterator
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.leftovers import Leftovers
+from jumpmq.queues.memory import MemoryAccount
+from jumpmq.queues.ready import BatchReader, ReadyMessages
+from jumpmq.queues.runs import body_octets, by_priority
+from jumpmq.store import Batch
+
+
+class PrioritizedMessages:
+    """Ready messages, the highest priority first. See :class:`ReadyMessages` for what is done with them.
+
+    Args:
+        highest: the highest priority; a message with a higher one counts as this, one without any as 0.
+    """
+
+    def __init__(
+        self,
+        reader: BatchReader | None,
+        prepare: Callable[[list[Message]], None],
+        account: MemoryAccount,
+        highest: int,
+    ) -> None:
+        self._reader = reader
+        self._prepare = prepare
+        self._account = account
+        self._highest = highest
+        self._levels: dict[int, ReadyMessages] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._levels.values()))
+
+    @property
+    def size(self) -> int:
+        return sum(level.size for level in self._levels.values())
+
+    @property
+    def memory(self) -> int:
+        return sum(level.memory for level in self._levels.values())
+
+    def counts(self) -> dict[int, int]:
+        """How many messages there are of each priority in use."""
+        return {priority: len(level) for priority, level in sorted(self._levels.items())}
+
+    def _split(self, messages: list[Message]) -> Iterator[tuple[ReadyMessages, list[Message]]]:
+        for priority, group in by_priority(messages, self._highest).items():
+            level = self._levels.get(priority)
+            if level is None:
+                self._levels[priority] = level = ReadyMessages(self._reader, self._prepare, self._account)
+                self._levels = dict(sorted(self._levels.items(), reverse=True))
+            yield level, group
+
+    def restore(self, batch: Batch, delivered_seq: int) -> None:
+        """Add a stored batch behind all others. It is read: its priorities are in its messages."""
+        assert self._reader is not None
+        messages = self._reader.read(batch)
+        for message in messages:
+            message.redelivered = message.seq <= delivered_seq
+        self._prepare(messages)
+        self.extend(messages, 0)
+
+    def extend(self, messages: list[Message], size: int) -> None:
+        for level, group in self._split(messages):
+            level.extend(group, body_octets(group))
+
+    def put_back(self, messages: list[Message]) -> None:
+        for level, group in self._split(messages):
+            level.put_back(group)
+
+    # --- taking ---
+
+    def take(self, count: int) -> list[Message]:
+        return self._take(count, lambda level, left: level.take(left))
+
+    def take_octets(self, count: int, octets: int) -> list[Message]:
+        taken: list[Message] = []
+        for level in self._levels.values():
+            if len(level) and len(taken) < count and octets > 0:
+                more = level.take_octets(count - len(taken), octets)
+                octets -= body_octets(more)
+                taken += more
+        return taken
+
+    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        return self._take(count, lambda level, left: level.take_range(first_seq, last_seq, left))
+
+    def take_expired(self, now: float, count: int) -> list[Message]:
+        return self._take(count, lambda level, left: level.take_expired(now, left))
+
+    def _take(self, count: int, take: Callable[[ReadyMessages, int], list[Message]]) -> list[Message]:
+        taken: list[Message] = []
+        for level in self._levels.values():
+            if len(level) and len(taken) < count:
+                taken += take(level, count - len(taken))
+        return taken
+
+    # --- looking ---
+
+    def first_expiry(self) -> float:
+        """When the first of the fronts of all priorities expires, 0 is never."""
+        return min((at for level in self._levels.values() if len(level) and (at := level.first_expiry())), default=0.0)
+
+    def between(self, first_seq: int, last_seq: int) -> Iterator[Message]:
+        for level in list(self._levels.values()):
+            yield from level.between(first_seq, last_seq)
+
+    def measure(self, segments: int) -> bool:
+        return all(level.measure(segments) for level in self._levels.values())
+
+    # --- leaving, and memory ---
+
+    def leave(self) -> "_AllLeftovers":
+        return _AllLeftovers([level.leave() for level in self._levels.values()])
+
+    @property
+    def pageable(self) -> int:
+        return sum(level.pageable for level in self._levels.values())
+
+    def page_out(self) -> int:
+        """As :meth:`ReadyMessages.page_out`, the lowest priority first."""
+        for level in reversed(self._levels.values()):
+            if level.pageable and (freed := level.page_out()):
+                return freed
+        return 0
+
+
+class _AllLeftovers:
+    """What was left of each priority."""
+
+    def __init__(self, parts: list[Leftovers]) -> None:
+        self._parts = parts
+
+    def settle(self) -> Iterator[None]:
+        for part in self._parts:
+            yield from part.settle()
+
+    def forget(self) -> Iterator[None]:
+        for part in self._parts:
+            yield from part.forget()

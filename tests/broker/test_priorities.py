@@ -1,0 +1,36 @@
+"""Priorities across a restart, and in the management API."""
+
+from pathlib import Path
+
+import requests
+from benchmarks.brokers import HOST, JumpMQ
+from tests.wire import Basic, WireChannel, login
+
+
+def fill(channel: WireChannel, count: int, size: int) -> None:
+    channel.confirm_select()
+    for number in range(count):
+        body = b"%0*d" % (size, number)
+        channel.publish("", "q", body, Basic.Properties(priority=number % 10, delivery_mode=2))
+    channel.wait_for_confirms()
+
+
+def in_order(count: int) -> list[int]:
+    return sorted(range(count), key=lambda number: (-(number % 10), number))
+
+
+def test_the_order_survives_a_restart(tmp_path: Path) -> None:
+    with JumpMQ(tmp_path) as broker:
+        channel = login(broker.port).channel()
+        channel.queue("q", durable=True, exclusive=False, arguments={"x-max-priority": 9})
+        fill(channel, 2000, 20)
+        shown = requests.get(
+            f"http://{HOST}:{broker.http_port}/api/queues/%2F/q", auth=("guest", "guest"), timeout=10
+        ).json()
+        assert shown["backing_queue_status"]["priority_lengths"] == {str(number): 200 for number in range(10)}
+        taken = [channel.get("q") for _ in range(300)]
+        assert [int(one.body) for one in taken if one] == in_order(2000)[:300]
+        broker.stop()
+        broker.start()
+        channel = login(broker.port).channel()
+        assert [int(body) for body in channel.bodies("q")] == in_order(2000)[300:]
