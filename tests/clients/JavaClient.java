@@ -1,9 +1,13 @@
 // The programme of `programmes.py` with the RabbitMQ Java client. Arguments: port, prefix of all names, number of messages.
 
 import com.rabbitmq.client.*;
+import java.io.*;
 import java.nio.charset.StandardCharsets;
+import java.security.KeyStore;
+import java.security.cert.CertificateFactory;
 import java.util.*;
 import java.util.concurrent.*;
+import javax.net.ssl.*;
 
 public class JavaClient {
     public static void main(String[] arguments) throws Exception {
@@ -11,6 +15,7 @@ public class JavaClient {
         factory.setHost("127.0.0.1");
         factory.setPort(Integer.parseInt(arguments[0]));
         factory.setAutomaticRecoveryEnabled(false);
+        if (System.getenv("TLS_CA") != null) encrypt(factory, System.getenv("TLS_CA"));
         String prefix = arguments[1];
         int count = Integer.parseInt(arguments[2]);
         List<String> queues = List.of(prefix + "-1", prefix + "-2");
@@ -36,6 +41,19 @@ public class JavaClient {
         } catch (AuthenticationFailureException refused) {
             System.out.println("password: refused");
         }
+    }
+
+    static void encrypt(ConnectionFactory factory, String authority) throws Exception {
+        KeyStore trusted = KeyStore.getInstance(KeyStore.getDefaultType());
+        trusted.load(null);
+        try (InputStream file = new FileInputStream(authority)) {
+            trusted.setCertificateEntry("authority", CertificateFactory.getInstance("X.509").generateCertificate(file));
+        }
+        TrustManagerFactory trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+        trust.init(trusted);
+        SSLContext context = SSLContext.getInstance("TLSv1.3");
+        context.init(null, trust.getTrustManagers(), null);
+        factory.useSslProtocol(context);
     }
 
     static void publish(Channel channel, String exchange, int count) throws Exception {

@@ -3,6 +3,9 @@ require "bunny"
 
 port, prefix, count = ARGV[0].to_i, ARGV[1], ARGV[2].to_i
 options = { host: "127.0.0.1", port: port, automatically_recover: false, log_level: :fatal }
+if ENV["TLS_CA"]
+  options.merge!(host: "localhost", tls: true, tls_ca_certificates: [ENV["TLS_CA"]], verify_peer: true)
+end
 connection = Bunny.new(options).start
 
 channel = connection.create_channel

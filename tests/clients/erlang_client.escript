@@ -8,12 +8,15 @@
 main([Port, Prefix, Count]) ->
     logger:set_primary_config(level, none),
     {ok, _} = application:ensure_all_started(amqp_client),
-    Parameters = #amqp_params_network{host = "127.0.0.1", port = list_to_integer(Port)},
+    Parameters = #amqp_params_network{host = "127.0.0.1", port = list_to_integer(Port), ssl_options = tls(os:getenv("TLS_CA"))},
     {ok, Connection} = amqp_connection:start(Parameters),
     run(Connection, list_to_binary(Prefix), list_to_integer(Count)),
     amqp_connection:close(Connection),
     {error, {auth_failure, _}} = amqp_connection:start(Parameters#amqp_params_network{password = <<"sesame">>}),
     say("password", "refused").
+
+tls(false) -> none;
+tls(File) -> [{cacertfile, File}, {verify, verify_peer}, {server_name_indication, "localhost"}].
 
 run(Connection, Exchange, Count) ->
     {ok, Channel} = amqp_connection:open_channel(Connection),

@@ -1,0 +1,54 @@
+"""Clients in other languages over TLS: the same day's work, with the broker's certificate checked."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Iterator
+
+import aio_pika
+import pytest
+from tests.clients import test_bunny, test_erlang_client, test_java_client
+from tests.clients.programmes import FOLDER, MESSAGES, REPORT, report
+
+import jumpmq
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[jumpmq.RunningBroker]:
+    with jumpmq.running(tls=True) as running:
+        yield running
+
+
+@pytest.mark.skipif(not test_bunny.bunny_is_installed(), reason="Bunny is not installed (apt-get install ruby-bunny)")
+def test_bunny_over_tls(broker: jumpmq.RunningBroker) -> None:
+    program = ["ruby", str(FOLDER / "bunny.rb"), str(broker.tls_port), "bunny", str(MESSAGES)]
+    assert report(program, TLS_CA=str(broker.tls_ca)) == REPORT
+
+
+@pytest.mark.skipif(
+    not test_java_client.installed,
+    reason="the Java client is not installed (apt-get install default-jdk-headless librabbitmq-client-java)",
+)
+def test_the_java_client_over_tls(broker: jumpmq.RunningBroker) -> None:
+    java = ["java", "-cp", os.pathsep.join(map(str, test_java_client.JARS)), str(FOLDER / "JavaClient.java")]
+    assert report([*java, str(broker.tls_port), "java", str(MESSAGES)], TLS_CA=str(broker.tls_ca)) == REPORT
+
+
+@pytest.mark.skipif(
+    not test_erlang_client.installed, reason="the Erlang client is not installed (apt-get install rabbitmq-server)"
+)
+def test_the_erlang_client_over_tls(broker: jumpmq.RunningBroker) -> None:
+    program = ["escript", str(FOLDER / "erlang_client.escript"), str(broker.tls_port), "erlang", str(MESSAGES)]
+    assert report(program, TLS_CA=str(broker.tls_ca), ERL_LIBS=str(test_erlang_client.PLUGINS)) == REPORT
+
+
+def test_aio_pika_over_tls(broker: jumpmq.RunningBroker) -> None:
+    async def work() -> bytes:
+        context = ssl.create_default_context(cafile=broker.tls_ca)
+        async with await aio_pika.connect_robust(broker.amqps_url, ssl_context=context) as connection:
+            channel = await connection.channel()
+            queue = await channel.declare_queue("aio")
+            await channel.default_exchange.publish(aio_pika.Message(b"x" * 300_000), "aio")
+            return (await queue.get()).body
+
+    assert asyncio.run(work()) == b"x" * 300_000
