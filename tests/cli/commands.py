@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 READY = re.compile(r"amqp://(?P<host>[^\s/]+):(?P<port>\d+) .*http://[^\s/]+:(?P<http_port>\d+)")
 
@@ -48,10 +48,12 @@ class Serving(NamedTuple):
 
 
 @contextmanager
-def serving(data_dir: Path, *arguments: str, **environment: str) -> Iterator[Serving]:
-    """A broker on free ports, killed at the end if the test has not stopped it."""
+def serving(data_dir: Path, *arguments: str, stderr: IO[str] | None = None, **environment: str) -> Iterator[Serving]:
+    """A broker on free ports, killed at the end if the test has not stopped it; `stderr` takes its log."""
     line = command("jumpmq", "serve", "--port", "0", "--http-port", "0", "--data-dir", data_dir, *arguments)
-    with subprocess.Popen(line, env=os.environ | environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        line, env=os.environ | environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             ready_line = process.stdout.readline()

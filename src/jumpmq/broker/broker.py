@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from jumpmq.amqp.errors import AccessRefused, ConnectionForced
-from jumpmq.broker import resources
+from jumpmq.broker import audit, resources
 from jumpmq.broker.alarms import Alarms
 from jumpmq.broker.authenticator import Authenticator
 from jumpmq.broker.authorization import Authorization
@@ -151,6 +151,7 @@ class Broker:
             ReceiveBuffer(),
         )
         self.topology.listeners.append(closing_connections(self._services))
+        self.topology.listeners.append(audit.recording(self.topology, self.turns))
         paging = Paging(self._upkeep, self.memory, self._queues)
         self._timers = Timers(self._services, self._commits, paging)
 

@@ -26,6 +26,7 @@ class Config:
         data_dir: where durable things are kept; None keeps everything in memory.
         node: name of this node.
         log_level: as in :mod:`logging`.
+        log_format: ``text`` or ``json``, a line a record.
         heartbeat: seconds, proposed to clients.
         memory_limit: octets held for messages at which publishers are blocked, as a size (``2GB``) or a share of the
             machine's or the container's memory (``0.4``); None is RabbitMQ's default.
@@ -46,6 +47,7 @@ class Config:
     data_dir: Path | None = None
     node: str = field(default_factory=default_node)
     log_level: str = "info"
+    log_format: str = "text"
     heartbeat: int = 60
     memory_limit: str | None = None
     disk_free_limit: str | None = None

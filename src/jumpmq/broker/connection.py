@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import AMQPError, InternalError, NotAllowed, PreconditionFailed, printable
+from jumpmq.amqp.errors import AccessRefused, AMQPError, InternalError, NotAllowed, PreconditionFailed, printable
 from jumpmq.amqp.events import Ack, Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.protocol import (
@@ -27,7 +27,7 @@ from jumpmq.amqp.protocol import (
     State,
     TooLarge,
 )
-from jumpmq.broker import settling
+from jumpmq.broker import audit, settling
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.handshake import Handshake
 from jumpmq.topology import VirtualHost
@@ -245,10 +245,16 @@ class Connection(asyncio.BufferedProtocol):
         try:
             act(*arguments)
         except AMQPError as error:
+            self._audit(error)
             if error.hard:
                 self.fail(Failed(error, channel.number, method.class_id, method.method_id))
             else:
                 self._close_channel(channel, error, method)
+
+    def _audit(self, error: AMQPError) -> None:
+        """Write down what the user may not."""
+        if isinstance(error, AccessRefused | NotAllowed):
+            audit.refusal(error.text, user=self.user, connection=self.name)
 
     def _close_channel(self, channel: Channel, error: AMQPError, method: type[m.Method]) -> None:
         log.info("connection %s, channel %d: %s", self.name, channel.number, printable(error.reply_text))
@@ -311,6 +317,7 @@ class Connection(asyncio.BufferedProtocol):
             vhost = self._services.authorization.require_vhost(self.user, name)
             self._services.user_limits.require_connection(self.user, vhost)
         except NotAllowed as error:
+            self._audit(error)
             self.fail(Failed(error, 0, m.ConnectionOpen.class_id, m.ConnectionOpen.method_id))
             return
         self.vhost = vhost

@@ -10,14 +10,13 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.fields import Field, to_python, typed
 from jumpmq.amqp.protocol import Failed
-from jumpmq.broker import login
+from jumpmq.broker import audit, login
 from jumpmq.broker.certificates import Certificate, login_name
 
 if TYPE_CHECKING:
     from jumpmq.broker.connection import Connection
     from jumpmq.broker.services import Services
 
-log = logging.getLogger(__name__)
 
 CAPABILITIES = (
     "publisher_confirms",
@@ -95,7 +94,9 @@ class Handshake:
         try:
             user, accepted = await self._authenticated(method)
             if not accepted:
-                log.warning("connection %s: login of user %r refused", connection.name, user)
+                audit.record(
+                    "login refused", logging.WARNING, user=user, mechanism=method.mechanism, connection=connection.name
+                )
                 raise login.refusal(method.mechanism)
         except AccessRefused as error:
             if self._wants_login_notice:
@@ -104,6 +105,7 @@ class Handshake:
             else:
                 connection.abort()
         else:
+            audit.record("login", user=user, mechanism=method.mechanism, connection=connection.name)
             with self._services.turns.turn():
                 connection.tune(user)
 

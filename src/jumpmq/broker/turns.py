@@ -51,6 +51,11 @@ class Turns:
             self._reader = reader
         return self
 
+    @property
+    def reader(self) -> "Connection | None":
+        """The connection whose read this turn is, if it is one's."""
+        return self._reader
+
     def __enter__(self) -> None:
         self._depth += 1
 

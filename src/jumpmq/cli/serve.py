@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import resource
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 import uvloop
 
 from jumpmq.broker import Config
+from jumpmq.cli.logs import configure
 from jumpmq.cli.server import Control, serving
 
 MAX_FILES = 1 << 20
@@ -31,8 +31,7 @@ def serve(config: Config) -> None:
     Raises:
         BrokerError: the broker cannot start.
     """
-    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it tells of its own start and stop
+    configure(config.log_level, config.log_format)
     _raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve_until_signal(config))

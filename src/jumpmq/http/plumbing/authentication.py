@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
+import time
 from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.amqp.errors import AccessRefused, NotFound
+from jumpmq.broker import audit
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.errors import Unauthorized, refused, unauthorized
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
+
+RECORD_AGAIN = 600.0
+"""Seconds after which a login of the same user from the same address is written down again."""
+
+REMEMBERED = 10_000
+"""Pairs of user and address that are remembered."""
 
 
 class BasicAuthentication:
@@ -23,6 +32,7 @@ class BasicAuthentication:
     def __init__(self, app: ASGIApp, broker: Broker) -> None:
         self._app = app
         self._broker = broker
+        self._recorded: dict[tuple[str, str], float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope["client"][0] if scope.get("client") else ""
@@ -33,6 +43,7 @@ class BasicAuthentication:
         try:
             scope["user"] = await self._broker.authenticate(*credentials, peer)
         except AccessRefused:
+            audit.record("login refused", logging.WARNING, user=credentials[0], mechanism="HTTP", address=peer)
             await unauthorized("Login failed")(scope, receive, send)
             return
         try:
@@ -40,7 +51,18 @@ class BasicAuthentication:
         except (Unauthorized, NotFound) as error:
             await refused(str(error))(scope, receive, send)
             return
+        self._record(scope["user"], peer)
+        audit.HTTP_USER.set(scope["user"])
         await self._app(scope, receive, send)
+
+    def _record(self, user: str, peer: str) -> None:
+        """Write down a login; every request is one, so that those of a while count once."""
+        now = time.monotonic()
+        if now - self._recorded.get((user, peer), -RECORD_AGAIN) >= RECORD_AGAIN:
+            if len(self._recorded) >= REMEMBERED:
+                self._recorded.clear()
+            self._recorded[user, peer] = now
+            audit.record("login", user=user, mechanism="HTTP", address=peer)
 
 
 def _credentials(header: str) -> tuple[str, str] | None:

@@ -7,6 +7,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, ResourceError
+from jumpmq.broker import audit
 from jumpmq.broker.reader_group import GroupInUse, NoSession
 from jumpmq.queues.reservations import ReservationGone
 
@@ -60,6 +61,8 @@ def no_session(request: Request, error: Exception) -> JSONResponse:
 def protocol_error(request: Request, error: Exception) -> JSONResponse:
     """An error of the protocol, raised by the rule that both ports share."""
     assert isinstance(error, AMQPError)
+    if isinstance(error, AccessRefused):
+        _audit(request, error.text)
     status = _STATUS.get(type(error), 400)
     return _json(status, _NAMES.get(status, "bad_request"), error.text)
 
@@ -70,7 +73,15 @@ def gone_away(request: Request, error: Exception) -> Response:
 
 
 def forbidden(request: Request, error: Exception) -> JSONResponse:
+    _audit(request, str(error))
     return refused(str(error))
+
+
+def _audit(request: Request, reason: str) -> None:
+    """Write down what the user may not."""
+    address = request.client.host if request.client else ""
+    asked = f"{request.method} {request.url.path}"
+    audit.refusal(reason, user=request.scope.get("user"), address=address, request=asked)
 
 
 def http_error(request: Request, error: Exception) -> JSONResponse:

@@ -1,0 +1,56 @@
+"""What a broker writes on stderr: lines of text, or of JSON, one a record.
+
+Whatever a client puts into a name, a record is one line: characters that control a terminal, or end a line, are
+escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class TextFormatter(logging.Formatter):
+    """One line of text a record; only a traceback has more."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = escaped(record.message)
+        return super().formatMessage(record)
+
+
+class JSONFormatter(logging.Formatter):
+    """One JSON object a record: `time`, `level`, `logger`, `message`, and the facts of an audit record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        shown |= getattr(record, "facts", {})
+        if record.exc_info:
+            shown["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(shown, default=str)
+
+
+def escaped(text: str) -> str:
+    """The text with control characters as Python writes them: a newline as `\\n`."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def configure(level: str, form: str) -> None:
+    """Begin to log.
+
+    Args:
+        level: as in `logging`.
+        form: `text` or `json`.
+    """
+    stderr = logging.StreamHandler()
+    stderr.setFormatter(JSONFormatter() if form == "json" else TextFormatter(TEXT))
+    logging.basicConfig(level=level.upper(), handlers=[stderr])
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it tells of its own start and stop
