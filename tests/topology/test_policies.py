@@ -1,5 +1,6 @@
 """Policies: which one is in force, what is refused, and what is kept."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from jumpmq.topology import (
     InvalidPolicy,
     SetOperatorPolicy,
     SetPolicy,
+    Topology,
 )
 
 
@@ -142,3 +144,19 @@ def test_policies_end_with_their_virtual_host(built: Built) -> None:
     built.topology.apply(DeleteVirtualHost("other"))
     built.topology.apply(AddVirtualHost("other"))
     assert built.topology.vhost("other").policies.all(operator=False) == []
+
+
+def test_queues_follow_their_policies_one_by_one() -> None:
+    """With very many queues others are served in between; one that is deleted meanwhile is passed over."""
+    later: list[Iterator[None]] = []
+    topology = Topology("jumpmq@test", later=lambda subject, steps: later.append(steps))
+    topology.apply(AddVirtualHost("/"))
+    built = Built(topology)
+    first, second, third = (built.queue(name) for name in "abc")
+    set_policy(built, "p", {"max-length": 5})
+    (steps,) = later
+    next(steps)
+    assert [queue.limits.max_length for queue in (first, second, third)] == [5, None, None]
+    built.delete_queue("b")
+    list(steps)
+    assert [queue.limits.max_length for queue in (first, second, third)] == [5, None, 5]

@@ -149,6 +149,34 @@ def test_one_policy_makes_a_thousand_shards(built: Built) -> None:
     assert len(bound(built)) == 1000
 
 
+def test_of_very_many_shards_the_first_are_made_at_once() -> None:
+    """Who declares an exchange does not hold up all others until its last shard is made."""
+    later: list[Iterator[None]] = []
+    topology = Topology("jumpmq@test", later=lambda subject, steps: later.append(steps))
+    topology.apply(AddVirtualHost("/"))
+    built = Built(topology)
+    shard(built, 1000)
+    built.exchange("x", "fanout")
+    assert 100 <= len(names(built)) < 1000
+    for steps in later:
+        for _ in steps:
+            pass
+    assert len(bound(built)) == 1000
+
+
+def test_shards_to_come_are_not_made_for_an_exchange_that_is_gone() -> None:
+    later: list[Iterator[None]] = []
+    topology = Topology("jumpmq@test", later=lambda subject, steps: later.append(steps))
+    topology.apply(AddVirtualHost("/"))
+    built = Built(topology)
+    shard(built, 1000)
+    built.exchange("x", "fanout")
+    made = len(names(built))
+    topology.make(DeleteExchange("/", "x"))
+    assert all(not list(steps) for steps in later)
+    assert len(names(built)) == made
+
+
 def test_an_exchange_that_goes_with_its_last_binding_survives_a_new_key(built: Built) -> None:
     """RabbitMQ unbinds first, and so deletes it."""
     built.exchange("x", auto_delete=True)
@@ -185,6 +213,32 @@ def test_without_the_policy_or_the_exchange_all_are_served(built: Built, end: An
     if isinstance(end, DeleteExchange):
         built.exchange("x", "fanout")
         assert queue.limits.single_active_consumer
+
+
+# --- kinds of queue ---
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize("durable", [False, True])
+def test_shards_may_be_of_any_kind(built: Built, kind: str, durable: bool) -> None:
+    built.exchange("x", "x-modulus-hash", durable=durable)
+    shard(built, 2, **{"queue-type": kind})
+    assert [queue.type for queue in built.vhost.queues.values()] == [kind] * 2
+    assert [queue.durable for queue in built.vhost.queues.values()] == [durable or kind != "classic"] * 2
+    assert [name for name, _ in bound(built)] == SHARDS
+
+
+def test_shards_that_are_there_stay_what_they_are(built: Built) -> None:
+    built.exchange("x", "fanout")
+    shard(built, 1)
+    shard(built, 2, **{"queue-type": "stream"})
+    assert [queue.type for queue in built.vhost.queues.values()] == ["classic", "stream"]
+
+
+def test_a_kind_of_queue_that_there_is_not(built: Built) -> None:
+    with pytest.raises(InvalidPolicy) as refused:
+        shard(built, 1, **{"queue-type": "odd"})
+    assert refused.value.text == 'queue-type should be one of classic, quorum, stream, actually was <<"odd">>'
 
 
 # --- looking at shards ---

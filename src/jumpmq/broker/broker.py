@@ -130,6 +130,7 @@ class Broker:
             memory=self.memory,
             dead_letter=dead_letters.publish,
             wake=self._upkeep.wake,
+            later=self._upkeep.work,
         )
         dead_letters.topology = self.topology
         self._upkeep.on_lease_end = self._delete_unused

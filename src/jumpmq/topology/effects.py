@@ -121,14 +121,14 @@ def _set_policy(topology: Topology, change: changes.SetPolicy | changes.SetOpera
     operator = isinstance(change, changes.SetOperatorPolicy)
     vhost.policies.put(policy, operator)
     topology.records.put_policy(policy, operator)
-    vhost.follow_policies()
+    topology.later(f"following the policies of vhost '{vhost.name}'", vhost.follow_policies())
 
 
 def _clear_policy(topology: Topology, change: changes.ClearPolicy | changes.ClearOperatorPolicy) -> None:
     vhost = topology.vhost(change.vhost)
     operator = isinstance(change, changes.ClearOperatorPolicy)
     topology.records.delete_policy(vhost.policies.remove(change.name, operator), operator)
-    vhost.follow_policies()
+    topology.later(f"following the policies of vhost '{vhost.name}'", vhost.follow_policies())
 
 
 # --- exchanges, queues and bindings ---

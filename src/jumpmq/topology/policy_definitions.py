@@ -1,11 +1,13 @@
 """What a policy may define: a table of its keys, with RabbitMQ 3.10's texts for what is wrong.
 
-Three are beyond RabbitMQ: the highest ``shards-per-node``, the longest ``routing-key``, and ``single-active-consumer``.
+Beyond RabbitMQ are the highest ``shards-per-node``, the longest ``routing-key``, ``single-active-consumer`` and
+``queue-type``.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
 from jumpmq.topology import erlang
 from jumpmq.topology.queue_arguments import OVERFLOWS
 from jumpmq.topology.shards import MAX_SHARDS
@@ -118,7 +120,7 @@ def _value_problem(definition: Mapping[str, Any]) -> str | None:
 
 # --- keys that go together ---
 
-_SHARDING = ("shards-per-node", "routing-key", "single-active-consumer")
+_SHARDING = ("shards-per-node", "routing-key", "single-active-consumer", "queue-type")
 _MIRRORING = (
     "ha-mode",
     "ha-params",
@@ -145,6 +147,9 @@ def _sharding_problem(definition: Mapping[str, Any]) -> str | None:
     single = definition.get("single-active-consumer", False)
     if not isinstance(single, bool):
         return f"single-active-consumer should be true or false, actually was {erlang.json_term(single)}"
+    kind = definition.get("queue-type", DEFAULT_QUEUE_TYPE)
+    if not isinstance(kind, str) or kind not in QUEUE_TYPES:
+        return f"queue-type should be one of {', '.join(QUEUE_TYPES)}, actually was {erlang.json_term(kind)}"
     return None
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.queues import Queue
+from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES, Queue
 from jumpmq.topology import erlang
+from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import Bind, Change, ClearPolicy, DeclareExchange, DeclareQueue, SetPolicy, Unbind
 from jumpmq.topology.definitions import QueueDefinition
@@ -149,10 +150,17 @@ class Sharding:
             if vhost.exchanges.get(exchange.name) is not exchange or vhost.sharding(exchange) != settings:
                 return
             if binding.destination not in vhost.queues:
-                definition = self._define(vhost.name, binding.destination, durable=exchange.durable)
-                yield DeclareQueue(definition)
+                yield DeclareQueue(self._shard(vhost, exchange, settings, binding.destination))
             if binding not in exchange.bindings and binding.destination in vhost.queues:
                 yield Bind(vhost.name, binding)
+
+    def _shard(self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings, name: str) -> QueueDefinition:
+        """A shard's definition: as durable as its exchange, unless its kind of queue always is."""
+        if settings.queue_type == DEFAULT_QUEUE_TYPE:
+            return self._define(vhost.name, name, durable=exchange.durable)
+        durable = exchange.durable or QUEUE_TYPES[settings.queue_type].always_durable
+        arguments = Arguments.of({"x-queue-type": settings.queue_type})
+        return self._define(vhost.name, name, durable=durable, arguments=arguments)
 
     def _bindings(self, exchange: Exchange, settings: ShardSettings) -> Iterator[Binding]:
         key = _binding_key(exchange, settings)

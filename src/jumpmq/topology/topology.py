@@ -25,6 +25,18 @@ from jumpmq.topology.sharding import Sharding
 from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
 
+Later = Callable[[str, Iterator[None]], None]
+"""Takes the steps of long work, whose subject is given, when there is time."""
+
+STEPS_AT_ONCE = 400
+"""Steps of a change that a client waits for: 200 shards. What is beyond is made while others are served."""
+
+
+def _at_once(subject: str, steps: Iterator[None]) -> None:
+    """Take all steps now."""
+    for _ in steps:
+        pass
+
 
 class Topology:
     """Virtual hosts with what is in them, and users.
@@ -34,6 +46,7 @@ class Topology:
         journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
         streams: where streams keep their messages; None keeps them till the end.
         memory: what queues charge for the messages that they hold.
+        later: takes the steps of long work when there is time; all at once unless given.
         dead_letter: told of messages that expired, overflowed or were rejected, see :class:`Queue`.
         wake: asked by queues that want to be looked after, see :class:`Queue`.
 
@@ -54,6 +67,7 @@ class Topology:
         memory: MemoryAccount | None = None,
         dead_letter: DeadLetter = drop_dead_letters,
         wake: Wake = never_wake,
+        later: Later = _at_once,
     ) -> None:
         self.node = node
         self._memory = memory
@@ -61,6 +75,7 @@ class Topology:
         self._journal = journal
         self._streams = StreamFiles(None) if streams is None else streams
         self._wake = wake
+        self.later = later
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}
         self.records = records.Records(journal)
@@ -127,7 +142,8 @@ class Topology:
             listener(change)
 
     def steps(self, change: changes.Change) -> Iterator[changes.Change]:
-        """A change, and the changes that follow from it: shards to be made, bound and unbound.
+        """A change, and the changes that follow from it: shards to be made, bound and unbound. A virtual host's queues
+        are deleted one by one before it is.
 
         Each is to be applied before the next is asked for. Between two the state may change otherwise, so that somebody
         who has many steps to make may let others go first.
@@ -136,16 +152,28 @@ class Topology:
             AMQPError: the change is refused, and nothing has changed.
         """
         rules.check(self, change)
+        if isinstance(change, changes.DeleteVirtualHost):
+            for queue in list(self.vhost(change.name).queues.values()):
+                yield changes.DeleteQueue(change.name, queue.name, queue.id)
         yield from self.sharding.steps(self, change)
 
     def make(self, change: changes.Change) -> None:
-        """Make a change with all that follows from it.
+        """Make a change with what follows from it: if that is much, the rest of it later.
 
         Raises:
             AMQPError: the change is refused, and nothing has changed.
         """
+        steps = self.make_in_steps(change)
+        for count, _ in enumerate(steps, 1):
+            if count == STEPS_AT_ONCE:
+                self.later(f"making the shards of {type(change).__name__}", steps)
+                return
+
+    def make_in_steps(self, change: changes.Change) -> Iterator[None]:
+        """As :meth:`make`, a step each time that the next is asked for."""
         for step in self.steps(change):
             self.apply(step)
+            yield
 
     def insert_queue(self, definition: QueueDefinition) -> Queue:
         """Add a queue that the rules admit, or that the records keep."""
@@ -225,7 +253,7 @@ class Topology:
             for value in found[kind]:
                 self.vhosts[value["vhost"]].policies.put(Policy(**value), operator)
         for host in self.vhosts.values():
-            host.follow_policies()  # the predeclared exchanges
+            _at_once("", host.follow_policies())  # the predeclared exchanges
 
     def _restore_ring(self, exchange: Exchange, state: dict[str, Any]) -> None:
         if isinstance(exchange, ConsistentHashExchange):

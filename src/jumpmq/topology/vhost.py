@@ -182,12 +182,17 @@ class VirtualHost:
         """How an exchange is sharded; None where it is not, as the default exchange never is."""
         return ShardSettings.of(self.in_force(exchange).definition) if exchange.name else None
 
-    def follow_policies(self) -> None:
-        """The policies have changed: let everything act by those that are in force now."""
+    def follow_policies(self) -> Iterator[None]:
+        """The policies have changed: exchanges act by those that are in force now, and queues, one a step."""
         for exchange in self.exchanges.values():
             self.follow_exchange(exchange)
-        for queue in list(self.queues.values()):
-            self.follow_queue(queue)
+        return self._follow_queues(list(self.queues.values()))
+
+    def _follow_queues(self, queues: list[Queue]) -> Iterator[None]:
+        for queue in queues:
+            if self.queues.get(queue.name) is queue:
+                self.follow_queue(queue)
+            yield
 
     def follow_shards(self, exchange: str) -> None:
         """An exchange has come or gone: let the queues that are called as its shards act by that."""

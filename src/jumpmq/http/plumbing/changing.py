@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.http.plumbing import requested
-from jumpmq.topology import Topology
 from jumpmq.topology.changes import Change
 from jumpmq.topology.users import Operation
 
@@ -25,13 +24,7 @@ async def apply(request: Request, change: Change) -> None:
         AMQPError: the user may not make it, or it is refused; nothing has changed.
     """
     requested.broker(request).authorization.require_change(requested.user(request).name, change)
-    await in_turns(request, _making(requested.broker(request).topology, change))
-
-
-def _making(topology: Topology, change: Change) -> Iterator[None]:
-    for step in topology.steps(change):
-        topology.apply(step)
-        yield
+    await in_turns(request, requested.broker(request).topology.make_in_steps(change))
 
 
 async def in_turns(request: Request, steps: Iterator[None]) -> None:

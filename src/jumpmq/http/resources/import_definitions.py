@@ -147,7 +147,7 @@ FILE = Shape(
 
 
 def import_definitions(topology: Topology, found: Entry, vhost: str | None) -> Iterator[None]:
-    """Add what a definitions file holds, and pause after each change, so that others may be served.
+    """Add what a definitions file holds, and pause after each entry, so that others may be served.
 
     Args:
         found: the file's JSON.
@@ -156,8 +156,12 @@ def import_definitions(topology: Topology, found: Entry, vhost: str | None) -> I
     Raises:
         BadRequest: an entry is wrong; all that was made is taken back then.
     """
+    wanted: list[tuple[str, Change]] = []
+    for entry in _changes(topology, FILE.read(found), vhost):
+        wanted.append(entry)
+        yield
     undoing: list[Change] = []
-    for subject, change in list(_changes(topology, FILE.read(found), vhost)):
+    for subject, change in wanted:
         try:
             for step in topology.steps(change):
                 inverse = undo.inverse(topology, step)
@@ -168,6 +172,7 @@ def import_definitions(topology: Topology, found: Entry, vhost: str | None) -> I
             for back in reversed(undoing):
                 with suppress(AMQPError):  # somebody else may have deleted it
                     topology.apply(back)
+                yield
             raise BadRequest(f"{subject}: {error.text}") from None
 
 
