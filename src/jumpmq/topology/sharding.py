@@ -147,11 +147,12 @@ class Sharding:
         if self._problem(exchange, settings) is not None:
             return
         for binding in self._bindings(exchange, settings):
-            if vhost.exchanges.get(exchange.name) is not exchange or vhost.sharding(exchange) != settings:
+            if not _is_sharded(vhost, exchange, settings):
                 return
             if binding.destination not in vhost.queues:
                 yield DeclareQueue(self._shard(vhost, exchange, settings, binding.destination))
-            if binding not in exchange.bindings and binding.destination in vhost.queues:
+            is_missing = binding not in exchange.bindings and binding.destination in vhost.queues
+            if is_missing and _is_sharded(vhost, exchange, settings):
                 yield Bind(vhost.name, binding)
 
     def _shard(self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings, name: str) -> QueueDefinition:
@@ -231,6 +232,11 @@ class Sharding:
             skew = share * len(found)
             shards.append(Shard(queue, number, queue.message_count, len(queue.consumers), share, skew))
         return shards
+
+
+def _is_sharded(vhost: VirtualHost, exchange: Exchange, settings: ShardSettings) -> bool:
+    """Whether the exchange is still there, and to be sharded so."""
+    return vhost.exchanges.get(exchange.name) is exchange and vhost.sharding(exchange) == settings
 
 
 def _binding_key(exchange: Exchange, settings: ShardSettings) -> bytes:
