@@ -38,11 +38,6 @@ def cut_short(text: str) -> str:
     return text if len(octets) <= 255 else octets[:252].decode("utf-8", "ignore") + "..."
 
 
-def printable(text: str) -> str:
-    """``text`` with line ends and the like escaped, so that a name which a client chose cannot forge a log line."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
-
-
 class ContentTooLarge(AMQPError):
     code, name, hard = 311, "CONTENT_TOO_LARGE", False
 

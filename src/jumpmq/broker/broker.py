@@ -18,6 +18,7 @@ from jumpmq.broker.dead_letters import DeadLetters
 from jumpmq.broker.deleted_users import closing_connections
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.listeners import CertificateWatch, Listener, Refused, connection_limit
+from jumpmq.broker.paces import Paces
 from jumpmq.broker.paging import Paging
 from jumpmq.broker.passwords import hash_password
 from jumpmq.broker.reader_groups import ReaderGroups
@@ -150,7 +151,9 @@ class Broker:
             self.connections,
             {},
             ReceiveBuffer(),
+            Paces(),
         )
+        self.topology.listeners.append(self._services.paces.follow)
         self.topology.listeners.append(closing_connections(self._services))
         self.topology.listeners.append(audit.recording(self.topology, self.turns))
         paging = Paging(self._upkeep, self.memory, self._queues)

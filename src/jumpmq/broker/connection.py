@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import AccessRefused, AMQPError, InternalError, NotAllowed, PreconditionFailed, printable
+from jumpmq.amqp.errors import AccessRefused, AMQPError, InternalError, NotAllowed, PreconditionFailed
 from jumpmq.amqp.events import Ack, Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.protocol import (
@@ -30,6 +30,7 @@ from jumpmq.amqp.protocol import (
 from jumpmq.broker import audit, settling
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.handshake import Handshake
+from jumpmq.broker.reading import Reading, Wait
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import DeleteQueue
@@ -43,6 +44,9 @@ log = logging.getLogger(__name__)
 WRITE_AT = 256 << 10
 """Octets of deliveries that are gathered before they are written, within one read."""
 
+STEP = 0.005
+"""Seconds of work on what one connection has sent before others are served."""
+
 JOINED_UP_TO = 16 << 10
 """Octets of many buffers that are copied together, which is cheaper then than to hand over each."""
 
@@ -51,9 +55,6 @@ CONGESTED_AT = 1 << 20
 
 FLOODED_AT = 16 << 20
 """Octets that may wait for a client that goes on asking without reading the answers, before it is no longer read."""
-
-TURN = 0.008
-"""Seconds of work on one read before others are served."""
 
 UNNUMBERED = 1 << 62
 """Stands for the commit that this turn's changes will be in, until the turn's end gives it a number."""
@@ -88,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         handshake: how the client introduced itself.
         opened: whether ``connection.open`` has succeeded.
         closed: set when the socket is closed.
+        reading: whether the client is read.
         congested: whether the client reads too slowly for more deliveries.
         connected_at: seconds since the epoch.
         received_octets, sent_octets: since the start.
@@ -111,21 +113,21 @@ class Connection(asyncio.BufferedProtocol):
         self.connected_at = time.time()
         self.received_octets = self.sent_octets = 0
         self._transport: asyncio.Transport
-        self._paused_reading = False
-        self._blocked = False
+        self.reading = Reading()
         self._rest: Iterator[Event] | None = None
         self._buffer = services.receive_buffer
         self._kept = b""
         self._deferred_until = 0
         self._hanging_up = False
         self._unwritten = 0
-        self._last_received = self._last_sent = time.monotonic()
+        self._last_sent = time.monotonic()
         self._deadline: asyncio.TimerHandle | None = None
 
     # --- asyncio's side ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self.reading.start(self._transport)
         self._transport.set_write_buffer_limits(high=CONGESTED_AT, low=CONGESTED_AT // 4)
         # A client may be gone before it was accepted, and then has no address any more.
         self.peer_host, self.peer_port = (self._transport.get_extra_info("peername") or ("unknown", 0))[:2]
@@ -145,35 +147,59 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer.after(self._kept, self.protocol.unfinished > 0)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._last_received = time.monotonic()
+        self.reading.last = time.monotonic()
         self.received_octets += nbytes
         octets = self._buffer.received(len(self._kept) + nbytes)
-        self._work(self.protocol.receive(octets, time.time()))
+        self._work(self._pieces(self.protocol.receive(octets, time.time())))
+
+    def _pieces(self, events: Iterator[Event]) -> Iterator[Event]:
+        """The events, long runs of publishes cut."""
+        for event in events:
+            rest = event if isinstance(event, Publish) else None
+            while rest is not None:
+                event, rest = self._services.paces.cut(self.vhost.name, rest)
+                if rest is not None:
+                    yield event
+            yield event
 
     def _work(self, events: Iterator[Event]) -> None:
-        """Act on what was read, but leave the rest for later where the client does not read what it is answered, or
-        where it takes so long that others have to be served meanwhile."""
-        until = time.monotonic() + TURN
+        """Act on what was read. Leave the rest for later where that takes long, so that others are served in between,
+        or where the client does not read what it is answered."""
+        wait = Wait.NOTHING
         with self._turns.turn(self):
+            until = time.perf_counter() + STEP
             try:
                 for event in events:
                     self._act(event)
                     if self.congested and self._unwritten + self._transport.get_write_buffer_size() > FLOODED_AT:
-                        self.pause_reading()
-                        self._rest = events
-                        break
-                    if time.monotonic() > until:
-                        self.pause_reading()
-                        self._rest = events
-                        asyncio.get_running_loop().call_soon(self._go_on)
+                        wait = Wait.CLIENT
+                    elif time.perf_counter() > until:
+                        wait = Wait.WORK
+                    if wait:
                         break
             except Exception:
                 log.exception("connection %s: unexpected error", self.name)
                 self.protocol.skip()
                 self.fail(Failed(InternalError("unexpected error; see the broker's log")))
-        if self._rest is not None:
-            self.protocol.retain()
-        self._kept = self.protocol.take_kept()
+        if wait:
+            self._leave_rest(events, wait)
+        else:
+            self._kept = self.protocol.take_kept()
+            self.reading.resume(Wait.WORK | Wait.CLIENT)
+
+    def _leave_rest(self, events: Iterator[Event], wait: Wait) -> None:
+        self._rest = events
+        self._kept = b""
+        self.protocol.retain()
+        self.reading.pause(wait)
+        if wait is Wait.WORK:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Act on what was left."""
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            self._work(rest)
 
     def eof_received(self) -> bool:
         return False
@@ -197,22 +223,15 @@ class Connection(asyncio.BufferedProtocol):
         with self._turns.turn():
             for channel in list(self.channels.values()):
                 channel.serve()
-            self._go_on()
-
-    def _go_on(self) -> None:
-        """Act on the rest of what was read."""
-        rest, self._rest = self._rest, None
-        if rest is not None:
-            self.resume_reading()
-            self._work(rest)
+            if Wait.CLIENT in self.reading.waits:
+                self._go_on()
 
     # --- events ---
 
     def _act(self, event: Event) -> None:
         match event:
             case Publish():
-                channel = self.channels[event.channel]
-                self._guard(channel, m.BasicPublish, channel.publish, event)
+                self._publish(event)
                 if self._services.alarms.active and self.protocol.state is State.RUNNING:
                     self._services.alarms.block(self)
             case Ack():
@@ -240,6 +259,13 @@ class Connection(asyncio.BufferedProtocol):
             case BadHeader():
                 self._hang_up()
 
+    def _publish(self, run: Publish) -> None:
+        channel = self.channels.get(run.channel)
+        if channel is not None:  # it may have been closed for an earlier piece of the run
+            began = time.perf_counter()
+            self._guard(channel, m.BasicPublish, channel.publish, run)
+            self._services.paces.learn(self.vhost.name, run, time.perf_counter() - began)
+
     def _guard(self, channel: Channel, method: type[m.Method], act: Any, *arguments: Any) -> None:
         """Act, and turn a protocol error into the close of the channel or of the connection."""
         try:
@@ -257,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
             audit.refusal(error.text, user=self.user, connection=self.name)
 
     def _close_channel(self, channel: Channel, error: AMQPError, method: type[m.Method]) -> None:
-        log.info("connection %s, channel %d: %s", self.name, channel.number, printable(error.reply_text))
+        log.info("connection %s, channel %d: %s", self.name, channel.number, error.reply_text)
         del self.channels[channel.number]
         channel.close()
         self._turns.write_soon(self)
@@ -267,14 +293,12 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection for an error; the client has a moment to answer."""
         if self.protocol.state in (State.CLOSE_OK, State.CLOSED):
             return
-        log.warning("connection %s, channel %d: %s", self.name, failed.channel, printable(failed.error.reply_text))
+        log.warning("connection %s, channel %d: %s", self.name, failed.channel, failed.error.reply_text)
         self.handshake.cancel()
         self._close_channels()
         self.protocol.send_close(failed)
-        if self._blocked:
-            self._services.alarms.forget(self)
-            self._blocked = False
-            self.resume_reading()  # or its answer would not be heard
+        self._services.alarms.forget(self)
+        self.reading.resume(Wait.ALARM)  # or its answer would not be heard
         self._turns.write_soon(self)
         self._set_deadline(CLOSE_TIMEOUT)
 
@@ -349,7 +373,7 @@ class Connection(asyncio.BufferedProtocol):
         the socket is closed; with an alarm in effect ``blocking``, and ``blocked`` once it has published (RabbitMQ's
         words)."""
         if self.protocol.state is State.RUNNING and self._services.alarms.active:
-            return "blocked" if self._blocked else "blocking"
+            return "blocked" if Wait.ALARM in self.reading.waits else "blocking"
         return SHOWN_STATES[self.protocol.state]
 
     def close(self, error: AMQPError) -> None:
@@ -384,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
         interval = self.protocol.heartbeat
         if not interval or self.protocol.state in (State.CLOSE_OK, State.CLOSED):
             return
-        if now - self._last_received > 2.5 * interval and not self._paused_reading:
+        if now - self.reading.last > 2.5 * interval and not self.reading.waits:
             log.warning("connection %s: missed heartbeats from client, timeout: %ds", self.name, interval)
             self.abort()
         elif now - self._last_sent >= interval / 2:
@@ -471,30 +495,14 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- flow control ---
 
-    def pause_reading(self) -> None:
-        """Take no more from this client for now: the disk is behind."""
-        if not self._paused_reading and not self._transport.is_closing():
-            self._paused_reading = True
-            self._transport.pause_reading()
-
     def block(self, reason: str) -> None:
         """Read no more from this client, who publishes while an alarm is in effect, until :meth:`unblock`."""
-        self._blocked = True
         if self.handshake.wants_blocked_notice:
             self.send(0, m.ConnectionBlocked(reason))
-        self.pause_reading()
+        self.reading.pause(Wait.ALARM)
 
     def unblock(self) -> None:
         """No alarm is in effect any more."""
-        self._blocked = False
         if self.handshake.wants_blocked_notice:
             self.send(0, m.ConnectionUnblocked())
-        self.resume_reading()
-
-    def resume_reading(self) -> None:
-        """Go on reading."""
-        if self._paused_reading and self._rest is None and not self._blocked:
-            self._paused_reading = False
-            self._last_received = time.monotonic()
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
+        self.reading.resume(Wait.ALARM)

@@ -8,6 +8,7 @@ from jumpmq.broker.alarms import Alarms
 from jumpmq.broker.authenticator import Authenticator
 from jumpmq.broker.authorization import Authorization
 from jumpmq.broker.config import Config
+from jumpmq.broker.paces import Paces
 from jumpmq.broker.receiving import ReceiveBuffer
 from jumpmq.broker.turns import Turns
 from jumpmq.broker.upkeep import Upkeep
@@ -41,6 +42,7 @@ class Services:
     connections: "set[Connection]"
     reply_queues: "dict[bytes, ReplyQueue]"
     receive_buffer: ReceiveBuffer
+    paces: Paces
 
 
 def unique_name() -> str:

@@ -13,6 +13,7 @@ that commit. A turn within a turn ends with the outer one.
 from typing import TYPE_CHECKING, Self
 
 from jumpmq.broker.commits import Commits
+from jumpmq.broker.reading import Wait
 from jumpmq.broker.receipts import Receipt
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Turns:
         reader, self._reader = self._reader, None
         if reader is not None and self._commits.backlog > self._write_backlog:
             self._paused.add(reader)
-            reader.pause_reading()
+            reader.reading.pause(Wait.DISK)
 
     def _on_commit(self) -> None:
         """A commit is on disk: answer who waited for it."""
@@ -124,7 +125,7 @@ class Turns:
                     self._unconfirmed.discard(channel)
             if self._paused and self._commits.backlog <= self._write_backlog // 2:
                 while self._paused:
-                    self._paused.pop().resume_reading()
+                    self._paused.pop().reading.resume(Wait.DISK)
 
     def _send_deferred(self) -> None:
         completed = self._commits.completed

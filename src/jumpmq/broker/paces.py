@@ -1,0 +1,53 @@
+"""How much is routed at once: a run of publishes is cut into pieces that take a few milliseconds each.
+
+What a message costs depends on its exchange: one queue, or a thousand header bindings to look at and five hundred
+queues to reach. So it is learnt, exchange by exchange, from small pieces to larger ones, and anew when bindings change.
+"""
+
+from jumpmq.amqp.events import Publish
+from jumpmq.topology import Change, DeclareQueue, DeleteQueue, Unbind
+
+PIECE = 0.002
+"""Seconds that a piece may take."""
+
+FIRST = 8
+"""Messages of an exchange's first piece."""
+
+GROWTH = 4
+
+LARGEST = 4096
+"""Messages of a piece at most."""
+
+
+class Paces:
+    """The size of pieces, in messages, by virtual host and exchange."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[str, str], int] = {}
+
+    def cut(self, vhost: str, run: Publish) -> tuple[Publish, Publish | None]:
+        """A piece to route now, and the rest."""
+        size = self._sizes.get((vhost, run.exchange), FIRST)
+        if len(run.messages) <= size:
+            return run, None
+        return _part(run, 0, size), _part(run, size, len(run.messages))
+
+    def learn(self, vhost: str, piece: Publish, seconds: float) -> None:
+        """A piece has taken so long."""
+        key, count = (vhost, piece.exchange), len(piece.messages)
+        size = self._sizes.get(key, FIRST)
+        if seconds > PIECE:
+            self._sizes[key] = max(1, int(count * PIECE / seconds))
+        elif count >= size and seconds < PIECE / GROWTH:
+            self._sizes[key] = min(LARGEST, size * GROWTH)
+
+    def follow(self, change: Change) -> None:
+        """Definitions have changed: begin anew where messages may now cost more."""
+        if self._sizes and not isinstance(change, DeclareQueue | DeleteQueue | Unbind):
+            self._sizes.clear()
+
+
+def _part(run: Publish, first: int, last: int) -> Publish:
+    messages = run.messages[first:last]
+    size = sum(len(message.body) for message in messages)
+    return Publish(run.channel, run.exchange, run.mandatory, run.immediate, run.flags, size, messages)
