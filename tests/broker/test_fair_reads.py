@@ -33,14 +33,14 @@ def test_others_are_served_while_a_long_run_is_routed(
     broker: RunningBroker, channel: WireChannel, unique: Name, prepare: Callable[[WireChannel, str, str], bytes]
 ) -> None:
     queue = channel.queue(unique("costly"), exclusive=False, auto_delete=True)
-    publication, count = prepare(channel, unique("costly"), queue), 1500
+    publication, count = prepare(channel, unique("costly"), queue), 4000
     with login(broker.port) as connection:
         bystander = connection.channel()
         channel.connection.send(publication * count)
         counts = [bystander.ready(queue)]
         while counts[-1] < count:
             counts.append(bystander.ready(queue))
-    assert len(set(counts)) > 5
+    assert len(set(counts) - {0, count}) >= 2
     assert channel.ready(queue) == count
 
 
