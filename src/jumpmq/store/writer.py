@@ -1,19 +1,31 @@
-"""The thread that writes: one commit at a time, so that the disk keeps nobody waiting.
+"""What the store asks of the thread that writes: one commit at a time, so that the disk keeps nobody waiting.
 
-It knows no more than a file and octets. What it has finished is announced by a descriptor that becomes readable, which
-an event loop can watch.
+The thread knows no more than a file and octets. What it has finished is announced by a descriptor that becomes
+readable, which an event loop can watch.
 """
 
 import contextlib
 import errno
 import os
 import threading
+import warnings
 from collections import deque
-from queue import SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from jumpmq.store import worker
 from jumpmq.store.files import Files
 from jumpmq.store.records import Commit
+
+try:
+    from jumpmq.store._worker import Worker as CompiledWorker
+except ImportError:
+    CompiledWorker = None  # type: ignore[assignment,misc]
+    warnings.warn(
+        "jumpmq's compiled writer is not built: the plain Python twin serves, and confirms take longer. "
+        "Install a C compiler and reinstall jumpmq.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that end when somebody makes room."""
@@ -24,7 +36,7 @@ class Write(NamedTuple):
 
     Attributes:
         file, offset: where.
-        commit: what; its checksums are put in by the writer.
+        commit: what; its checksums are put in by the thread.
         salt: with which they begin.
         allocate: octets of the file to allocate first, as (offset, length); None where there is room.
     """
@@ -41,24 +53,37 @@ class Result(NamedTuple):
 
     Attributes:
         error: why it failed; None where the commit is on disk.
-        unsafe: whether nobody knows any more what the file holds, as its sync failed.
+        unsafe: whether nobody knows any more what the file holds.
     """
 
     error: OSError | None
     unsafe: bool = False
 
 
+class Worker(Protocol):
+    """The thread: see :class:`jumpmq.store.worker.Worker`."""
+
+    def submit(self, write: Write) -> None: ...
+    def take(self) -> tuple[int, bool] | None: ...
+    def close(self) -> None: ...
+
+
 class Writer:
-    """Writes and syncs in a thread of its own."""
+    """Writes and syncs in a thread of its own.
+
+    Args:
+        files: the file calls to use; the compiled thread knows only those of the operating system.
+    """
 
     def __init__(self, files: Files) -> None:
-        self._files = files
-        self._jobs: SimpleQueue[Write | None] = SimpleQueue()
         self._results: deque[Result] = deque()
         self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._timer: threading.Timer | None = None
-        self._thread = threading.Thread(target=self._run, name="jumpmq-store", daemon=True)
-        self._thread.start()
+        self._worker: Worker
+        if CompiledWorker is not None and type(files) is Files:
+            self._worker = CompiledWorker(self._writable)
+        else:
+            self._worker = worker.Worker(self._writable, files)
 
     def fileno(self) -> int:
         """A descriptor that is readable when :meth:`results` has something to tell."""
@@ -66,15 +91,25 @@ class Writer:
 
     def submit(self, write: Write) -> None:
         """Have a commit written; the last one must have been finished."""
-        self._jobs.put(write)
+        self._worker.submit(write)
+
+    def finish(self, result: Result) -> None:
+        """Report a result without anything to write."""
+        self._results.append(result)
+        self.wake()
 
     def results(self) -> list[Result]:
         """How the commits that were finished since the last call ended."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._readable, 4096)
-        found = []
-        while self._results:
-            found.append(self._results.popleft())
+        found = list(self._results)
+        self._results.clear()
+        while (taken := self._worker.take()) is not None:
+            number, unsafe = taken
+            if number:
+                found.append(Result(OSError(number, os.strerror(number)), unsafe or number not in NO_ROOM))
+            else:
+                found.append(Result(None))
         return found
 
     def wake_after(self, seconds: float) -> None:
@@ -93,33 +128,6 @@ class Writer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()
-        self._jobs.put(None)
-        self._thread.join()
+        self._worker.close()
         os.close(self._readable)
         os.close(self._writable)
-
-    def finish(self, result: Result) -> None:
-        """Report a result without anything to write."""
-        self._results.append(result)
-        self.wake()
-
-    def _run(self) -> None:
-        while (write := self._jobs.get()) is not None:
-            result = self._try(write)
-            del write
-            self.finish(result)
-
-    def _try(self, write: Write) -> Result:
-        unsafe = False
-        try:
-            buffers = write.commit.seal(write.salt)
-            if write.allocate is not None:
-                self._files.allocate(write.file, *write.allocate)
-            self._files.write(write.file, write.offset, buffers)
-            unsafe = True
-            self._files.sync(write.file)
-        except OSError as error:
-            return Result(error, unsafe or error.errno not in NO_ROOM)
-        except Exception as error:  # the thread must live on, or publishers would wait for ever without a word
-            return Result(OSError(0, str(error)), True)
-        return Result(None)

@@ -1,0 +1,292 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The thread that writes, in C: it never waits for the interpreter. ``workers.py`` says the same in plain Python."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from libc.errno cimport EINTR, EINVAL, EOPNOTSUPP, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_t:
+        pass
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_create(pthread_t* thread, void* attributes, void* (*run)(void*) noexcept nogil, void* argument)
+    int pthread_join(pthread_t thread, void** result)
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* mutex)
+    int pthread_mutex_unlock(pthread_mutex_t* mutex)
+    int pthread_mutex_destroy(pthread_mutex_t* mutex)
+    int pthread_cond_init(pthread_cond_t* condition, void* attributes)
+    int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex)
+    int pthread_cond_signal(pthread_cond_t* condition)
+    int pthread_cond_destroy(pthread_cond_t* condition)
+
+cdef extern from "<signal.h>" nogil:
+    ctypedef struct sigset_t:
+        pass
+    int SIG_SETMASK
+    int sigfillset(sigset_t* set)
+    int pthread_sigmask(int how, const sigset_t* set, sigset_t* old)
+
+cdef extern from "<sys/uio.h>" nogil:
+    cdef struct iovec:
+        void* iov_base
+        size_t iov_len
+    ssize_t pwritev(int file, const iovec* vectors, int count, int64_t offset)
+
+cdef extern from "<unistd.h>" nogil:
+    int fdatasync(int file)
+    ssize_t write(int file, const void* octets, size_t length)
+
+cdef extern from "<fcntl.h>" nogil:
+    int posix_fallocate(int file, int64_t offset, int64_t length)
+
+DEF MAX_VECTORS = 1024
+
+cdef uint32_t[8][256] TABLES
+
+
+cdef void make_tables() noexcept:
+    cdef uint32_t i, j, crc
+    for i in range(256):
+        crc = i
+        for j in range(8):
+            crc = (crc >> 1) ^ (0xEDB88320 if crc & 1 else 0)
+        TABLES[0][i] = crc
+    for i in range(256):
+        crc = TABLES[0][i]
+        for j in range(1, 8):
+            crc = TABLES[0][crc & 0xFF] ^ (crc >> 8)
+            TABLES[j][i] = crc
+
+
+make_tables()
+
+
+cdef uint32_t crc32(const uint8_t* at, size_t length, uint32_t crc) noexcept nogil:
+    """As zlib's: eight octets at a time (Kounavis and Berry, 2008); on little-endian machines."""
+    cdef uint64_t word
+    crc = ~crc
+    while length >= 8:
+        memcpy(&word, at, 8)
+        word ^= crc
+        crc = (
+            TABLES[7][word & 0xFF] ^ TABLES[6][(word >> 8) & 0xFF]
+            ^ TABLES[5][(word >> 16) & 0xFF] ^ TABLES[4][(word >> 24) & 0xFF]
+            ^ TABLES[3][(word >> 32) & 0xFF] ^ TABLES[2][(word >> 40) & 0xFF]
+            ^ TABLES[1][(word >> 48) & 0xFF] ^ TABLES[0][word >> 56]
+        )
+        at += 8
+        length -= 8
+    while length:
+        crc = TABLES[0][(crc ^ at[0]) & 0xFF] ^ (crc >> 8)
+        at += 1
+        length -= 1
+    return ~crc
+
+
+def checksum(bytes octets, uint32_t start=0):
+    """The CRC-32 of octets, as ``zlib.crc32``."""
+    return crc32(<const uint8_t*>PyBytes_AS_STRING(octets), PyBytes_GET_SIZE(octets), start)
+
+
+cdef struct Job:
+    int file
+    int64_t offset
+    int64_t allocate_offset
+    int64_t allocate_length
+    uint32_t salt
+    iovec* vectors
+    int count
+    int* ends
+    int blocks
+    int error
+    bint unsafe
+
+
+cdef struct Shared:
+    pthread_t thread
+    pthread_mutex_t mutex
+    pthread_cond_t condition
+    Job* job
+    Job* finished
+    bint stopped
+    int wake
+
+
+cdef void seal(Job* job) noexcept nogil:
+    """Put in the checksums: of each block behind its own four octets, then of the frame and all heads."""
+    cdef uint32_t crc, heads
+    cdef int place = 1, block
+    cdef uint8_t* head
+    cdef uint8_t* frame = <uint8_t*>job.vectors[0].iov_base
+    heads = crc32(frame + 8, job.vectors[0].iov_len - 8, job.salt)
+    for block in range(job.blocks):
+        head = <uint8_t*>job.vectors[place].iov_base
+        crc = crc32(head + 4, job.vectors[place].iov_len - 4, job.salt)
+        place += 1
+        while place < job.ends[block]:
+            crc = crc32(<const uint8_t*>job.vectors[place].iov_base, job.vectors[place].iov_len, crc)
+            place += 1
+        memcpy(head, &crc, 4)
+        heads = crc32(head, 32, heads)
+    memcpy(frame + 4, &heads, 4)
+
+
+cdef int write_all(Job* job) noexcept nogil:
+    """Write all vectors; returns an errno, or 0. The vectors are used up."""
+    cdef int64_t offset = job.offset
+    cdef iovec* vectors = job.vectors
+    cdef int left = job.count
+    cdef ssize_t written
+    while left:
+        written = pwritev(job.file, vectors, min(left, MAX_VECTORS), offset)
+        if written < 0:
+            if errno == EINTR:
+                continue
+            return errno
+        offset += written
+        while left and <size_t>written >= vectors.iov_len:
+            written -= vectors.iov_len
+            vectors += 1
+            left -= 1
+        if left:
+            vectors.iov_base = <char*>vectors.iov_base + written
+            vectors.iov_len -= written
+    return 0
+
+
+cdef void perform(Job* job) noexcept nogil:
+    seal(job)
+    if job.allocate_length:
+        job.error = posix_fallocate(job.file, job.allocate_offset, job.allocate_length)
+        if job.error == EOPNOTSUPP or job.error == EINVAL:
+            job.error = 0
+        if job.error:
+            return
+    job.error = write_all(job)
+    if job.error:
+        return
+    job.unsafe = True
+    if fdatasync(job.file) != 0:
+        job.error = errno
+
+
+cdef void* run(void* argument) noexcept nogil:
+    cdef Shared* shared = <Shared*>argument
+    cdef Job* job
+    cdef sigset_t signals
+    sigfillset(&signals)
+    pthread_sigmask(SIG_SETMASK, &signals, NULL)
+    pthread_mutex_lock(&shared.mutex)
+    while True:
+        while shared.job == NULL and not shared.stopped:
+            pthread_cond_wait(&shared.condition, &shared.mutex)
+        job = shared.job
+        shared.job = NULL
+        if job == NULL:
+            break
+        pthread_mutex_unlock(&shared.mutex)
+        perform(job)
+        pthread_mutex_lock(&shared.mutex)
+        shared.finished = job
+        write(shared.wake, b"\0", 1)
+    pthread_mutex_unlock(&shared.mutex)
+    return NULL
+
+
+cdef void forget(Job* job) noexcept:
+    if job != NULL:
+        free(job.vectors)
+        free(job.ends)
+        free(job)
+
+
+cdef int add_vector(Job* job, object buffer) except -1:
+    if isinstance(buffer, bytes):
+        job.vectors[job.count].iov_base = PyBytes_AS_STRING(buffer)
+        job.vectors[job.count].iov_len = PyBytes_GET_SIZE(buffer)
+    else:
+        job.vectors[job.count].iov_base = PyByteArray_AS_STRING(<bytearray?>buffer)
+        job.vectors[job.count].iov_len = PyByteArray_GET_SIZE(buffer)
+    job.count += 1
+    return 0
+
+
+cdef class Worker:
+    cdef Shared* shared
+    cdef object held
+
+    def __cinit__(self, int wake):
+        self.shared = <Shared*>calloc(1, sizeof(Shared))
+        if self.shared == NULL:
+            raise MemoryError
+        self.shared.wake = wake
+        pthread_mutex_init(&self.shared.mutex, NULL)
+        pthread_cond_init(&self.shared.condition, NULL)
+        if pthread_create(&self.shared.thread, NULL, run, self.shared) != 0:
+            raise RuntimeError("cannot start the thread that writes")
+
+    def submit(self, write):
+        cdef Job* job
+        cdef int total = 1, place = 0
+        cdef list blocks = write.commit.blocks
+        for block in blocks:
+            total += 1 + len(block.buffers)
+        job = <Job*>calloc(1, sizeof(Job))
+        if job == NULL:
+            raise MemoryError
+        job.vectors = <iovec*>malloc(total * sizeof(iovec))
+        job.ends = <int*>malloc((len(blocks) + 1) * sizeof(int))
+        if job.vectors == NULL or job.ends == NULL:
+            forget(job)
+            raise MemoryError
+        job.file, job.offset, job.salt = write.file, write.offset, write.salt
+        if write.allocate is not None:
+            job.allocate_offset, job.allocate_length = write.allocate
+        add_vector(job, write.commit.frame)
+        for block in blocks:
+            add_vector(job, block.head)
+            for buffer in block.buffers:
+                add_vector(job, buffer)
+            job.ends[place] = job.count
+            place += 1
+        job.blocks = place
+        self.held = write
+        pthread_mutex_lock(&self.shared.mutex)
+        self.shared.job = job
+        pthread_cond_signal(&self.shared.condition)
+        pthread_mutex_unlock(&self.shared.mutex)
+
+    def take(self):
+        cdef Job* job
+        pthread_mutex_lock(&self.shared.mutex)
+        job = self.shared.finished
+        self.shared.finished = NULL
+        pthread_mutex_unlock(&self.shared.mutex)
+        if job == NULL:
+            return None
+        self.held = None
+        error, unsafe = job.error, bool(job.unsafe)
+        forget(job)
+        return error, unsafe
+
+    def close(self):
+        if self.shared == NULL:
+            return
+        pthread_mutex_lock(&self.shared.mutex)
+        self.shared.stopped = True
+        pthread_cond_signal(&self.shared.condition)
+        pthread_mutex_unlock(&self.shared.mutex)
+        with nogil:
+            pthread_join(self.shared.thread, NULL)
+        forget(self.shared.finished)
+        pthread_cond_destroy(&self.shared.condition)
+        pthread_mutex_destroy(&self.shared.mutex)
+        free(self.shared)
+        self.shared = NULL

@@ -1,0 +1,62 @@
+"""The thread that writes and syncs: the plain twin of the compiled one, for any disk that a test puts below it."""
+
+import os
+import threading
+from collections import deque
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from jumpmq.store.files import Files
+
+if TYPE_CHECKING:
+    from jumpmq.store.writer import Write
+
+
+class Worker:
+    """Writes one commit after the other.
+
+    Args:
+        wake: a descriptor to which an octet is written when a commit is finished.
+        files: the file calls to use.
+    """
+
+    def __init__(self, wake: int, files: Files) -> None:
+        self._wake = wake
+        self._files = files
+        self._jobs: SimpleQueue[Write | None] = SimpleQueue()
+        self._finished: deque[tuple[int, bool]] = deque()
+        self._thread = threading.Thread(target=self._run, name="jumpmq-store", daemon=True)
+        self._thread.start()
+
+    def submit(self, write: "Write") -> None:
+        """Have a commit written. The last one must have been finished."""
+        self._jobs.put(write)
+
+    def take(self) -> tuple[int, bool] | None:
+        """How the commit ended that was finished since: the number of the error, 0 for none, and whether the file may
+        hold anything now. None where none was finished."""
+        return self._finished.popleft() if self._finished else None
+
+    def close(self) -> None:
+        """End the thread, which must be idle."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (write := self._jobs.get()) is not None:
+            self._finished.append(self._perform(write))
+            del write
+            os.write(self._wake, b"\0")
+
+    def _perform(self, write: "Write") -> tuple[int, bool]:
+        unsafe = False
+        try:
+            buffers = write.commit.seal(write.salt)
+            if write.allocate is not None:
+                self._files.allocate(write.file, *write.allocate)
+            self._files.write(write.file, write.offset, buffers)
+            unsafe = True
+            self._files.sync(write.file)
+        except OSError as error:
+            return error.errno or -1, unsafe
+        return 0, True

@@ -1,0 +1,75 @@
+"""The two threads that write leave the same octets, and say the same of a disk that refuses them."""
+
+import errno
+import os
+import select
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.store.opened import make_messages
+
+from jumpmq.store import _worker, worker
+from jumpmq.store.files import Files
+from jumpmq.store.records import Commit, messages_block, settled_block
+from jumpmq.store.writer import Worker, Write
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def pipe_and_worker(request: pytest.FixtureRequest) -> Iterator[tuple[int, Worker]]:
+    readable, writable = os.pipe()
+    made: Worker = _worker.Worker(writable) if request.param == "compiled" else worker.Worker(writable, Files())
+    yield readable, made
+    made.close()
+    os.close(readable)
+    os.close(writable)
+
+
+def commit(number: int) -> Commit:
+    """Small messages, large ones, many, and a settlement."""
+    return Commit(
+        number,
+        [
+            messages_block(1, make_messages(1, 3), new=True),
+            messages_block(2, make_messages(1, 2, body=lambda seq: bytes([seq]) * 100_001), new=True),
+            messages_block(3, make_messages(5, 2000), new=False),
+            messages_block(4, make_messages(1, 1500, body=lambda seq: bytes(5000)), new=False),
+            settled_block([(1, [(1, 2), (4, 4)])]),
+        ],
+    )
+
+
+def written(readable: int, worker: Worker, write: Write) -> tuple[int, bool]:
+    worker.submit(write)
+    assert select.select([readable], [], [], 10)[0]
+    os.read(readable, 1)
+    taken = worker.take()
+    assert taken is not None and worker.take() is None
+    return taken
+
+
+def test_what_is_written_is_whole(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
+    expected = b"".join(commit(7).seal(99))
+    with (tmp_path / "file").open("w+b") as file:
+        for offset, allocate in ((64, (0, 1 << 20)), (64 + len(expected), None)):
+            error, _ = written(*pipe_and_worker, Write(file.fileno(), offset, commit(7), 99, allocate))
+            assert error == 0
+        file.seek(0)
+        octets = file.read()
+    assert octets == bytes(64) + expected + expected
+
+
+def test_errors_are_reported(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (tmp_path / "file").open("rb") as file:
+        assert written(*pipe_and_worker, Write(file.fileno(), 0, commit(1), 0, None)) == (errno.EBADF, False)
+    with Path("/dev/full").open("wb") as full:
+        assert written(*pipe_and_worker, Write(full.fileno(), 0, commit(1), 0, None)) == (errno.ENOSPC, False)
+
+
+@given(st.binary(max_size=70), st.integers(0, (1 << 32) - 1))
+def test_checksums(octets: bytes, start: int) -> None:
+    assert _worker.checksum(octets, start) == zlib.crc32(octets, start)
