@@ -107,6 +107,34 @@ def tls(
 
 
 @app.command()
+def check(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a data directory that no broker uses")],
+) -> None:
+    """Say what is wrong with a data directory. Nothing is changed; the exit status is 1 if something is."""
+    from jumpmq.cli import salvaging
+
+    try:
+        whole = salvaging.check(directory)
+    except salvaging.StoreError as error:
+        _fail(str(error))
+    sys.exit(0 if whole else 1)
+
+
+@app.command()
+def salvage(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a damaged data directory that no broker uses")],
+    to: Annotated[Path, typer.Option(metavar="DIR", help="a new data directory for what can be read")],
+) -> None:
+    """Take what can be read of a damaged data directory."""
+    from jumpmq.cli import salvaging
+
+    try:
+        salvaging.salvage(directory, to)
+    except salvaging.StoreError as error:
+        _fail(str(error))
+
+
+@app.command()
 def demo(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="leave the broker's data and the table in this directory")

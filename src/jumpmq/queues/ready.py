@@ -225,7 +225,8 @@ class ReadyMessages:
             return first.expires_at if first is not None else 0.0
         segment = self._tail[0]
         if segment.expires_at is None:
-            segment.expires_at = self._messages(segment)[0].expires_at
+            messages = self._messages(segment)  # none where the file is damaged
+            segment.expires_at = messages[0].expires_at if messages else 0.0
         return segment.expires_at
 
     def between(self, first_seq: int, last_seq: int) -> Iterator[Message]:

@@ -29,6 +29,12 @@ _FIRST_SEQ = attrgetter("first_seq")
 class Recovery:
     """The state that the files of a directory describe.
 
+    Args:
+        directory: the data directory.
+        files: the file calls to use.
+        note: what the batches call when something of them is settled.
+        without_index: look at the log alone, as far as it goes back.
+
     Attributes:
         definitions: JSON text by (kind, key), in order.
         queues: batches by queue id, in order, as long as something of them is left.
@@ -42,7 +48,14 @@ class Recovery:
             of which something was settled, ids of those of which nothing is left.
     """
 
-    def __init__(self, directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]], object]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        note: Callable[[tuple[Batch, int, int]], object],
+        *,
+        without_index: bool = False,
+    ) -> None:
         self.definitions: dict[tuple[str, str], str] = {}
         self.queues: dict[int, list[Batch]] = {}
         self.segments: list[Segment] = []
@@ -59,7 +72,7 @@ class Recovery:
         self._note = note
         self._by_id: dict[int, Batch] | None = None
         path = directory / schema.FILE_NAME
-        if path.exists():
+        if path.exists() and not without_index:
             found = index.read(path, note)
             self.definitions, self.queues = found.definitions, index.restored_order(found.batches)
             self.replayed_from = found.segment

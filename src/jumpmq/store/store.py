@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import columns, schema
+from jumpmq.store import columns, migration, schema
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes
@@ -133,6 +133,8 @@ class Store:
         files = files or Files()
         lock = DirectoryLock(directory)
         try:
+            if migration.is_old(directory):
+                _migrate(directory)
             noted: list[tuple[Batch, int, int]] = []
             found = Recovery(directory, files, noted.append)
             for warning in found.warnings:
@@ -176,6 +178,10 @@ class Store:
         """
         key.encode()
         self._turn.definitions.put[kind, key] = json.dumps(value, separators=(",", ":"))
+
+    def put_text(self, kind: str, key: str, value: str) -> None:
+        """As :meth:`put`, with a value that is JSON text already."""
+        self._turn.definitions.put[kind, key] = value
 
     def delete(self, kind: str, key: str) -> None:
         """Stage the removal of a definition; one that is not there is no error."""
@@ -246,6 +252,18 @@ class Store:
             self._retry()
         else:
             self._start()
+
+    def wait(self, receipt: int) -> None:
+        """Let nothing else happen until that receipt is on disk.
+
+        Raises:
+            StoreError: a commit failed.
+        """
+        while self.committed < receipt:
+            select.select([self.fileno()], [], [])
+            self.completed()
+            if self.error is not None:
+                raise self.error
 
     def _end_turn(self) -> None:
         turn = self._turn
@@ -453,8 +471,11 @@ class Store:
 
     # --- the end ---
 
-    def close(self) -> None:
+    def close(self, *, clean: bool = True) -> None:
         """Commit everything, mark the stop as clean, and give the directory back.
+
+        Args:
+            clean: whether to mark it so: everything that was delivered is known to whoever opens the store again.
 
         Raises:
             StoreError: the last commit failed; the store is then as after a crash.
@@ -463,9 +484,9 @@ class Store:
         self._wait_for_writer()
         worth = bool(self._next) or (self._log.current is not None)
         if worth:
-            self._finish()
+            self._finish(clean)
         self._background.close()
-        self._upkeep.close(self._number if worth and self.error is None else None)
+        self._upkeep.close(self._number if worth and clean and self.error is None else None)
         self._reserve.release()
         self._writer.close()
         self._log.end()
@@ -474,12 +495,12 @@ class Store:
         if self.error is not None:
             raise self.error
 
-    def _finish(self) -> None:
+    def _finish(self, clean: bool) -> None:
         """The last commit."""
         self._retry_at, self._requested = None, False
         changes, self._next = self._next, Changes(self._next.receipt + 1)
         self._on_commit, on_commit = (lambda receipt: None), self._on_commit
-        self._write(prepare(changes, final=True))
+        self._write(prepare(changes, final=clean))
         self._wait_for_writer()
         if self.error is None:
             self._call(on_commit, changes.receipt)
@@ -494,6 +515,13 @@ class Store:
                     self._on_written(prepared)
                 else:
                     self._on_failed(prepared, result)
+
+
+def _migrate(directory: Path) -> None:
+    try:
+        migration.migrate(directory, lambda work: Store.open(work, on_commit=lambda receipt: None))
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"cannot move the store in {directory} into a log: {error}; it is as it was") from error
 
 
 def _create(directory: Path) -> None:

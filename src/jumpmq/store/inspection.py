@@ -1,0 +1,148 @@
+"""Looking at a data directory, and taking what can be read of one that is damaged. No broker may use it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jumpmq.store import schema
+from jumpmq.store.batch import Batch
+from jumpmq.store.errors import StoreError
+from jumpmq.store.files import Files
+from jumpmq.store.lock import DirectoryLock
+from jumpmq.store.log import DIRECTORY, Log
+from jumpmq.store.reader import Reader
+from jumpmq.store.records import CLEAN, DEFINITIONS, DROPPED, MESSAGES, MOVED, SETTLED
+from jumpmq.store.recovery import OpenSegment, Recovery
+from jumpmq.store.scan import Place
+
+if TYPE_CHECKING:
+    from jumpmq.store.store import Store
+
+STEP_BYTES = 16 << 20
+"""Octets of bodies that are salvaged in one commit."""
+
+_CONTENT = {
+    SETTLED: "what was acknowledged; it would be delivered again",
+    DEFINITIONS: "what was declared or deleted",
+    DROPPED: "which queues were deleted",
+    CLEAN: "the mark of a clean stop",
+}
+
+
+def check(directory: Path) -> Iterator[str]:
+    """What is wrong with a data directory, a line a finding; nothing where all is well. Nothing is changed.
+
+    Raises:
+        StoreError: it is no data directory, it is of another version, or a broker uses it.
+    """
+    with _Locked(directory):
+        try:
+            found = Recovery(directory, Files(), _nobody)
+        except StoreError as error:
+            yield str(error)
+            found = Recovery(directory, Files(), _nobody, without_index=True)
+        yield from found.warnings
+        for segment in found.segments:
+            yield from _check_segment(segment.path)
+
+
+def _check_segment(path: Path) -> Iterator[str]:
+    file = OpenSegment(Files(), path)
+    try:
+        waiting: list[Place] = []
+        for commit in file.commits():
+            yield from _damaged(path, file, waiting)
+            waiting = commit.blocks
+        # Of the last commit the start has judged: it is whole, or was never finished.
+    finally:
+        file.close()
+
+
+def _damaged(path: Path, file: OpenSegment, blocks: list[Place]) -> Iterator[str]:
+    for place in blocks:
+        if file.block(place) is None:
+            head = place.head
+            if head.kind in (MESSAGES, MOVED):
+                what = f"{head.rows} messages from number {head.first} on of queue number {head.queue}"
+            else:
+                what = _CONTENT.get(head.kind, "something")
+            yield f"{path} is damaged at octet {place.offset}: {what}"
+
+
+def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> Iterator[str]:
+    """Take everything that can be read into a new store; yields what is wrong, and at last what was taken.
+
+    Args:
+        to: a directory that does not exist yet, or is empty.
+        open_store: opens a store.
+
+    Raises:
+        StoreError: it is no data directory, a broker uses it, or the new store cannot be written.
+    """
+    if to.exists() and any(to.iterdir()):
+        raise StoreError(f"{to} is not empty; choose another directory to salvage to")
+    with _Locked(directory):
+        try:
+            found = Recovery(directory, Files(), _nobody)
+        except StoreError as error:
+            yield str(error)
+            found = Recovery(directory, Files(), _nobody, without_index=True)
+        yield from found.warnings
+        log = Log(directory / DIRECTORY, Files())
+        log.adopt(found.segments, after=found.highest_segment)
+        store = open_store(to)
+        try:
+            for (kind, key), value in found.definitions.items():
+                store.put_text(kind, key, value)
+            taken = 0
+            for batches in found.queues.values():
+                taken += _copy(batches, Reader(log), store)
+            store.wait(store.flush())
+        finally:
+            store.close(clean=False)
+            log.close()
+        yield f"{len(found.definitions)} definitions and {taken} messages of {len(found.queues)} queues are in {to}"
+
+
+def _copy(batches: list[Batch], reader: Reader, store: Store) -> int:
+    taken = 0
+    for batch in batches:
+        settled = batch.settled
+        messages = [message for message in reader.messages(batch, None, None) if message.seq not in settled]
+        taken += len(messages)
+        if messages:
+            store.append(batch.queue_id, messages)
+        if store.staged_bytes > STEP_BYTES:
+            store.wait(store.flush())
+    return taken
+
+
+class _Locked:
+    """A data directory that exists and that no broker uses."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / schema.FILE_NAME
+        if not path.exists() and not (directory / DIRECTORY).is_dir():
+            raise StoreError(f"{directory} is no data directory: there is no {schema.FILE_NAME}")
+        if path.exists() and path.stat().st_size and _version(path) == 1:
+            raise StoreError(f"{directory} was written by JumpMQ 0.1; start a broker on it first")
+        self._lock = DirectoryLock(directory)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+
+
+def _version(path: Path) -> int:
+    try:
+        return schema.check_header(path)
+    except StoreError:
+        return schema.VERSION  # what is wrong with it is said later
+
+
+def _nobody(settled: tuple[Batch, int, int]) -> None:
+    """Nothing is settled here."""

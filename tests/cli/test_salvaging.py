@@ -1,0 +1,37 @@
+"""`jumpmq check` and `jumpmq salvage`: a damaged data directory is named, and what can be read serves again."""
+
+import signal
+from pathlib import Path
+
+from tests.cli.commands import run, serving
+from tests.cli.test_serve import bodies, publish
+
+
+def test_what_is_damaged_is_named_and_the_rest_can_be_taken_elsewhere(tmp_path: Path) -> None:
+    data, saved = tmp_path / "data", tmp_path / "saved"
+    with serving(data) as broker:
+        publish(broker.amqp_url, 50)
+        refused = run("jumpmq", "check", data)
+        assert refused.returncode == 1 and "in use by another broker" in refused.stderr
+        broker.process.send_signal(signal.SIGKILL)
+        broker.process.wait()
+    whole = run("jumpmq", "check", data)
+    assert (whole.returncode, whole.stdout) == (0, f"{data} is whole\n")
+    (path,) = (data / "log").glob("*.log")
+    octets = bytearray(path.read_bytes())
+    octets[octets.index(b"orders\x10\x00\x0231") + 1] ^= 1
+    path.write_bytes(octets)
+    damaged = run("jumpmq", "check", data)
+    assert damaged.returncode == 1
+    assert "1 messages from number 32 on" in damaged.stdout
+    taken = run("jumpmq", "salvage", data, "--to", saved)
+    assert taken.returncode == 0
+    assert "49 messages" in taken.stdout.splitlines()[-1]
+    with serving(saved) as broker:
+        assert bodies(broker.amqp_url) == [b"%d" % number for number in range(50) if number != 31]
+
+
+def test_a_directory_that_holds_no_data(tmp_path: Path) -> None:
+    refused = run("jumpmq", "salvage", tmp_path, "--to", tmp_path / "saved")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "is no data directory" in refused.stderr
