@@ -6,7 +6,13 @@ The kernels are optional: where no C compiler is found, their plain Python twins
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-KERNELS = ["jumpmq.hashing._kernel", "jumpmq.amqp._kernel", "jumpmq.store._kernel", "jumpmq.store._worker", "jumpmq.queues._kernel"]
+KERNELS = [
+    "jumpmq.hashing._kernel",
+    "jumpmq.amqp._kernel",
+    "jumpmq.store._kernel",
+    "jumpmq.store._worker",
+    "jumpmq.queues._kernel",
+]
 
 setup(
     ext_modules=cythonize(

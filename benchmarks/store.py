@@ -1,137 +1,189 @@
-"""How fast the store takes messages and lets them go, and how little of it the broker's thread feels.
+"""How fast the store takes messages, what they cost on disk and in memory, and how soon it is open again.
 
-    python benchmarks/store.py [DIRECTORY]
+    python -m benchmarks.store [DIRECTORY] [--backlog N] [--singles N]
 
-Four queues receive batches of 1,000 messages with bodies of 100 octets. The numbers depend on the disk below the
-directory (default: the current one), because every commit waits for it.
+The numbers depend on the disk below the directory (default: the current one), because every commit waits for it. The
+shapes that the log was chosen over are measured beside it: a row of SQLite for each queue and commit, with the bodies
+in one blob.
 """
 
+from __future__ import annotations
+
+import argparse
 import os
-import queue
+import select
+import sqlite3
+import subprocess
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store import Store
 
-QUEUES = 4
-COUNT = 1000
-ROUNDS = 150
 BODY = os.urandom(100)
-PROPERTIES = b"\x90\x00\x10application/json\x02"
+PROPERTIES = b"\x10\x00\x02"
 
 
-def message_run(first_seq: int) -> list[Message]:
+def message_run(first_seq: int, count: int, body: bytes = BODY) -> list[Message]:
     """What one read of a socket leaves in a queue: one exchange and time, a key and a body each."""
     now = time.time()
     run = []
-    for seq in range(first_seq, first_seq + COUNT):
-        message = Message("flights", b"N%05d" % seq, PROPERTIES, BODY, True, now)
+    for seq in range(first_seq, first_seq + count):
+        message = Message("load", b"%07d" % seq, PROPERTIES, body, True, now)
         message.seq = seq
         run.append(message)
     return run
 
 
-class Load:
-    """A store under load, and a thread's clock for what each step costs."""
+def open_store(directory: Path) -> Store:
+    return Store.open(directory, on_commit=lambda receipt: None)
 
-    def __init__(self, directory: Path) -> None:
-        self.finished: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self.store = Store.open(directory, on_commit=self.finished.put)
-        self.runs = [[message_run(1 + COUNT * i) for _ in range(QUEUES)] for i in range(ROUNDS)]
 
-    def append(self) -> list[float]:
-        """Append and commit everything, a round at a time; returns seconds of each commit as a publisher feels it."""
-        latencies = []
-        for runs in self.runs:
-            start = time.perf_counter()
-            for queue_id, run in enumerate(runs):
-                self.store.append(queue_id, run)
-            number = self.store.flush()
-            while self.finished.get() < number:
-                pass
-            latencies.append(time.perf_counter() - start)
-        return sorted(latencies)
-
-    def stage(self) -> float:
-        """Append everything while the writer does what it can; returns seconds of ``append`` and ``flush``."""
-        spent = 0.0
-        for runs in self.runs:
-            start = time.thread_time()
-            for queue_id, run in enumerate(runs):
-                self.store.append(queue_id, run)
-            self.store.flush()
-            spent += time.thread_time() - start
-        return spent
-
-    def settle(self) -> float:
-        """Settle everything, one message after the other; returns seconds."""
-        start = time.thread_time()
-        for runs in self.runs:
-            for run in runs:
-                for message in run:
-                    message.batch.settle(message.seq)
-        return time.thread_time() - start
-
-    def wait(self) -> None:
-        number = self.store.flush()
-        while self.store.committed < number:
-            time.sleep(0.001)
-
-    def writer_seconds(self) -> float:
-        """Processor time of the writer's thread."""
-        (thread,) = (thread for thread in threading.enumerate() if thread.name == "jumpmq-store")
-        assert thread.ident is not None
-        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+def commit(store: Store) -> None:
+    """Flush, and wait until it is on disk."""
+    receipt = store.flush()
+    while store.committed < receipt:
+        select.select([store.fileno()], [], [])
+        store.completed()
 
 
 def line(what: str, value: str) -> None:
-    print(f"{what:<58} {value:>14}")
+    print(f"{what:<66} {value:>16}", flush=True)
 
 
-def measure(directory: Path) -> None:
-    total = QUEUES * COUNT * ROUNDS
-    load = Load(directory)
-    load.store.append(QUEUES, message_run(1))
-    load.wait()  # pyarrow is loaded now
-    before, start = load.writer_seconds(), time.perf_counter()
-    latencies = load.append()
-    elapsed, written = time.perf_counter() - start, load.writer_seconds() - before
-    line("append and flush, one commit after the other", f"{total / elapsed:,.0f} /s")
-    line("  a commit of 4,000 messages, median", f"{latencies[len(latencies) // 2] * 1e3:.2f} ms")
-    line("  99th percentile", f"{latencies[int(len(latencies) * 0.99)] * 1e3:.2f} ms")
-    line("  in the writer's thread", f"{written / total * 1e9:.0f} ns/message")
-    line("settle, in the broker's thread", f"{load.settle() / total * 1e9:.0f} ns/message")
-    load.wait()
+def octets_of(directory: Path) -> int:
+    """Octets that the files of a store take on disk."""
+    return sum(file.stat().st_blocks * 512 for file in directory.rglob("*") if file.name != "reserve")
 
-    start = time.perf_counter()
-    staged = load.stage()
-    line("append and flush, in the broker's thread", f"{staged / total * 1e9:.0f} ns/message")
-    load.wait()
-    line("append and flush, all at once", f"{total / (time.perf_counter() - start):,.0f} /s")
-    load.store.close()
 
-    start = time.perf_counter()
-    store = Store.open(directory, on_commit=lambda number: None)
-    batches = store.batches()
-    line(
-        f"open with {sum(map(len, batches.values()))} batches in the file",
-        f"{(time.perf_counter() - start) * 1e3:.1f} ms",
-    )
-    start = time.perf_counter()
-    count = sum(len(store.read(batch)) for of_queue in batches.values() for batch in of_queue)
-    line("read back as messages", f"{(time.perf_counter() - start) / count * 1e9:.0f} ns/message")
-    start = time.perf_counter()
-    for of_queue in batches.values():
-        for batch in of_queue:
-            store.arrow(batch)
-    line("read back as Arrow columns", f"{(time.perf_counter() - start) / count * 1e9:.0f} ns/message")
-    store.close()
+# --- shapes ---
+
+SHAPES: dict[str, tuple[int, int, int, int]] = {
+    "100 octets, 4 queues of 1,000": (4, 1000, 100, 40),
+    "10 KB, 4 queues of 100": (4, 100, 10_000, 20),
+    "1 MB, 4 queues of 4": (4, 4, 1_000_000, 15),
+    "100 octets, 1,000 queues of 1": (1000, 1, 100, 20),
+}
+"""Queues, messages of each in a commit, octets of a body, commits."""
+
+
+def log_commits(directory: Path, queues: int, count: int, size: int) -> Iterator[None]:
+    """Commits in the store."""
+    store = open_store(directory)
+    body, seq = os.urandom(size), 1
+    while True:
+        runs = [message_run(seq, count, body) for _ in range(queues)]
+        seq += count
+        yield
+        for queue, run in enumerate(runs):
+            store.append(queue, run)
+        commit(store)
+
+
+def sqlite_commits(directory: Path, queues: int, count: int, size: int) -> Iterator[None]:
+    """The same as blobs in SQLite, a row for each queue and commit."""
+    directory.mkdir()
+    connection = sqlite3.connect(directory / "store.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE batch (queue INTEGER, first INTEGER, bodies BLOB)")
+    body, seq = os.urandom(size), 1
+    while True:
+        runs = [message_run(seq, count, body) for _ in range(queues)]
+        seq += count
+        yield
+        rows = [(queue, run[0].seq, b"".join(message.body for message in run)) for queue, run in enumerate(runs)]
+        connection.execute("BEGIN")
+        connection.executemany("INSERT INTO batch VALUES (?, ?, ?)", rows)
+        connection.execute("COMMIT")
+
+
+def compare_shapes(directory: Path) -> None:
+    """Commits of each shape, the two stores in turn."""
+    stores: dict[str, Callable[..., Iterator[None]]] = {"log": log_commits, "SQLite": sqlite_commits}
+    for title, (queues, count, size, rounds) in SHAPES.items():
+        runs = {
+            name: make(directory / f"{name} {queues} {count} {size}", queues, count, size)
+            for name, make in stores.items()
+        }
+        times: dict[str, list[float]] = {name: [] for name in runs}
+        for run in runs.values():
+            next(run)
+        for _ in range(rounds):
+            for name, run in runs.items():
+                began = time.perf_counter()
+                next(run)
+                times[name].append(time.perf_counter() - began)
+        for name, found in times.items():
+            milliseconds = sorted(found)[len(found) // 2] * 1e3
+            line(f"{title}, {name}, a commit, median", f"{milliseconds:.1f} ms")
+
+
+# --- singles and backlogs ---
+
+
+def singles(directory: Path, count: int) -> None:
+    """Messages that are committed one by one."""
+    store = open_store(directory)
+    body = os.urandom(100)
+    began, cpu = time.perf_counter(), time.thread_time()
+    for seq in range(1, count + 1):
+        store.append(1, message_run(seq, 1, body))
+        commit(store)
+    line(f"{count:,} messages committed one by one", f"{count / (time.perf_counter() - began):,.0f} /s")
+    line("  processor time of the broker's thread", f"{(time.thread_time() - cpu) / count * 1e6:.0f} us each")
+    store._log.close()  # as a kill leaves it
+    line("  on disk", f"{octets_of(directory) / count:.0f} octets each")
+    restart(directory)
+
+
+def backlog(directory: Path, count: int) -> None:
+    """Messages that wait in four queues."""
+    store = open_store(directory)
+    for seq in range(1, count // 4, 1000):
+        for queue in range(4):
+            store.append(queue, message_run(seq, 1000))
+        commit(store)
+    store._log.close()
+    line(f"{count:,} messages in four queues, on disk", f"{octets_of(directory) / count:.0f} octets each")
+    restart(directory)
+
+
+RESTART = """
+import resource, sys, time, pathlib
+from jumpmq.store import Store
+began = time.perf_counter()
+store = Store.open(pathlib.Path(sys.argv[1]), on_commit=lambda receipt: None)
+batches = store.batches()
+seconds = time.perf_counter() - began
+count = sum(one.remaining for of in batches.values() for one in of)
+print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, count)
+"""
+
+
+def restart(directory: Path) -> None:
+    """Open a copy of the store as a kill would leave it, in a process of its own."""
+    (directory / "jumpmq.lock").unlink()  # held by this process
+    finished = subprocess.run([sys.executable, "-c", RESTART, directory], capture_output=True, text=True, check=True)
+    seconds, kilobytes, count = finished.stdout.split()
+    line(f"  a start with these {int(count):,} messages", f"{float(seconds):.2f} s")
+    line("  resident then", f"{int(kilobytes) / 1000:.0f} MB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("directory", nargs="?", default=".")
+    parser.add_argument("--backlog", type=int, default=1_000_000)
+    parser.add_argument("--singles", type=int, default=20_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.directory) as name:
+        compare_shapes(Path(name))
+        singles(Path(name) / "singles", options.singles)
+        backlog(Path(name) / "backlog", options.backlog)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else ".") as name:
-        measure(Path(name))
+    main()

@@ -1,0 +1,127 @@
+"""Persistent confirms by how many may be unconfirmed, beside RabbitMQ, Redis streams and the disk itself.
+
+    python -m benchmarks.confirms [-n MESSAGES]
+
+Redis (where it is installed) runs with ``appendfsync always``: like a confirm, its answer says that the disk has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ, ending_with_us, free_ports
+
+WINDOWS = {1: 0.01, 10: 0.05, 100: 0.3, 1000: 1.0}
+"""Unconfirmed messages at most, and the share of the messages that such a run sends."""
+
+BODY = os.urandom(100)
+
+
+def broker_rate(broker: BrokerProcess, window: int, count: int) -> float:
+    """Confirms a second."""
+    command = [sys.executable, "-m", "benchmarks.load", "confirm", "--persistent", "--window", str(window)]
+    finished = subprocess.run(
+        [*command, "-n", str(count), "--port", str(broker.port)],
+        cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return float(json.loads(finished.stdout)["rate"])
+
+
+@contextmanager
+def redis() -> Iterator[int]:
+    """A Redis server that syncs before it answers; gives its port."""
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory() as directory:
+        options = [
+            "--port",
+            str(port),
+            "--dir",
+            directory,
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--save",
+            "",
+        ]
+        process = subprocess.Popen(ending_with_us(["redis-server", *options]), stdout=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 10
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port)).close()
+                    break
+                except OSError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.05)
+            yield port
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def redis_rate(port: int, window: int, count: int) -> float:
+    """Entries of a stream that are acknowledged a second."""
+    entry = b"*5\r\n$4\r\nXADD\r\n$6\r\nstream\r\n$1\r\n*\r\n$1\r\nb\r\n$100\r\n" + BODY + b"\r\n"
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sent = answered = 0
+        began = time.perf_counter()
+        while answered < count:
+            room = min(window - (sent - answered), count - sent)
+            if room and (room >= window // 2 or sent == answered):
+                connection.sendall(entry * room)
+                sent += room
+            answered += connection.recv(1 << 16).count(b"$")
+        return count / (time.perf_counter() - began)
+
+
+def disk_rate(count: int) -> float:
+    """Appends of 200 octets a second, each synced."""
+    with tempfile.TemporaryDirectory() as directory, (Path(directory) / "file").open("wb", buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, 4 << 20)
+        octets = os.urandom(200)
+        began = time.perf_counter()
+        for _ in range(count):
+            file.write(octets)
+            os.fdatasync(file.fileno())
+        return count / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("-n", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        brokers: list[BrokerProcess] = [stack.enter_context(JumpMQ())]
+        if RabbitMQ.available():
+            brokers.append(stack.enter_context(RabbitMQ()))
+        port = stack.enter_context(redis()) if shutil.which("redis-server") else None
+        for window, share in WINDOWS.items():
+            rates: dict[str, list[float]] = {}
+            for _ in range(options.rounds):
+                count = int(options.n * share)
+                for broker in brokers:
+                    rates.setdefault(broker.name, []).append(broker_rate(broker, window, count))
+                if port is not None:
+                    rates.setdefault("Redis", []).append(redis_rate(port, window, count))
+                rates.setdefault("disk, one by one", []).append(disk_rate(1000))
+            shown = ", ".join(f"{name} {sorted(found)[len(found) // 2]:,.0f}/s" for name, found in rates.items())
+            print(f"window {window}: {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
