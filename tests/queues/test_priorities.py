@@ -16,7 +16,6 @@ COUNT = 400
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few messages are many."""
-    monkeypatch.setattr(ready_messages, "KEPT", 3)
     monkeypatch.setattr(ready_messages, "PAGED_AT_ONCE", 5)
 
 
@@ -44,7 +43,7 @@ def test_paged_returned_and_restarted(opened: Opened) -> None:
     for first in range(0, COUNT, 40):
         queue.push(messages(first, first + 40))
         opened.commit()
-        while queue.page_out():
+        while queue.page_out(0):
             pass
     assert queue.memory < COUNT * OVERHEAD
     taken = queue.take(100)

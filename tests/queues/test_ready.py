@@ -25,7 +25,6 @@ BUDGET = 8 * OVERHEAD
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few messages are many."""
-    monkeypatch.setattr(ready_messages, "KEPT", 3)
     monkeypatch.setattr(ready_messages, "PAGED_AT_ONCE", 5)
 
 
@@ -134,7 +133,7 @@ class PagedQueue(RuleBasedStateMachine):
 
     @rule()
     def page_out(self) -> None:
-        self.queue.page_out()
+        self.queue.page_out(3 * OVERHEAD)
 
     @rule()
     def look_after(self) -> None:

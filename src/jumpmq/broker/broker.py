@@ -11,6 +11,7 @@ from jumpmq.broker import audit, resources
 from jumpmq.broker.alarms import Alarms
 from jumpmq.broker.authenticator import Authenticator
 from jumpmq.broker.authorization import Authorization
+from jumpmq.broker.channel import Channel
 from jumpmq.broker.commits import Commits
 from jumpmq.broker.config import Config
 from jumpmq.broker.connection import Connection
@@ -156,7 +157,7 @@ class Broker:
         self.topology.listeners.append(self._services.paces.follow)
         self.topology.listeners.append(closing_connections(self._services))
         self.topology.listeners.append(audit.recording(self.topology, self.turns))
-        paging = Paging(self._upkeep, self.memory, self._queues)
+        paging = Paging(self._upkeep, self.memory, self._queues, self._channels)
         self._timers = Timers(self._services, self._commits, paging)
 
     def _delete_unused(self, queue: Queue) -> None:
@@ -261,6 +262,9 @@ class Broker:
             await self._commits.close()
         except StoreError as error:
             log.error("%s", error)
+
+    def _channels(self) -> list[Channel]:
+        return [channel for connection in self.connections for channel in connection.channels.values()]
 
     def _queues(self) -> list[Queue]:
         return [queue for vhost in self.topology.vhosts.values() for queue in vhost.queues.values()]

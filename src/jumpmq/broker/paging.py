@@ -1,23 +1,37 @@
-"""Paging: while the account of memory is tight, what is on disk leaves memory, of the longest queue first."""
+"""Paging: while the account of memory is tight, what is on disk leaves memory: of the longest queue first, and where
+that is not enough the bodies of deliveries, too."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
+from jumpmq.broker.channel import Channel
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
+from jumpmq.queues.runs import by_holder
 
-WORTH_WHILE = 64 << 10
-"""Octets that a queue holds at least before it is paged."""
+KEPT = 256 << 10
+"""Octets at the front of a queue that stay in memory at first, as they are next."""
+
+HELD_AT_ONCE = 500
+"""Deliveries that are looked at in one step."""
 
 
 class Paging:
     """Pages the queues of a broker.
 
     Args:
-        queues: all of them.
+        queues, channels: all of them.
     """
 
-    def __init__(self, upkeep: Upkeep, account: MemoryAccount, queues: Callable[[], Iterable[Queue]]) -> None:
+    def __init__(
+        self,
+        upkeep: Upkeep,
+        account: MemoryAccount,
+        queues: Callable[[], Iterable[Queue]],
+        channels: Callable[[], Iterable[Channel]],
+    ) -> None:
+        self._channels = channels
         self._upkeep = upkeep
         self._account = account
         self._queues = queues
@@ -31,18 +45,27 @@ class Paging:
 
     def _steps(self) -> Iterator[None]:
         try:
-            held = [(queue.pageable, queue) for queue in self._queues()]
-            yield
-            held = [one for one in held if one[0] >= WORTH_WHILE] or held
-            held.sort(key=lambda one: -one[0])
-            for _, queue in held:
-                while self._account.tight and queue.pageable:
-                    before = queue.pageable
-                    queue.page_out()
-                    yield
-                    if queue.pageable == before:
-                        break  # the rest is not on disk yet
-                if not self._account.tight:
-                    break
+            yield from self._page_queues(KEPT)
+            yield from self._page_deliveries()
+            yield from self._page_queues(0)
         finally:
             self._at_work = False
+
+    def _page_queues(self, kept: int) -> Iterator[None]:
+        held = [(queue.memory, queue) for queue in self._queues()]
+        yield
+        held.sort(key=lambda one: -one[0])
+        for octets, queue in held:
+            if octets <= kept or not self._account.tight:
+                return
+            while self._account.tight and queue.page_out(kept):
+                yield
+
+    def _page_deliveries(self) -> Iterator[None]:
+        for channel in list(self._channels()):
+            tags = iter(list(channel.unacknowledged))
+            while self._account.tight and (some := list(islice(tags, HELD_AT_ONCE))):
+                waiting = channel.unacknowledged  # what was settled meanwhile is in it no longer
+                for _, queue, share in by_holder([waiting[tag] for tag in some if tag in waiting]):
+                    queue.page_held(share)
+                yield

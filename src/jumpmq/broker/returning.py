@@ -9,10 +9,15 @@ from collections.abc import Iterator
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Outcome, Queue
+from jumpmq.queues.memory import PAGED
 from jumpmq.queues.runs import by_holder
 
 AT_ONCE = 4096
 """Deliveries that are settled in one step; a millisecond or two."""
+
+
+PAGED_AT_ONCE = 32
+"""The same where their bodies have to be read back, which may be large."""
 
 
 def give_back(upkeep: Upkeep, waiting: dict[int, Message], outcome: Outcome) -> None:
@@ -23,7 +28,7 @@ def give_back(upkeep: Upkeep, waiting: dict[int, Message], outcome: Outcome) -> 
         outcome: ``REQUEUED`` or ``RETURNED``.
     """
     back = Return(waiting, outcome)
-    if len(waiting) <= AT_ONCE:
+    if len(waiting) <= AT_ONCE and not _last_is_paged(waiting):
         back.finish()
     else:
         upkeep.work("returning deliveries to their queues", back.steps())
@@ -53,7 +58,7 @@ class Return:
         self._end()
 
     def _step(self) -> None:
-        messages = pop_last(self._waiting, AT_ONCE)
+        messages = pop_last(self._waiting, PAGED_AT_ONCE if _last_is_paged(self._waiting) else AT_ONCE)
         for consumer, queue, share in by_holder(messages):
             if consumer is not None:
                 consumer.unacknowledged -= len(share)
@@ -73,6 +78,10 @@ class Return:
             if shares:
                 queue.settle(sorted(shares, key=lambda message: message.seq), self._outcome)
             queue.end_return(self.finish)
+
+
+def _last_is_paged(waiting: dict[int, Message]) -> bool:
+    return bool(waiting) and next(reversed(waiting.values())).body is PAGED
 
 
 def pop_last(waiting: dict[int, Message], count: int) -> list[Message]:

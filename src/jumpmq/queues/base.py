@@ -137,6 +137,7 @@ class Queue(ABC):
         self.published = self.delivered = self.acknowledged = 0
         self.unacknowledged_count = 0
         self._journal = journal if durable and not exclusive else None
+        self._pages = journal
         self._account = MemoryAccount() if memory is None else memory
         self._dead_letter = dead_letter
         self._wake = wake
@@ -162,13 +163,19 @@ class Queue(ABC):
     def memory(self) -> int:
         """Octets of memory that its messages take, ready and unacknowledged, roughly."""
 
-    @property
-    def pageable(self) -> int:
-        """Octets of memory that :meth:`page_out` might free."""
+    def page_held(self, messages: list[Message]) -> int:
+        """Drop the bodies of deliveries from memory until they are wanted, if possible; returns the octets."""
         return 0
 
-    def page_out(self) -> int:
-        """Drop one step's worth of what is on disk from memory; returns the octets freed, by now."""
+    def page_out(self, kept: int) -> int:
+        """Drop one step's worth of what is ready, and on disk, from memory.
+
+        Args:
+            kept: octets at the front that may stay.
+
+        Returns:
+            0 where nothing is left to be done for now.
+        """
         return 0
 
     @property

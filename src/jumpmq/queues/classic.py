@@ -6,6 +6,7 @@ others when the queue is looked after. Meanwhile it tells what is so: its length
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from jumpmq.amqp.messages import Message
@@ -14,7 +15,8 @@ from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NO_ATTEMPTS, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
-from jumpmq.queues.memory import OVERHEAD
+from jumpmq.queues.leftovers import settle_spilled
+from jumpmq.queues.memory import OVERHEAD, PAGED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, enter_queue, settle_stored
@@ -70,8 +72,8 @@ class ClassicQueue(Queue):
     def _ready_messages(self) -> ReadyMessages | PrioritizedMessages:
         highest = self.arguments.get("x-max-priority", 0)
         if highest:
-            return PrioritizedMessages(self._journal, self._prepare, self._account, highest)
-        return ReadyMessages(self._journal, self._prepare, self._account)
+            return PrioritizedMessages(self._pages, self._prepare, self._account, highest)
+        return ReadyMessages(self._pages, self._prepare, self._account)
 
     # --- contents ---
 
@@ -89,12 +91,8 @@ class ClassicQueue(Queue):
             return {"backing_queue_status": {"priority_lengths": counts}}
         return {}
 
-    @property
-    def pageable(self) -> int:
-        return self._ready.pageable
-
-    def page_out(self) -> int:
-        return self._ready.page_out()
+    def page_out(self, kept: int) -> int:
+        return self._ready.page_out(kept)
 
     @property
     def next_seq(self) -> int:
@@ -201,7 +199,10 @@ class ClassicQueue(Queue):
             return
         self._hold(-body_octets(messages) - OVERHEAD * len(messages))
         if self.deleted:
+            settle_spilled(messages)
             return
+        if outcome is not Outcome.ACKNOWLEDGED:
+            messages = self._unpaged(messages)
         self.unacknowledged_count -= len(messages)
         if outcome is Outcome.ACKNOWLEDGED:
             self.acknowledged += len(messages)
@@ -210,6 +211,40 @@ class ClassicQueue(Queue):
             self._discard(messages, "rejected")
         else:
             self._take_back(messages, outcome)
+
+    def page_held(self, messages: list[Message]) -> int:
+        """Drop the bodies of deliveries that are on disk from memory, until they are wanted; returns the octets freed.
+
+        What is not persistent is stored first, and dropped when this is called again.
+        """
+        if self._pages is None or self.deleted:
+            return 0
+        held = [message for message in messages if message.body is not PAGED and len(message.body) > len(PAGED)]
+        stored = [message for message in held if message.batch is not None and message.batch.is_written(message.seq)]
+        freed = body_octets(stored) - len(PAGED) * len(stored)
+        for message in stored:
+            message.body = PAGED
+        self._hold(-freed)
+        if transient := [message for message in held if message.batch is None]:
+            self._pages.spill(sorted(transient, key=lambda message: message.seq))
+        return freed
+
+    def _unpaged(self, messages: list[Message]) -> list[Message]:
+        """The deliveries with their bodies again; those whose body cannot be read any more are gone."""
+        missing = [message for message in messages if message.body is PAGED]
+        if not missing:
+            return messages
+        assert self._pages is not None
+        missing.sort(key=lambda message: message.seq)
+        for batch, group in groupby(missing, key=lambda message: message.batch):
+            run = list(group)
+            found = {one.seq: one.body for one in self._pages.read(batch, run[0].seq, run[-1].seq)}
+            for message in run:
+                message.body = found.get(message.seq, PAGED)
+        lost = [message for message in missing if message.body is PAGED]
+        self.unacknowledged_count -= len(lost)
+        settle_stored(lost)
+        return [message for message in messages if message.body is not PAGED] if lost else messages
 
     def delivered_unacknowledged(self, messages: list[Message]) -> None:
         """See :class:`~jumpmq.queues.delivery.Source`."""

@@ -12,6 +12,11 @@ STEP = 4096
 """Messages let go of at once: about a millisecond."""
 
 
+def settle_spilled(messages: list[Message]) -> None:
+    """Let go of those messages that are in the store for want of memory alone."""
+    settle_stored([message for message in messages if not message.persistent])
+
+
 class Leftovers:
     """Messages that left the ready ones all at once.
 
@@ -52,11 +57,14 @@ class Leftovers:
                 yield
 
     def forget(self) -> Iterator[None]:
-        """Drop them: their queue is gone from the store, and its messages with it."""
+        """Drop them: their queue is gone from the store, and its messages with it, but for those that were spilled."""
         for messages in self._steps():
+            settle_spilled(messages)
             if len(messages) == STEP:
                 yield
-        for place, _ in enumerate(self._segments(), 1):
+        for place, segment in enumerate(self._segments(), 1):
+            if not segment.persistent and segment.batch is not None:
+                settle_stored(self._read(segment))
             if place % STEP == 0:
                 yield
 

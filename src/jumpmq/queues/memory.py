@@ -11,6 +11,9 @@ OVERHEAD = 256
 PAGING_SHARE = 0.5
 """Of the limit: beyond it bodies are paged, as RabbitMQ's ``vm_memory_high_watermark_paging_ratio``."""
 
+PAGED = bytes(bytearray(b"(on disk)"))
+"""The body of a delivery while it is in the store alone. No other body is this very object."""
+
 UNLIMITED = 1 << 62
 """A limit that nothing reaches."""
 

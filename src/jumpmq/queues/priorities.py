@@ -120,15 +120,11 @@ class PrioritizedMessages:
     def leave(self) -> "_AllLeftovers":
         return _AllLeftovers([level.leave() for level in self._levels.values()])
 
-    @property
-    def pageable(self) -> int:
-        return sum(level.pageable for level in self._levels.values())
-
-    def page_out(self) -> int:
+    def page_out(self, kept: int) -> int:
         """As :meth:`ReadyMessages.page_out`, the lowest priority first."""
         for level in reversed(self._levels.values()):
-            if level.pageable and (freed := level.page_out()):
-                return freed
+            if done := level.page_out(kept):
+                return done
         return 0
 
 

@@ -10,7 +10,7 @@ What is taken next is the lower one of the first returned and the first of the h
 place costs no more than a step in a heap, however many are ready. While the broker's account of memory is tight, what
 arrives goes to the tail, and :meth:`ReadyMessages.page_out` moves the back of the head there. A segment's messages are
 dropped from memory once they are on disk, and read back, a segment at a time, when the head runs dry. What is not
-stored stays.
+persistent is stored then for want of memory.
 """
 
 from collections import deque
@@ -29,15 +29,19 @@ from jumpmq.store import Batch
 
 _seq = attrgetter("seq")
 
-KEPT = 1000
-"""Messages at the front that are not paged: they are next."""
-
 PAGED_AT_ONCE = 4096
 """Messages that go to the tail in one step; some milliseconds."""
 
 
+SPILLED_COUNT, SPILLED_OCTETS = 1024, 1 << 20
+"""Most messages, and most octets give or take a message, that are stored together where they are not persistent; they
+make one batch, as do those of a segment."""
+
+
 class BatchReader(Protocol):
-    """Reads a stored batch back."""
+    """Stores messages for want of memory, and reads a stored batch back."""
+
+    def spill(self, messages: list[Message]) -> None: ...
 
     def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]: ...
 
@@ -66,6 +70,7 @@ class ReadyMessages:
         self._tail: deque[Segment] = deque()
         self._tail_count = 0
         self._unwritten: deque[Segment] = deque()
+        self._unstored: deque[Segment] = deque()
         self.memory = self.size = 0
 
     def __len__(self) -> int:
@@ -87,9 +92,24 @@ class ReadyMessages:
             return
         self._shed()
         for batch, group in groupby(messages, key=attrgetter("batch")):
-            self._extend_tail(batch, list(group))
+            if batch is None:
+                self._extend_unstored(list(group))
+            else:
+                self._extend_tail(batch, list(group))
 
-    def _extend_tail(self, batch: Batch | None, messages: list[Message]) -> None:
+    def _extend_unstored(self, messages: list[Message]) -> None:
+        """Add messages that are not stored to the tail, in segments that can become a batch each."""
+        start = size = 0
+        for place, message in enumerate(messages, 1):
+            size += len(message.body)
+            if size >= SPILLED_OCTETS or place - start == SPILLED_COUNT or place == len(messages):
+                segment = Segment(None, messages[start:place], size)
+                self._tail.append(segment)
+                self._unstored.append(segment)
+                self._tail_count += segment.count
+                start, size = place, 0
+
+    def _extend_tail(self, batch: Batch, messages: list[Message]) -> None:
         size = body_octets(messages)
         last = self._tail[-1] if self._tail else None
         if last is not None and last.batch is batch and last.messages is not None:
@@ -97,8 +117,7 @@ class ReadyMessages:
         else:
             segment = Segment(batch, messages, size)
             self._tail.append(segment)
-            if batch is not None:
-                self._unwritten.append(segment)
+            self._unwritten.append(segment)
         self._tail_count += len(messages)
 
     # --- taking ---
@@ -268,31 +287,47 @@ class ReadyMessages:
         left = Leftovers(self._head, self._tail, self._messages, self._account)
         self._account.move("ready", "staged", self.memory)
         self._returned = []
-        self._head, self._tail, self._unwritten = deque(), deque(), deque()
+        self._head, self._tail, self._unwritten, self._unstored = deque(), deque(), deque(), deque()
         self._tail_count = self.memory = self.size = 0
         return left
 
     # --- memory ---
 
-    @property
-    def pageable(self) -> int:
-        """About how many octets of memory :meth:`page_out` could free, if everything were on disk."""
-        return self.memory if len(self._head) > KEPT or self._unwritten else 0
+    def page_out(self, kept: int) -> int:
+        """Move one step's worth of the head's back to the tail, and drop what is on disk by now.
 
-    def page_out(self) -> int:
-        """Move one step's worth of the head's back to the tail, and drop what is on disk; returns the octets freed."""
+        Args:
+            kept: octets of memory at the front that may stay, as they are next.
+
+        Returns:
+            What was achieved: messages moved and octets freed, together; 0 where nothing is left to be done for now.
+        """
         before = self.memory
         self._shed()
-        head = self._head
-        count = min(len(head) - KEPT, PAGED_AT_ONCE)
-        if self._reader is not None and count > 0:
+        head, count = self._head, 0
+        if self._reader is not None and head:
+            count = min(max(len(head) - kept // (OVERHEAD + len(head[-1].body)), 0), PAGED_AT_ONCE)
+        if self._reader is not None and count:
             moved = [head.pop() for _ in range(count)][::-1]
+            if transient := [message for message in moved if message.batch is None]:
+                self._reader.spill(transient)
             for segment in reversed(segments_of(moved)):
                 self._tail.appendleft(segment)
                 self._tail_count += segment.count
-                if segment.batch is not None:
-                    self._drop_or_wait(segment)
-        return before - self.memory
+                self._drop_or_wait(segment)
+        return before - self.memory + count + self._spill_tail()
+
+    def _spill_tail(self) -> int:
+        """Store one step's worth of the tail that is not stored; returns how many messages."""
+        count = 0
+        while self._reader is not None and self._unstored and count < PAGED_AT_ONCE:
+            segment = self._unstored.popleft()
+            if segment.messages is not None:  # it may have become the head meanwhile
+                self._reader.spill(segment.messages)
+                segment.batch = segment.messages[0].batch
+                self._unwritten.append(segment)
+                count += segment.count
+        return count
 
     def _drop_or_wait(self, segment: Segment) -> None:
         assert segment.batch is not None
@@ -337,6 +372,7 @@ class ReadyMessages:
         assert self._reader is not None and segment.batch is not None
         messages = segment.of(self._reader.read(segment.batch, segment.first_seq, segment.last_seq))
         for message in messages:
+            message.persistent = segment.persistent
             if message.seq <= segment.delivered_seq:
                 message.redelivered = True
         self._prepare(messages)

@@ -19,6 +19,7 @@ class Segment:
         first_seq, last_seq: their range; other messages of the batch are not the segment's.
         seqs: their numbers where the range holds messages of the batch that are not the segment's, else None.
         delivered_seq: those up to this number count as redelivered when read back.
+        persistent: whether they are; others are stored for want of memory alone.
         expires_at: when the first of them expires, 0 is never; None where nobody has looked.
     """
 
@@ -31,6 +32,7 @@ class Segment:
         "first_seq",
         "last_seq",
         "messages",
+        "persistent",
         "seqs",
         "size",
     )
@@ -45,6 +47,7 @@ class Segment:
         self.last_seq = messages[-1].seq if messages else 0
         self.seqs: array[int] | None = None
         self.delivered_seq = 0
+        self.persistent = messages[0].persistent if messages else True
         self.expires_at: float | None = messages[0].expires_at if messages else None
 
     @classmethod

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
 
+SPILLED = 1 << 62
+"""From here on the numbers of queues are made up, for messages that are here only for want of memory."""
+
 log = logging.getLogger(__name__)
 
 
@@ -89,6 +92,7 @@ class Store:
         self._retry_at: float | None = None
         self._full = False
         self._growing: dict[int, Batch] = {}
+        self._next_spill = SPILLED
         self._number = found.last_commit
         self._log = Log(directory / DIRECTORY, files, segment_bytes)
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
@@ -166,6 +170,10 @@ class Store:
     def batches(self) -> dict[int, list[Batch]]:
         """Hand over the batches found at the opening, by queue id and in order; their messages are not read."""
         batches, self._found.queues = self._found.queues, {}
+        for queue_id in [queue_id for queue_id in batches if queue_id >= SPILLED]:
+            self._next_spill = max(self._next_spill, queue_id)
+            self.drop_queue(queue_id)
+            del batches[queue_id]
         return batches
 
     # --- staging ---
@@ -202,6 +210,14 @@ class Store:
             taken = batch.take(messages)
             self._turn.stage(batch, taken, batch.bytes - before)
             messages = messages[taken:] if taken < len(messages) else []
+
+    def spill(self, messages: list[Message]) -> None:
+        """As :meth:`append`, for messages that are not persistent: this process may read them back, a start drops them.
+
+        They need not follow what was spilled before.
+        """
+        self._next_spill += 1
+        self.append(self._next_spill, messages)
 
     def drop_queue(self, queue_id: int) -> None:
         """Stage the removal of all that a queue has. Its id is not used again, its batches may still be settled."""

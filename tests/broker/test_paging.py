@@ -1,0 +1,123 @@
+"""A broker that may hold little keeps every message once and in order, and stays small, whoever holds them."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import Serving, serving
+from tests.http.api import API
+from tests.wire import Basic, Content, WireChannel, login
+
+Name = Callable[[str], str]
+LIMIT = 20 << 20
+ALLOWED = LIMIT + 150_000_000
+SIZE = 100_000
+COUNT = 1_500
+"""Bodies of 150 MB in all."""
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A broker that pages at 10 MiB, and blocks at 20 MiB."""
+    with serving(tmp_path_factory.mktemp("data"), "--memory-limit", "20MiB") as running:
+        yield running
+
+
+def resident(serve: Serving) -> int:
+    return int(Path(f"/proc/{serve.process.pid}/statm").read_text().split()[1]) * 4096
+
+
+def body(number: int) -> bytes:
+    return b"%d " % number + bytes(SIZE)
+
+
+def publish(serve: Serving, queue: str, delivery_mode: int) -> int:
+    """Publishes all; returns the most that the broker came to hold."""
+    highest = 0
+    with login(serve.port) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        for number in range(COUNT):
+            channel.publish("", queue, body(number), Basic.Properties(delivery_mode=delivery_mode))
+            if number % 50 == 49:
+                while channel.next().delivery_tag < number:
+                    pass
+                highest = max(highest, resident(serve))
+    return highest
+
+
+def numbers(messages: list[Content]) -> list[int]:
+    return [int(message.body.split(b" ")[0]) for message in messages]
+
+
+@pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient-queue"])
+def test_a_backlog_and_deliveries_are_paged_and_come_back(serve: Serving, delivery_mode: int, durable: bool) -> None:
+    with login(serve.port) as connection:
+        channel = connection.channel()
+        queue = channel.queue(f"q-{delivery_mode}-{durable}", durable=durable, exclusive=False)
+        assert publish(serve, queue, delivery_mode) < ALLOWED
+        assert channel.ready(queue) == COUNT
+        # All of it delivered, and nothing acknowledged.
+        holder = connection.channel()
+        holder.consume(queue)
+        for number in range(COUNT):
+            assert numbers([holder.next()]) == [number]
+        until(lambda: api(serve).get("queues", "/", queue)["memory"] < LIMIT)
+        assert resident(serve) < ALLOWED
+        # Back it goes, in its order, and is as it was.
+        holder.close()
+        again = connection.channel()
+        again.consume(queue, no_ack=True)
+        for number in range(COUNT):
+            message = again.next()
+            assert message.body == body(number)
+            assert message.method.redelivered
+            assert message.properties.delivery_mode == delivery_mode
+        assert resident(serve) < ALLOWED
+        assert api(serve).get("queues", "/", queue)["memory"] == 0
+
+
+def test_paged_deliveries_are_dead_lettered_with_their_bodies(serve: Serving) -> None:
+    with login(serve.port) as connection:
+        channel = connection.channel()
+        grave = channel.queue("grave", exclusive=False)
+        to_grave = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave}
+        queue = channel.queue("dying", exclusive=False, arguments=to_grave)
+        publish(serve, queue, 1)
+        holder = connection.channel()
+        holder.consume(queue)
+        held = [holder.next() for _ in range(COUNT)]
+        until(lambda: api(serve).get("queues", "/", queue)["memory"] < LIMIT)
+        holder.send(Basic.Nack(delivery_tag=held[-1].method.delivery_tag, multiple=True, requeue=False))
+        channel.consume(grave, no_ack=True)
+        for number in range(COUNT):
+            assert channel.next().body == body(number)
+
+
+def api(serve: Serving) -> API:
+    return API(serve.http_url)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for what must come."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_was_paged_for_want_of_memory_alone_is_gone_after_a_restart(tmp_path: Path) -> None:
+    def declare(channel: WireChannel) -> str:
+        return channel.queue("q", durable=True, exclusive=False)
+
+    with serving(tmp_path, "--memory-limit", "20MiB") as serve, login(serve.port) as connection:
+        channel = connection.channel()
+        publish(serve, declare(channel), 1)
+        assert channel.ready("q") == COUNT
+        serve.process.terminate()
+        serve.process.wait()
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        assert connection.channel().ready("q") == 0
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 200_000_000
