@@ -17,18 +17,22 @@ def often(usual: Any, seldom: Any, times: int = 6) -> st.SearchStrategy[Any]:
     return st.sampled_from([*usual * times, *seldom])
 
 
-QUEUES = often(["§q1", "§q1", "§q2", "§q3"], ["", "§none", "amq.mine", "amq.gen-@1", "§qü", "§" + "q" * 240], 5)
+QUEUES = often(
+    ["§q1", "§q1", "§q2"], ["§q3", "", "§none", "amq.mine", "amq.gen-@1", "§qü", "§" + "q" * 240], 12
+)
 EXCHANGES = often(
-    ["§e1", "§e1", "§e2", "§e3", "", "amq.topic", "amq.headers"],
-    ["amq.direct", "amq.fanout", "amq.match", "amq.rabbitmq.trace", "§none", "amq.new", "§eü"],
-    3,
+    ["§e1", "§e1", "§e2", "§e2", "amq.topic", "amq.headers"],
+    ["§e3", "", "amq.direct", "amq.fanout", "amq.match", "amq.rabbitmq.trace", "§none", "amq.new", "§eü"],
+    4,
 )
 BUILT_IN_TYPES = st.sampled_from(["direct", "fanout", "topic", "headers"])
 EXCHANGE_TYPES = often(
-    ["direct", "fanout", "topic", "headers"], ["x-consistent-hash", "x-modulus-hash", "x-unknown", "", "DIRECT"], 3
+    ["direct", "fanout", "topic", "headers"], ["x-consistent-hash", "x-modulus-hash", "x-unknown", "", "DIRECT"], 6
 )
-KEYS = st.sampled_from(
-    [b"", b"1", b"a", b"a.b", b"a.b.c", b"*", b"#", b"a.*", b"a.#", b"#.b", b"10001", b"-1", b"w", b"\xff", b"k" * 255]
+KEYS = often(
+    [b"", b"1", b"2", b"a", b"a.b", b"a.b.c", b"*", b"#", b"a.*", b"a.#", b"#.b"],
+    [b"10001", b"-1", b"w", b"\xff", b"k" * 255],
+    4,
 )
 TAGS = often(["c1", "c2"], ["", "amq.ctag-@1"], 3)
 """Consumer tags."""
@@ -88,6 +92,17 @@ _QUEUE_ARGUMENTS: dict[str, st.SearchStrategy[tuple[str, Any]]] = {
     "x-dead-letter-strategy": _string("at-most-once"),
     "x-unheard-of": VALUES,
 }  # fmt: skip
+_GOOD_QUEUE_ARGUMENTS: dict[str, st.SearchStrategy[tuple[str, Any]]] = {
+    "x-message-ttl": st.sampled_from([("I", 60_000), ("I", 0)]),
+    "x-max-length": st.sampled_from([("I", 0), ("I", 1), ("I", 2)]),
+    "x-max-length-bytes": st.sampled_from([("I", 0), ("I", 4), ("I", 10)]),
+    "x-overflow": st.sampled_from([("S", "drop-head"), ("S", "reject-publish"), ("S", "reject-publish-dlx")]),
+    "x-dead-letter-exchange": st.sampled_from([("S", ""), ("S", "§e1"), ("S", "§e2"), ("S", "§none")]),
+    "x-max-priority": st.sampled_from([("I", 1), ("I", 5), ("I", 255)]),
+    "x-queue-mode": st.sampled_from([("S", "default"), ("S", "lazy")]),
+    "x-single-active-consumer": st.sampled_from([("t", True), ("t", False)]),
+}
+
 _EXCHANGE_ARGUMENTS = {
     "alternate-exchange": _string("§e2", "amq.fanout", "§none", ""),
     "hash-header": st.sampled_from([("S", "h"), ("S", "")]),
@@ -114,6 +129,7 @@ def _tables(known: dict[str, st.SearchStrategy[tuple[str, Any]]], most: int = 2)
 
 
 QUEUE_ARGUMENTS = _tables(_QUEUE_ARGUMENTS, 3)
+GOOD_QUEUE_ARGUMENTS = _tables(_GOOD_QUEUE_ARGUMENTS, 3)
 EXCHANGE_ARGUMENTS = _tables(_EXCHANGE_ARGUMENTS)
 BINDING_ARGUMENTS = _tables(_BINDING_ARGUMENTS, 3)
 CONSUMER_ARGUMENTS = _tables(_CONSUMER_ARGUMENTS)

@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from fuzzing.sessions import differences
@@ -116,26 +117,34 @@ class Pair:
         if channel and not self.is_open(place):
             self.take(Step(place, m.ChannelOpen()))
 
-    def take(self, step: Step) -> None:
-        """Do a step on both brokers.
+    def delivered(self, place: Place) -> list[int]:
+        """The delivery tags that came on a channel."""
+        return self._sides[0].delivered.get(place, [])
+
+    def is_transactional(self, place: Place) -> bool:
+        return place in self._sides[0].transactional
+
+    def take(self, *steps: Step) -> None:
+        """Do steps on one channel of both brokers, one right behind the other.
 
         Raises:
             Difference: it did not come to the same, and that is not a difference with a name.
         """
-        if self.over or not all(side.connected(step.place[0]) for side in self._sides):
+        if self.over or not all(side.connected(steps[0].place[0]) for side in self._sides):
             return
-        self.steps += 1
-        self._history.append(step)
-        self._note(step)
-        for side in self._sides:
-            side.send(step)
-        self._both(*(side.settle(step) for side in self._sides))
-        self._compare(step)
+        self.steps += len(steps)
+        self._history += steps
+        for step in steps:
+            self._note(step)
+            for side in self._sides:
+                side.send(step)
+        self._both(*(side.settle(steps) for side in self._sides))
+        self._compare(steps)
 
     def pause(self, seconds: float) -> None:
         if not self.over:
             time.sleep(seconds)
-            self._compare(Step((0, 0), None), look=True)
+            self._compare([], look=True)
 
     def _both(self, *work: Any) -> None:
         for _ in itertools.zip_longest(*work):
@@ -150,7 +159,7 @@ class Pair:
 
     # --- comparing ---
 
-    def _compare(self, step: Step, look: bool = False) -> None:
+    def _compare(self, steps: Sequence[Step], look: bool = False) -> None:
         deadline, wait = time.monotonic() + self.patience, 0.002
         while True:
             if look:
@@ -159,20 +168,20 @@ class Pair:
                 break
             if time.monotonic() > deadline:
                 if not self._agree():
-                    self._disagree(step)
+                    self._disagree()
                 break
             time.sleep(wait)
             wait = min(wait * 2, 0.1)
             look = True
         for side in self._sides:
-            self._watch(side, step)
+            self._watch(side, steps)
             side.said.clear()
 
     def _agree(self) -> bool:
         reference, ours = self._sides
         return reference.counts == ours.counts and _sorted(reference.said) == _sorted(ours.said)
 
-    def _disagree(self, step: Step) -> None:
+    def _disagree(self) -> None:
         reference, ours = self._sides
         if reference.counts == ours.counts and _by_consumer(reference.said) == _by_consumer(ours.said):
             self._finish("deliveries from several queues in another order")
@@ -195,7 +204,7 @@ class Pair:
         self.ended[reason] += 1
         self.over = True
 
-    def _watch(self, side: Side, step: Step) -> None:
+    def _watch(self, side: Side, steps: Sequence[Step]) -> None:
         """Count the queues that were declared from now on, and no longer those that are gone."""
         for name in [name for name, count in side.counts.items() if isinstance(count, int)]:
             side.watched.pop(name, None)
@@ -205,8 +214,9 @@ class Pair:
                 if kind == "queue.declare-ok" and place[1] != OBSERVER:
                     name = values[0] if values[0].startswith("amq.") else self.prefix + values[0]
                     side.watched.setdefault(name, place[0])
-        if isinstance(step.method, m.QueueDeclare) and step.method.queue.startswith(self.prefix):
-            side.watched.setdefault(step.method.queue, step.place[0])
+        for step in steps:
+            if isinstance(step.method, m.QueueDeclare) and step.method.queue.startswith(self.prefix):
+                side.watched.setdefault(step.method.queue, step.place[0])
 
 
 def _sorted(said: Said) -> Said:

@@ -6,7 +6,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from fuzzing.sessions.machine import Sessions
 from fuzzing.sessions.pair import PATIENCE, Pair
 
-STEPS = 14
+STEPS = 25
 """Rules in a session, at most."""
 
 

@@ -8,7 +8,7 @@ waited for by whoever compares.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -65,12 +65,16 @@ class Side:
     Attributes:
         said: what came and was not yet compared, by place, in comparable form.
         counts: messages and consumers of each queue as last seen, or why they cannot be had.
+        delivered: the delivery tags that came on each channel since it was opened.
+        transactional: the channels that asked for transactions.
         watched: the queues to count, each with the connection that may see it.
     """
 
     def __init__(self, port: int, prefix: str) -> None:
         self.said: dict[Place, list[tuple[Any, ...]]] = {}
         self.counts: dict[str, Any] = {}
+        self.delivered: dict[Place, list[int]] = {}
+        self.transactional: set[Place] = set()
         self.watched: dict[str, int] = {}
         self._port = port
         self._prefix = prefix
@@ -124,8 +128,9 @@ class Side:
                 self._unconfirmed[step.place], self._published[step.place] = set(), 0
             client.send_method(channel, self._translated(method))
 
-    def settle(self, step: Step) -> Iterator[None]:
-        """Wait for a step's effects; it yields where another broker can be let work meanwhile."""
+    def settle(self, steps: Sequence[Step]) -> Iterator[None]:
+        """Wait for the effects of steps on one channel; it yields where another broker can be let work meanwhile."""
+        step = steps[-1]
         connection, channel = step.place
         client = self._clients.get(connection)
         if client is not None:
@@ -139,10 +144,10 @@ class Side:
                 if isinstance(step.method, m.ChannelOpen):
                     self._open.add(step.place)
                 opened = self.is_open(step.place)
-                answers = 2 if opened and isinstance(step.method, m.ChannelFlow) else 1
+                answers = 1 + opened * sum(isinstance(step.method, m.ChannelFlow) for step in steps)
                 yield from self._sync([step.place if opened else (connection, OBSERVER)], answers)
         self.collect()
-        if step.stirs:
+        if any(step.stirs for step in steps):
             yield from self.look()
 
     def look(self) -> Iterator[None]:
@@ -235,6 +240,10 @@ class Side:
             case m.BasicAck() | m.BasicNack():
                 self._confirmed(place, event.method)
                 return
+        if isinstance(event.method, m.BasicDeliver | m.BasicGetOk):
+            self.delivered.setdefault(place, []).append(event.method.delivery_tag)
+        elif isinstance(event.method, m.TxSelectOk):
+            self.transactional.add(place)
         said.append(self._comparable(event))
 
     def _confirmed(self, place: Place, method: m.BasicAck | m.BasicNack) -> None:
@@ -248,6 +257,8 @@ class Side:
     def _close(self, place: Place) -> None:
         self._open.discard(place)
         self._unconfirmed.pop(place, None)
+        self.delivered.pop(place, None)
+        self.transactional.discard(place)
 
     def _forget(self, connection: int) -> None:
         self._clients.pop(connection, None)
