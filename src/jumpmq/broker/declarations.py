@@ -72,7 +72,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
         definition = channel.topology.define_queue(
             connection.vhost.name,
             name,
-            method.durable,
+            method.durable and not method.exclusive,  # it ends with the connection
             method.exclusive,
             method.auto_delete,
             Arguments(method.arguments),

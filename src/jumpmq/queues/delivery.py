@@ -1,7 +1,8 @@
 """Delivery in turn: who of a queue's consumers gets its messages, and in which order.
 
-Consumers of a higher priority are served first, as long as they have room; those of one priority take turns. Where one
-consumer is served at a time (``x-single-active-consumer``), the first to come is, until it leaves.
+Consumers of a higher priority are served first, as long as they have room; those of one priority take turns, in a ring:
+who was served goes to its end, and so does who comes, and who has room again after its turn was passed over for want of
+it. Where one consumer is served at a time (``x-single-active-consumer``), the first to come is, until it leaves.
 
 It is a thing of its own that a queue has: the queue says what is ready, and this decides for whom.
 """
@@ -32,11 +33,15 @@ class Source(Protocol):
         """These were delivered to a consumer that does not acknowledge, and are done with."""
 
 
+def _precedence(consumer: Consumer) -> int:
+    return -consumer.priority
+
+
 class Delivery:
     """The consumers of one queue.
 
     Attributes:
-        consumers: in the order in which they are served: by priority, then the first to come.
+        consumers: by priority, then the first to come.
         active: the consumer that is served, where one is at a time.
     """
 
@@ -51,7 +56,8 @@ class Delivery:
         self._source = source
         self._subject = subject
         self._single = False
-        self._turn = 0
+        self._ring: list[Consumer] = []
+        self._passed_over: list[Consumer] = []
 
     def serve_one(self, single: bool) -> None:
         """From now on serve one consumer at a time, or (``single`` is false) all."""
@@ -68,7 +74,9 @@ class Delivery:
         if wanted_alone or any(other.exclusive for other in self.consumers):
             raise AccessRefused(f"{self._subject} in exclusive use")
         self.consumers.append(consumer)
-        self.consumers.sort(key=lambda one: -one.priority)
+        self.consumers.sort(key=_precedence)
+        self._ring.append(consumer)
+        self._ring.sort(key=_precedence)
         self._choose_active()
 
     def remove(self, consumer: Consumer) -> bool:
@@ -76,6 +84,7 @@ class Delivery:
         if consumer not in self.consumers:
             return False
         self.consumers.remove(consumer)
+        (self._ring if consumer in self._ring else self._passed_over).remove(consumer)
         if self._single:
             self._choose_active()
             self.dispatch()
@@ -83,7 +92,7 @@ class Delivery:
 
     def cancel_all(self) -> None:
         """Tell all consumers that the queue is gone."""
-        consumers, self.consumers = self.consumers, []
+        consumers, self.consumers, self._ring, self._passed_over = self.consumers, [], [], []
         self.active = None
         for consumer in consumers:
             consumer.cancelled()
@@ -95,14 +104,14 @@ class Delivery:
             eligible = self._eligible()
             if not eligible:
                 return
-            room = min(capacity for _, capacity in eligible)
+            at_once = len(eligible) * min(capacity for _, capacity in eligible)
             if len(eligible) > 1 and any(consumer.shares_capacity for consumer, _ in eligible):
-                del eligible[1:]
-                room = 1
-            taken = source.take_for_delivery(min(room * len(eligible), CHUNK))
+                at_once = 1
+            taken = source.take_for_delivery(min(at_once, CHUNK))
             if not taken:
                 return
-            self._turn += len(taken)
+            if len(self._ring) > 1 and self.active is None:
+                self._turn(eligible, len(taken))
             if len(eligible) == 1:
                 self._hand(eligible[0][0], taken)
                 continue
@@ -117,17 +126,36 @@ class Delivery:
 
     def _eligible(self) -> list[tuple[Consumer, int]]:
         """The consumers of the highest priority that have room, next in turn first."""
+        if self._passed_over:
+            self._readmit()
         found: list[tuple[Consumer, int]] = []
-        for consumer in self.consumers if self.active is None else (self.active,):
+        for consumer in self._ring if self.active is None else (self.active,):
             if found and consumer.priority < found[0][0].priority:
                 break
             capacity = consumer.capacity()
             if capacity > 0:
                 found.append((consumer, capacity))
-        if len(found) > 1:
-            start = self._turn % len(found)
-            return found[start:] + found[:start]
         return found
+
+    def _turn(self, eligible: list[tuple[Consumer, int]], count: int) -> None:
+        """Turn the ring: ``count`` messages go to the consumers with room, one after the other."""
+        last = eligible[(count - 1) % len(eligible)][0]
+        served = {id(consumer) for consumer, _ in eligible[:count]}
+        level = [consumer for consumer in self._ring if consumer.priority == last.priority]
+        reached = level if count >= len(eligible) else level[: level.index(last) + 1]
+        passed = [consumer for consumer in self._ring if consumer.priority > last.priority]
+        passed += [consumer for consumer in reached if id(consumer) not in served]
+        turn = level.index(last) + 1
+        level = [consumer for consumer in level[turn:] + level[:turn] if consumer not in passed]
+        self._ring = level + [consumer for consumer in self._ring if consumer.priority < last.priority]
+        self._passed_over += passed
+
+    def _readmit(self) -> None:
+        """Put those that have room again at the end of the ring."""
+        ready = [consumer for consumer in self._passed_over if consumer.capacity() > 0]
+        if ready:
+            self._passed_over = [consumer for consumer in self._passed_over if consumer not in ready]
+            self._ring = sorted(self._ring + ready, key=_precedence)
 
     def _hand(self, consumer: Consumer, messages: list[Message]) -> None:
         if not messages:
