@@ -20,6 +20,16 @@ from fuzzing.sessions.pair import Difference, Pair
 from fuzzing.sessions.run import hold
 
 
+def _difference_in(error: Exception) -> Difference:
+    """The difference itself: hypothesis wraps one that does not show each time."""
+    if isinstance(error, Difference):
+        return error
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            return _difference_in(inner)
+    raise error
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Hold random sessions with RabbitMQ and JumpMQ, and compare.")
     parser.add_argument("--minutes", type=float, default=1)
@@ -36,7 +46,8 @@ def main() -> int:
             try:
                 hold(pair, arguments.sessions, seed, shorten=not arguments.whole)
                 print(seed, pair.sessions, pair.steps, dict(pair.ended), flush=True)
-            except Difference as difference:
+            except (Difference, ExceptionGroup) as error:
+                difference = _difference_in(error)
                 found += 1
                 signature = differences.signature(difference)
                 differences.passed_over.add(signature)

@@ -18,11 +18,11 @@ def often(usual: Any, seldom: Any, times: int = 6) -> st.SearchStrategy[Any]:
 
 
 QUEUES = often(
-    ["§q1", "§q1", "§q2"], ["§q3", "", "§none", "amq.mine", "amq.gen-@1", "§qü", "§" + "q" * 240], 12
+    ["§q1", "§q1", "§q2"], ["§q3", "", "§none", "amq.mine", "amq.gen-@1", "§q\r\n1", "§qü", "§" + "q" * 240], 12
 )
 EXCHANGES = often(
     ["§e1", "§e1", "§e2", "§e2", "amq.topic", "amq.headers"],
-    ["§e3", "", "amq.direct", "amq.fanout", "amq.match", "amq.rabbitmq.trace", "§none", "amq.new", "§eü"],
+    ["§e3", "", "amq.direct", "amq.fanout", "amq.match", "amq.rabbitmq.trace", "§none", "amq.new", "§e\n1", "§eü"],
     4,
 )
 BUILT_IN_TYPES = st.sampled_from(["direct", "fanout", "topic", "headers"])

@@ -225,3 +225,14 @@ def test_a_declaration_tells_whether_who_asked_still_listens(
         with pytest.raises(ChannelClosed) as closed:
             declare_passively(server.channel(), address)
     assert (closed.value.code, closed.value.text) == (404, f"NOT_FOUND - no queue '{address}' in vhost '/'")
+
+
+def test_who_comes_waits_for_a_turn_behind_who_was_served(channel: WireChannel, queue: str) -> None:
+    channel.call(Basic.Qos(prefetch_count=2))
+    channel.consume(queue, "first")
+    channel.publish("", queue, b"0")
+    assert channel.next().method.consumer_tag == "first"
+    channel.consume(queue, "second")
+    for number in (b"1", b"2"):
+        channel.publish("", queue, number)
+    assert [(m.body, m.method.consumer_tag) for m in channel.take(2)] == [(b"1", "first"), (b"2", "second")]

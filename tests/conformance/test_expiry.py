@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.conformance.operator import until
 from tests.wire import Basic, ChannelClosed, Queue, Tx, WireChannel
 
 Name = Callable[[str], str]
@@ -117,3 +118,12 @@ def test_messages_expire_each_at_its_time(channel: WireChannel, unique: Name, qu
     for milliseconds in (100, 150, 200):
         assert channel.next().body == b"%d" % milliseconds
         assert time.monotonic() - started >= milliseconds / 1000 - 0.002
+
+
+def test_what_expired_behind_a_message_that_made_room_goes_too(channel: WireChannel, unique: Name) -> None:
+    queue = channel.queue(unique("queue"), arguments={"x-max-length": 2})
+    channel.publish("", queue, b"long")
+    channel.publish("", queue, b"short", expiring(0))
+    channel.publish("", queue, b"one too many")
+    until(lambda: channel.ready(queue) == 1)
+    assert channel.bodies(queue) == [b"one too many"]

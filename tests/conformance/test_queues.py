@@ -159,3 +159,8 @@ def test_a_passive_declaration_renews_the_lease(channel: WireChannel, unique: Na
 def test_declaring_again_compares_the_arguments_of_the_queues_kind(channel: WireChannel, unique: Name) -> None:
     name = channel.queue(unique("queue"))
     channel.queue(name, arguments={"x-delivery-limit": 3, "x-queue-leader-locator": "balanced", "x-other": 1})
+
+
+def test_an_exclusive_queue_is_not_durable_whatever_is_asked_for(channel: WireChannel, unique: Name) -> None:
+    name = channel.queue(unique("queue"), durable=True)
+    assert channel.queue(name, durable=False) == name

@@ -382,6 +382,8 @@ class ClassicQueue(Queue):
                 most = max(len(self._ready) - self.limits.max_length, 1)
             dropped += self._ready.take(min(most, count - len(dropped)))
         self._discard(dropped, "maxlen")
+        if dropped and self._expiring:
+            self._mind_expiry(now)  # another message is at the front
         if self._is_over():
             self.wake(now)
 
