@@ -13,18 +13,34 @@ from jumpmq.cli.verbs import (
     connections,
     definitions,
     hashing,
+    limits,
     listings,
     node,
     permissions,
     policies,
     queues,
+    topic_permissions,
     users,
     vhosts,
     watermarks,
 )
 from jumpmq.management import ManagementError
 
-SUBJECTS = (node, listings, queues, policies, hashing, users, permissions, vhosts, connections, definitions, watermarks)
+SUBJECTS = (
+    node,
+    listings,
+    queues,
+    policies,
+    hashing,
+    users,
+    permissions,
+    topic_permissions,
+    limits,
+    vhosts,
+    connections,
+    definitions,
+    watermarks,
+)
 
 app = typer.Typer(name="jumpmqctl", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 

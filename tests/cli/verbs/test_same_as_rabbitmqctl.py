@@ -88,6 +88,62 @@ def test_permissions(control: Control, unique: Callable[[str], str]) -> None:
     assert control("set_permissions", user, "", "", "") == (67, "", f"Error:\nUser {user} does not exist\n")
 
 
+def test_topic_permissions(control: Control, unique: Callable[[str], str]) -> None:
+    user = unique("carl")
+    nobody = f"Error:\nUser {user} does not exist\n"
+    assert control("add_user", user, "secret")[0] == 0
+    assert control("set_topic_permissions", user, "amq.topic", "^{username}", "^r") == (0, "", "")
+    listed = control("list_topic_permissions")
+    assert listed == (0, f"user\texchange\twrite\tread\n{user}\tamq.topic\t^{{username}}\t^r\n", "")
+    assert "/\tamq.topic\t^{username}\t^r\n" in control("list_user_topic_permissions", user)[1]
+    for exchange in (["amq.topic"], [], []):
+        assert control("clear_topic_permissions", user, *exchange) == (0, "", "")
+    assert control("list_topic_permissions")[1].strip() == ""
+    missing = "Error:\nVirtual host nowhere does not exist\n"
+    assert control("set_topic_permissions", "-p", "nowhere", user, "x", "", "") == (69, "", missing)
+    assert control("delete_user", user) == (0, "", "")
+    assert control("set_topic_permissions", user, "x", "", "") == (67, "", nobody)
+    assert control("clear_topic_permissions", user) == (67, "", nobody)
+    assert control("list_user_topic_permissions", user) == (69, "", f'Error:\n{{:no_such_user, "{user}"}}\n')
+
+
+def test_limits_of_users(control: Control, unique: Callable[[str], str]) -> None:
+    user = unique("dora")
+    nobody = (69, "", f'Error:\n{{:no_such_user, "{user}"}}\n')
+    assert control("add_user", user, "secret")[0] == 0
+    assert control("set_user_limits", user, '{"max-channels": 5}') == (0, "", "")
+    assert control("set_user_limits", user, '{"max-connections": 7}') == (0, "", "")
+    both = '{"max-channels":5,"max-connections":7}'
+    assert control("list_user_limits", "--user", user) == (0, f"{both}\n", "")
+    assert control("list_user_limits", "--global") == (0, f"user\tlimits\n{user}\t{both}\n", "")
+    wrong = 'Error:\nUnrecognised terms [{<<"max-odd">>,5}] in user-limits\n'
+    assert control("set_user_limits", user, '{"max-odd": 5}') == (69, "", wrong)
+    assert control("clear_user_limits", user, "max-channels") == (0, "", "")
+    assert control("list_user_limits", "--user", user) == (0, '{"max-connections":7}\n', "")
+    assert control("clear_user_limits", user, "all") == (0, "", "")
+    assert control("list_user_limits", "--user", user) == (0, "{}\n", "")
+    assert control("delete_user", user) == (0, "", "")
+    for verb in (("set_user_limits", user, '{"max-channels": 5}'), ("clear_user_limits", user, "all")):
+        assert control(*verb) == nobody
+    assert control("list_user_limits", "--user", user) == nobody
+
+
+def test_limits_of_virtual_hosts(control: Control, unique: Callable[[str], str]) -> None:
+    vhost = unique("limited")
+    assert control("add_vhost", vhost) == (0, "", "")
+    here = ("-p", vhost)
+    assert control("set_vhost_limits", *here, '{"max-queues": 5, "max-connections": 7}') == (0, "", "")
+    assert control("list_vhost_limits", *here) == (0, '{"max-connections":7,"max-queues":5}\n', "")
+    assert control("set_vhost_limits", *here, '{"max-queues": 6}') == (0, "", "")
+    assert control("list_vhost_limits", "--global") == (0, f'vhost\tlimits\n{vhost}\t{{"max-queues":6}}\n', "")
+    wrong = 'Error:\nValidation failed\n\nUnrecognised terms [{<<"max-odd">>,5}] in limits\n\n'
+    assert control("set_vhost_limits", *here, '{"max-odd": 5}') == (69, "", wrong)
+    assert control("clear_vhost_limits", *here) == (0, "", "")
+    assert control("list_vhost_limits", *here) == (0, "\n", "")
+    assert control("delete_vhost", vhost) == (0, "", "")
+    assert control("set_vhost_limits", *here, '{"max-queues": 5}')[0] == 65
+
+
 def test_virtual_hosts(control: Control, unique: Callable[[str], str]) -> None:
     vhost = unique("blue/green")
     missing = (65, "", f"Virtual host '{vhost}' does not exist\n")

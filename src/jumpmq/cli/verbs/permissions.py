@@ -29,7 +29,7 @@ def set_permissions(
 ) -> None:
     """Sets what a user may do in a virtual host."""
     session.inform(f'Setting permissions for user "{username}" in vhost "{session.vhost}" ...')
-    _check_exist(session, username)
+    check_exist(session, username)
     body = {"configure": configure, "write": write, "read": read}
     session.api.put("permissions", session.vhost, username, body=body)
 
@@ -42,7 +42,7 @@ def clear_permissions(session: Session, username: Name) -> None:
     except Refusal as refusal:
         if refusal.code not in (400, 404):
             raise
-        _check_exist(session, username)  # nothing to clear is no failure
+        check_exist(session, username)  # nothing to clear is no failure
 
 
 def list_permissions(session: Session) -> None:
@@ -62,7 +62,11 @@ def list_user_permissions(session: Session, username: Name) -> None:
     session.table(["vhost", *KINDS], [[one[name] for name in ("vhost", *KINDS)] for one in granted])
 
 
-def _check_exist(session: Session, username: str) -> None:
+def check_exist(session: Session, username: str) -> None:
+    """
+    Raises:
+        CommandError: there is no such user, or not the session's virtual host.
+    """
     if session.api.find("users", username) is None:
         raise CommandError(f"User {username} does not exist", os.EX_NOUSER)
     if session.api.find("vhosts", session.vhost) is None:

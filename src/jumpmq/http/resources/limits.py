@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.amqp.errors import NotFound
+from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access, check_virtual_host, monitors
 from jumpmq.http.plumbing.answers import answer_list
@@ -80,7 +80,10 @@ async def limits_of_host(request: Request) -> Response:
 async def put_host_limit(request: Request) -> Response:
     """``PUT /api/vhost-limits/{vhost}/{limit}``: set ``max-connections`` or ``max-queues``; negative is unlimited."""
     host, value = _host(request), await _value(request)
-    await changing.apply(request, SetVirtualHostLimit(host, requested.name(request, "limit"), value))
+    try:
+        await changing.apply(request, SetVirtualHostLimit(host, requested.name(request, "limit"), value))
+    except PreconditionFailed as error:
+        raise BadRequest(f"Validation failed\n\n{error.text}\n") from None
     return changing.put_answer(existed=True)
 
 
