@@ -73,7 +73,7 @@ class Channel:
         if self.reply_queue is not None:
             self.reply_queue.close()
             self.reply_queue = None
-        transactions.unclaim(self)
+        transactions.forget(self)
         waiting, self.unacknowledged = self.unacknowledged, {}
         give_back(self.upkeep, waiting, Outcome.RETURNED)
 
@@ -83,7 +83,7 @@ class Channel:
         """Route a run of messages, or keep it for the transaction's commit."""
         if self.transaction is not None:
             publishing.require_publishable(self, run)
-            self.transaction.publishes.append(run)
+            transactions.keep(self, self.transaction, run)
             return
         refused = publishing.publish(self, run)
         if self.confirms is not None:

@@ -29,6 +29,7 @@ from jumpmq.amqp.protocol import (
 )
 from jumpmq.broker import audit, settling
 from jumpmq.broker.channel import Channel
+from jumpmq.broker.charges import Charges
 from jumpmq.broker.handshake import Handshake
 from jumpmq.broker.reading import Reading, Wait
 from jumpmq.topology import VirtualHost
@@ -90,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         opened: whether ``connection.open`` has succeeded.
         closed: set when the socket is closed.
         reading: whether the client is read.
+        charges: what it holds of the broker's memory.
         congested: whether the client reads too slowly for more deliveries.
         connected_at: seconds since the epoch.
         received_octets, sent_octets: since the start.
@@ -115,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self.reading = Reading()
         self._rest: Iterator[Event] | None = None
+        self.charges = Charges(services.memory)
         self._buffer = services.receive_buffer
         self._kept = b""
         self._deferred_until = 0
@@ -181,6 +184,7 @@ class Connection(asyncio.BufferedProtocol):
                 log.exception("connection %s: unexpected error", self.name)
                 self.protocol.skip()
                 self.fail(Failed(InternalError("unexpected error; see the broker's log")))
+        self._charge_memory()
         if wait:
             self._leave_rest(events, wait)
         else:
@@ -212,6 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         self.protocol.state = State.CLOSED
         with self._turns.turn():
             self._close_channels()
+        self.charges.release()
         self.closed.set()
         self._services.connections.discard(self)
 
@@ -399,12 +404,17 @@ class Connection(asyncio.BufferedProtocol):
         if seconds is not None:
             self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
 
-    def check_heartbeat(self, now: float) -> None:
-        """Send a heartbeat where it is due, and give up a client that has long been silent (section 4.2.7).
+    def tick(self, now: float) -> None:
+        """Look at the clock, and at what the client has read meanwhile.
 
         Args:
             now: seconds by the monotonic clock.
         """
+        self._charge_memory()
+        self._check_heartbeat(now)
+
+    def _check_heartbeat(self, now: float) -> None:
+        """Send a heartbeat where it is due, and give up a client that has long been silent (section 4.2.7)."""
         interval = self.protocol.heartbeat
         if not interval or self.protocol.state in (State.CLOSE_OK, State.CLOSED):
             return
@@ -490,8 +500,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(b"".join(buffers))
             else:
                 self._transport.writelines(buffers)
+            self.charges.set("unsent", self._transport.get_write_buffer_size())
         if self._hanging_up:
             self._transport.close()
+
+    def _charge_memory(self) -> None:
+        self.charges.set("unsent", self._unwritten + self._transport.get_write_buffer_size())
+        # While an alarm blocks the client its unfinished body stays so: counted, it might keep up the alarm for ever.
+        self.charges.set("unfinished", 0 if Wait.ALARM in self.reading.waits else self.protocol.unfinished)
 
     # --- flow control ---
 

@@ -37,7 +37,7 @@ class Timers:
         with self._services.turns.turn():
             monotonic = time.monotonic()
             for connection in list(self._services.connections):
-                connection.check_heartbeat(monotonic)
+                connection.tick(monotonic)
             self._paging.look()
             self._services.alarms.look()
             if monotonic - self._settled_at >= SETTLE_INTERVAL:

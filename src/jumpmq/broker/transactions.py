@@ -1,6 +1,7 @@
 """Transactions of a channel (AMQP 0-9-1, class tx): publishes and settlements that wait for ``tx.commit``."""
 
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.broker import publishing
 from jumpmq.broker.settling import Settlement
+from jumpmq.queues.memory import OVERHEAD
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
@@ -24,8 +26,8 @@ class Transaction:
         settlements: deliveries by delivery tag, taken off the channel's list, and what becomes of them.
     """
 
-    publishes: list[Publish] = field(default_factory=list)
-    settlements: list[tuple[dict[int, Message], Settlement]] = field(default_factory=list)
+    publishes: deque[Publish] = field(default_factory=deque)
+    settlements: deque[tuple[dict[int, Message], Settlement]] = field(default_factory=deque)
 
     def claim(self, settlement: Settlement) -> dict[int, Message]:
         """Begin a settlement; the deliveries are to be put into what is returned."""
@@ -51,12 +53,13 @@ def tx_commit(channel: "Channel", method: m.TxCommit) -> None:
     transaction = _transaction(channel)
     now = time.time()
     while transaction.publishes:
-        run = transaction.publishes.pop(0)
+        run = transaction.publishes.popleft()
+        _charge(channel, run, -1)
         for message in run.messages:
             message.published_at = now  # it is published now, and what it may live counts from here
         publishing.publish(channel, run)
     while transaction.settlements:
-        messages, settlement = transaction.settlements.pop(0)
+        messages, settlement = transaction.settlements.popleft()
         settlement(channel, list(messages.values()))
     channel.connection.defer_answers()
     channel.send(m.TxCommitOk())
@@ -64,15 +67,30 @@ def tx_commit(channel: "Channel", method: m.TxCommit) -> None:
 
 def tx_rollback(channel: "Channel", method: m.TxRollback) -> None:
     _transaction(channel)
-    unclaim(channel)
+    forget(channel)
     channel.transaction = Transaction()
     channel.send(m.TxRollbackOk())
 
 
-def unclaim(channel: "Channel") -> None:
-    """Return what waits for a commit to the channel's list of deliveries."""
-    if channel.transaction is not None and (claimed := channel.transaction.claimed):
+def keep(channel: "Channel", transaction: Transaction, run: Publish) -> None:
+    """Keep a run of publishes for the commit."""
+    transaction.publishes.append(run)
+    _charge(channel, run, 1)
+
+
+def forget(channel: "Channel") -> None:
+    """Drop the publishes that wait for a commit, and return the settlements to the channel's list of deliveries."""
+    transaction = channel.transaction
+    if transaction is None:
+        return
+    while transaction.publishes:
+        _charge(channel, transaction.publishes.popleft(), -1)
+    if claimed := transaction.claimed:
         channel.unacknowledged = dict(sorted((channel.unacknowledged | claimed).items()))
+
+
+def _charge(channel: "Channel", run: Publish, sign: int) -> None:
+    channel.connection.charges.add("transactions", sign * (run.size + OVERHEAD * len(run.messages)))
 
 
 def _transaction(channel: "Channel") -> Transaction:

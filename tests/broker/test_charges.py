@@ -1,0 +1,64 @@
+"""What connections hold of the broker's memory is counted, and given back."""
+
+import time
+from collections.abc import Callable
+
+from tests.http.api import API
+from tests.wire import BODY, HEADER, METHOD, Basic, Tx, WireChannel, content_header, frame, login
+
+from jumpmq import RunningBroker
+
+Name = Callable[[str], str]
+
+
+def held(broker: RunningBroker, kind: str) -> int:
+    """Octets that the API shows for a kind."""
+    api = API(broker.http_url)
+    octets: int = api.get("nodes", api.get("nodes")[0]["name"], "memory")["memory"][kind]
+    return octets
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for what must come."""
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_publishes_of_a_transaction_until_its_end(broker: RunningBroker, channel: WireChannel, unique: Name) -> None:
+    queue = channel.queue(unique("queue"))
+    channel.call(Tx.Select())
+    for end in (Tx.Rollback(), Tx.Commit()):
+        for _ in range(10):
+            channel.publish("", queue, bytes(10_000))
+        channel.call(Basic.Qos())
+        assert 100_000 <= held(broker, "transactions") <= 110_000
+        channel.call(end)
+        assert held(broker, "transactions") == 0
+    channel.publish("", queue, bytes(10_000))
+    channel.close()
+    assert held(broker, "transactions") == 0
+
+
+def test_a_body_until_it_is_whole(broker: RunningBroker) -> None:
+    with login(broker.port) as connection:
+        channel = connection.channel()
+        channel.send_frame(METHOD, b"\0\x3c\0\x28\0\0\0\x05ghost\0")
+        channel.send_frame(HEADER, content_header(150_000))
+        connection.send(frame(BODY, channel.number, bytes(100_000))[:80_007])
+        until(lambda: held(broker, "unfinished") == 80_000)
+        connection.send(frame(BODY, channel.number, bytes(100_000))[80_007:])
+        until(lambda: held(broker, "unfinished") == 100_000)
+        channel.send_frame(BODY, bytes(50_000))
+        until(lambda: held(broker, "unfinished") == 0)
+
+
+def test_deliveries_until_they_are_read(broker: RunningBroker, channel: WireChannel, unique: Name) -> None:
+    queue = channel.queue(unique("queue"), exclusive=False, auto_delete=True)
+    for _ in range(300):
+        channel.publish("", queue, bytes(100_000))
+    with login(broker.port) as connection:
+        connection.channel().send(Basic.Consume(queue=queue, no_ack=True))
+        until(lambda: held(broker, "unsent") > 500_000)
+    until(lambda: held(broker, "unsent") == 0)
