@@ -53,7 +53,7 @@ from jumpmq.amqp.properties import UNKNOWN_MODE
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131072
-"""The frame size proposed to clients."""
+"""The largest frame size that is proposed to clients."""
 SPLIT_FROM = 4096
 """Octets of a body frame from which on it is taken in the pieces in which it arrives."""
 FRAME_MIN = 4096
@@ -213,6 +213,7 @@ class ServerProtocol:
         self.channel_max = CHANNEL_MAX
         self.heartbeat = 0
         self.unfinished = 0
+        self._proposed = m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, 0)
         self._kept = b""
         self._unread = memoryview(b"")
         self._scanned: deque[_Scanned] = deque()
@@ -223,10 +224,16 @@ class ServerProtocol:
 
     # --- sending ---
 
-    def propose(self, heartbeat: int) -> None:
-        """The client is authenticated: send ``connection.tune``."""
+    def propose(self, heartbeat: int, channel_max: int = CHANNEL_MAX, frame_max: int = FRAME_MAX) -> None:
+        """The client is authenticated: send ``connection.tune``.
+
+        Args:
+            heartbeat: seconds.
+            channel_max, frame_max: more than this the client may not agree to; ``FRAME_MAX`` octets at most.
+        """
         self.state = State.TUNE_OK
-        self.send(0, m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, heartbeat))
+        self._proposed = m.ConnectionTune(channel_max, frame_max, heartbeat)
+        self.send(0, self._proposed)
 
     def send(self, channel: int, method: m.Method) -> None:
         """Send a method."""
@@ -448,8 +455,8 @@ class ServerProtocol:
 
     def _tune(self, method: m.ConnectionTuneOk) -> None:
         for name, proposed, got in (
-            ("frame_max", FRAME_MAX, method.frame_max),
-            ("channel_max", CHANNEL_MAX, method.channel_max),
+            ("frame_max", self._proposed.frame_max, method.frame_max),
+            ("channel_max", self._proposed.channel_max, method.channel_max),
         ):
             if got == 0 or got > proposed:
                 raise NotAllowed(

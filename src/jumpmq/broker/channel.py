@@ -27,6 +27,7 @@ class Channel:
         unacknowledged: deliveries that await their acknowledgement, by delivery tag, in order.
         prefetch: deliveries that all consumers of the channel together may hold, 0 is any number.
         consumer_prefetch: the prefetch that the next consumers get.
+        consumer_max: how many consumers it may have; None is any number.
         last_queue: the queue declared last, meant where a method names none.
     """
 
@@ -36,6 +37,7 @@ class Channel:
         self.authorization = services.authorization
         self.reply_queues = services.reply_queues
         self.upkeep = services.upkeep
+        self.consumer_max = services.config.consumer_max_per_channel
         self._turns = services.turns
         self.number = number
         self.name = f"{connection.name} ({number})"

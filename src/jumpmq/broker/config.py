@@ -4,6 +4,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jumpmq.amqp.protocol import CHANNEL_MAX, FRAME_MAX
 from jumpmq.broker.certificates import ClientCertificates, LoginName, ServerTLS
 
 
@@ -28,6 +29,10 @@ class Config:
         log_level: as in :mod:`logging`.
         log_format: ``text`` or ``json``, a line a record.
         heartbeat: seconds, proposed to clients.
+        frame_max: octets of a frame at most, proposed to clients; from 4,096 to 131,072.
+        channel_max: channels of a connection at most, proposed to clients.
+        consumer_max_per_channel: consumers of a channel at most; None is any number.
+        publish_rate: messages a second that a connection may publish; it is read no faster. None is any number.
         memory_limit: octets held for messages at which publishers are blocked, as a size (``2GB``) or a share of the
             machine's or the container's memory (``0.4``); None is RabbitMQ's default.
         disk_free_limit: octets of free disk below which publishers are blocked, as a size; None is RabbitMQ's default.
@@ -49,6 +54,10 @@ class Config:
     log_level: str = "info"
     log_format: str = "text"
     heartbeat: int = 60
+    frame_max: int = FRAME_MAX
+    channel_max: int = CHANNEL_MAX
+    consumer_max_per_channel: int | None = None
+    publish_rate: int | None = None
     memory_limit: str | None = None
     disk_free_limit: str | None = None
     write_backlog: int = 64 << 20

@@ -31,6 +31,7 @@ from jumpmq.broker import audit, settling
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.charges import Charges
 from jumpmq.broker.handshake import Handshake
+from jumpmq.broker.rate import PublishRate
 from jumpmq.broker.reading import Reading, Wait
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.bindings import Kind
@@ -50,6 +51,9 @@ STEP = 0.005
 
 JOINED_UP_TO = 16 << 10
 """Octets of many buffers that are copied together, which is cheaper then than to hand over each."""
+
+LEFT = Wait.WORK | Wait.CLIENT | Wait.RATE
+"""Why the rest of a read may have been left for later."""
 
 CONGESTED_AT = 1 << 20
 """Octets that may wait for a slow client before its consumers are left out."""
@@ -118,6 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reading = Reading()
         self._rest: Iterator[Event] | None = None
         self.charges = Charges(services.memory)
+        self._rate = PublishRate(services.config.publish_rate)
         self._buffer = services.receive_buffer
         self._kept = b""
         self._deferred_until = 0
@@ -160,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         for event in events:
             rest = event if isinstance(event, Publish) else None
             while rest is not None:
-                event, rest = self._services.paces.cut(self.vhost.name, rest)
+                event, rest = self._services.paces.cut(self.vhost.name, rest, self._rate.piece)
                 if rest is not None:
                     yield event
             yield event
@@ -174,8 +179,10 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 for event in events:
                     self._act(event)
-                    if self.congested and self._unwritten + self._transport.get_write_buffer_size() > FLOODED_AT:
+                    if self.congested and self._is_flooded():
                         wait = Wait.CLIENT
+                    elif self._rate.wait():
+                        wait = Wait.RATE
                     elif time.perf_counter() > until:
                         wait = Wait.WORK
                     if wait:
@@ -189,15 +196,24 @@ class Connection(asyncio.BufferedProtocol):
             self._leave_rest(events, wait)
         else:
             self._kept = self.protocol.take_kept()
-            self.reading.resume(Wait.WORK | Wait.CLIENT)
+            self.reading.resume(LEFT)
+
+    def _is_flooded(self) -> bool:
+        """Whether so much waits for the client that it must read first; less where memory is small, or one client that
+        does not read would keep up the alarm for all."""
+        most = max(CONGESTED_AT, min(FLOODED_AT, self._services.memory.limit // 16))
+        return self._unwritten + self._transport.get_write_buffer_size() > most
 
     def _leave_rest(self, events: Iterator[Event], wait: Wait) -> None:
         self._rest = events
         self._kept = b""
         self.protocol.retain()
         self.reading.pause(wait)
+        self.reading.resume(LEFT & ~wait)
         if wait is Wait.WORK:
             asyncio.get_running_loop().call_soon(self._go_on)
+        elif wait is Wait.RATE:
+            asyncio.get_running_loop().call_later(self._rate.wait(), self._go_on)
 
     def _go_on(self) -> None:
         """Act on what was left."""
@@ -269,6 +285,7 @@ class Connection(asyncio.BufferedProtocol):
         if channel is not None:  # it may have been closed for an earlier piece of the run
             began = time.perf_counter()
             self._guard(channel, m.BasicPublish, channel.publish, run)
+            self._rate.count(len(run.messages))
             self._services.paces.learn(self.vhost.name, run, time.perf_counter() - began)
 
     def _guard(self, channel: Channel, method: type[m.Method], act: Any, *arguments: Any) -> None:
@@ -338,7 +355,8 @@ class Connection(asyncio.BufferedProtocol):
     def tune(self, user: str) -> None:
         """The client is authenticated as ``user``: propose limits to it."""
         self.user = user
-        self.protocol.propose(self._services.config.heartbeat)
+        config = self._services.config
+        self.protocol.propose(config.heartbeat, config.channel_max, config.frame_max)
         self._turns.write_soon(self)
 
     def _open(self, name: str) -> None:

@@ -30,6 +30,8 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
     tag = method.consumer_tag or f"amq.ctag-{unique_name()}"
     if tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    if channel.consumer_max is not None and len(channel.consumers) >= channel.consumer_max:
+        raise NotAllowed(f"reached maximum ({channel.consumer_max}) of consumers per channel")
     if method.queue == direct_reply.NAME:
         direct_reply.consume(channel, tag, method)
         return

@@ -25,9 +25,9 @@ class Paces:
     def __init__(self) -> None:
         self._sizes: dict[tuple[str, str], int] = {}
 
-    def cut(self, vhost: str, run: Publish) -> tuple[Publish, Publish | None]:
-        """A piece to route now, and the rest."""
-        size = self._sizes.get((vhost, run.exchange), FIRST)
+    def cut(self, vhost: str, run: Publish, most: int = LARGEST) -> tuple[Publish, Publish | None]:
+        """A piece to route now, of at most so many messages, and the rest."""
+        size = min(most, self._sizes.get((vhost, run.exchange), FIRST))
         if len(run.messages) <= size:
             return run, None
         return _part(run, 0, size), _part(run, size, len(run.messages))

@@ -17,6 +17,8 @@ class Wait(Flag):
     """The client does not read what it is answered."""
     WORK = auto()
     """What was read is still being worked on."""
+    RATE = auto()
+    """The client has published faster than it may."""
 
 
 class Reading:
