@@ -33,9 +33,12 @@ class AMQPError(Exception):
 
 
 def cut_short(text: str) -> str:
-    """``text`` if it fits into a short string, else as much of it as fits with ``...`` behind, as RabbitMQ does."""
+    """``text`` if it fits into a short string, else as much of it as fits with ``...`` behind, as RabbitMQ does.
+
+    What a client sent and is no UTF-8 becomes question marks.
+    """
     octets = text.encode("utf-8", "replace")
-    return text if len(octets) <= 255 else octets[:252].decode("utf-8", "ignore") + "..."
+    return octets.decode() if len(octets) <= 255 else octets[:252].decode("utf-8", "ignore") + "..."
 
 
 class ContentTooLarge(AMQPError):

@@ -1,0 +1,19 @@
+"""Reply texts fit into a short string, whatever a client sent that they quote."""
+
+import pytest
+
+from jumpmq.amqp.errors import PreconditionFailed
+
+
+@pytest.mark.parametrize(
+    ("text", "reply_text"),
+    [
+        ("queue 'é' not empty", "PRECONDITION_FAILED - queue 'é' not empty"),
+        ("invalid expiration 'soo\udcff': no_integer", "PRECONDITION_FAILED - invalid expiration 'soo?': no_integer"),
+        ("x" * 300, "PRECONDITION_FAILED - " + "x" * 230 + "..."),
+        ("é" * 200, "PRECONDITION_FAILED - " + "é" * 115 + "..."),
+    ],
+)
+def test_reply_texts(text, reply_text):
+    assert PreconditionFailed(text).reply_text == reply_text
+    assert len(reply_text.encode()) <= 255
