@@ -4,7 +4,6 @@ What may take long (millions that expire, overflow, are purged) is done in bound
 others when the queue is looked after. Meanwhile it tells what is so: its length, say, is still above the limit.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
@@ -59,7 +58,7 @@ class ClassicQueue(Queue):
         self._delivery.serve_one(self.limits.single_active_consumer)
         self._ready = self._ready_messages()
         self._held = 0
-        self._leaving: deque[Iterator[None]] = deque()
+        self._leaving: list[Iterator[None]] = []
         self._returns: list[Callable[[], None]] = []
         self._next_seq = 1
         self._reserved_seq = 0
@@ -271,7 +270,7 @@ class ClassicQueue(Queue):
 
     def checkpoint(self) -> None:
         while self._leaving:
-            self._let_go(self._leaving.popleft())
+            self._let_go(self._leaving.pop(0))
         if self._journal is None:
             return
         if self._reserved_seq:
@@ -339,7 +338,7 @@ class ClassicQueue(Queue):
 
     def trim(self, now: float) -> None:
         for _ in range(len(self._leaving)):
-            self._let_go(self._leaving.popleft())
+            self._let_go(self._leaving.pop(0))
         self._trim(now, STEP)
         if self._expiring:
             self.dispatch()

@@ -38,6 +38,10 @@ SPILLED_COUNT, SPILLED_OCTETS = 1024, 1 << 20
 make one batch, as do those of a segment."""
 
 
+NONE: deque[Segment] = deque()
+"""No segments. Most queues never have any that wait, and an empty deque takes 600 octets."""
+
+
 class BatchReader(Protocol):
     """Stores messages for want of memory, and reads a stored batch back."""
 
@@ -69,8 +73,7 @@ class ReadyMessages:
         self._head: deque[Message] = deque()
         self._tail: deque[Segment] = deque()
         self._tail_count = 0
-        self._unwritten: deque[Segment] = deque()
-        self._unstored: deque[Segment] = deque()
+        self._unwritten = self._unstored = NONE
         self.memory = self.size = 0
 
     def __len__(self) -> int:
@@ -105,6 +108,8 @@ class ReadyMessages:
             if size >= SPILLED_OCTETS or place - start == SPILLED_COUNT or place == len(messages):
                 segment = Segment(None, messages[start:place], size)
                 self._tail.append(segment)
+                if self._unstored is NONE:
+                    self._unstored = deque()
                 self._unstored.append(segment)
                 self._tail_count += segment.count
                 start, size = place, 0
@@ -115,9 +120,11 @@ class ReadyMessages:
         if last is not None and last.batch is batch and last.messages is not None:
             last.add(messages, size)
         else:
+            if len(self._tail) > 1 and self._tail[-2].absorb(self._tail[-1]):
+                self._tail.pop()
             segment = Segment(batch, messages, size)
             self._tail.append(segment)
-            self._unwritten.append(segment)
+            self._wait_for(segment)
         self._tail_count += len(messages)
 
     # --- taking ---
@@ -244,9 +251,16 @@ class ReadyMessages:
             return first.expires_at if first is not None else 0.0
         segment = self._tail[0]
         if segment.expires_at is None:
-            messages = self._messages(segment)  # none where the file is damaged
-            segment.expires_at = messages[0].expires_at if messages else 0.0
+            first = self._look_at_first(segment)
+            segment.expires_at = 0.0 if first is None else first.expires_at
         return segment.expires_at
+
+    def _look_at_first(self, segment: Segment) -> Message | None:
+        """The first message of a segment that is in the store; None where the file is damaged."""
+        assert self._reader is not None and segment.batch is not None
+        found = self._reader.read(segment.batch, segment.first_seq, segment.first_seq)
+        found = found or self._messages(segment)  # the lowest number may be settled
+        return found[0] if found else None
 
     def between(self, first_seq: int, last_seq: int) -> Iterator[Message]:
         """The messages numbered ``first_seq`` to ``last_seq``, in order; stored ones are read for the occasion."""
@@ -287,7 +301,7 @@ class ReadyMessages:
         left = Leftovers(self._head, self._tail, self._messages, self._account)
         self._account.move("ready", "staged", self.memory)
         self._returned = []
-        self._head, self._tail, self._unwritten, self._unstored = deque(), deque(), deque(), deque()
+        self._head, self._tail, self._unwritten, self._unstored = deque(), deque(), NONE, NONE
         self._tail_count = self.memory = self.size = 0
         return left
 
@@ -325,7 +339,7 @@ class ReadyMessages:
             if segment.messages is not None:  # it may have become the head meanwhile
                 self._reader.spill(segment.messages)
                 segment.batch = segment.messages[0].batch
-                self._unwritten.append(segment)
+                self._wait_for(segment)
                 count += segment.count
         return count
 
@@ -334,7 +348,13 @@ class ReadyMessages:
         if segment.batch.is_written(segment.last_seq):
             self._drop(segment)
         else:
-            self._unwritten.append(segment)
+            self._wait_for(segment)
+
+    def _wait_for(self, segment: Segment) -> None:
+        """Drop it from memory once it is on disk."""
+        if self._unwritten is NONE:
+            self._unwritten = deque()
+        self._unwritten.append(segment)
 
     def _shed(self) -> None:
         """Drop from memory what is safely in the store by now."""

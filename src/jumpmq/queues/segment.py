@@ -6,6 +6,9 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues.runs import body_octets
 from jumpmq.store import Batch
 
+ABSORBED_OCTETS = 64 << 10
+"""Octets of bodies that small segments are put together to, as a segment is read back whole."""
+
 
 class Segment:
     """Neighbouring messages of one batch.
@@ -73,6 +76,29 @@ class Segment:
         self.count += len(messages)
         self.size += size
         self.last_seq = messages[-1].seq
+
+    def absorb(self, following: "Segment") -> bool:
+        """Become one with the segment behind, where both are in the store alone and side by side in one batch.
+
+        Were a queue's messages committed one by one, each would else keep a segment of its own.
+        """
+        if (
+            self.messages is not None
+            or following.messages is not None
+            or self.batch is not following.batch
+            or self.last_seq + 1 != following.first_seq
+            or self.seqs is not None
+            or following.seqs is not None
+            or self.delivered_seq
+            or following.delivered_seq
+            or not (self.exact and following.exact)
+            or self.size + following.size > ABSORBED_OCTETS
+        ):
+            return False
+        self.last_seq = following.last_seq
+        self.count += following.count
+        self.size += following.size
+        return True
 
     def forget_messages(self) -> None:
         """They are in the store: what is needed to read them back is enough from now on."""
