@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.amqp.streams import MESSAGES
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store import _reference as reference
+from jumpmq.store.records import COLUMNS, Content, messages_block
 
 kernel: ModuleType = pytest.importorskip("jumpmq.store._kernel", reason="the compiled kernel is not built")
 
@@ -26,3 +28,51 @@ def test_columns(values: list[tuple[Any, ...]]) -> None:
         return [*binary, twin.seq_column(messages), twin.time_column(messages)]
 
     assert columns(kernel) == columns(reference)
+
+
+@given(MESSAGES, st.booleans(), st.sampled_from([0, 3, 1 << 20]))
+def test_rows_and_what_messages_have_in_common(values: list[tuple[Any, ...]], expires: bool, gather: int) -> None:
+    messages = [Message(*value, NOW + place % 2) for place, value in enumerate(values)]
+    for message in messages[1:]:
+        message.expires_at = NOW + 60 if expires else 0.0
+    if messages:
+        assert kernel.alike(messages) == reference.alike(messages)
+    assert kernel.row_buffers(messages, expires, gather) == reference.row_buffers(messages, expires, gather)
+    assert kernel.expiry_column(messages) == reference.expiry_column(messages)
+
+
+def described(messages: list[Message]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            one.seq,
+            one.exchange,
+            one.routing_key,
+            one.properties,
+            one.body,
+            one.persistent,
+            one.published_at,
+            one.expires_at,
+        )
+        for one in messages
+    ]
+
+
+@given(MESSAGES.filter(bool), st.booleans(), st.booleans())
+def test_blocks_come_back_as_they_were(values: list[tuple[Any, ...]], expires: bool, gaps: bool) -> None:
+    """Whatever the messages have in common, and also from the twin's hands."""
+    messages = [Message(*value, NOW + place % 2) for place, value in enumerate(values)]
+    for place, message in enumerate(messages, 1):
+        message.seq, message.persistent = place * (1 + gaps), True
+        message.expires_at = NOW + 60 if expires and place % 2 else 0.0
+    block = messages_block(7, messages, new=True)
+    content = Content(b"".join([bytes(block.head), *block.buffers]))
+    assert described(content.messages()) == described(messages)
+    assert (content.head.queue, content.head.rows, content.last) == (7, len(messages), messages[-1].seq)
+    if content.head.flags & COLUMNS:
+        columns = content.columns()
+        names = [content.octets[start:end].decode() for start, end in columns.exchange.spans()]
+        own = [content.octets[start:end] for start, end in columns.properties.spans()]
+        places = (columns.routing_key.start, columns.routing_key.offsets, columns.body.start, columns.body.offsets)
+        times = (columns.seq, columns.published, columns.expires)
+        again = reference.from_columns(content.octets, *times, names, own, *places, len(messages))
+        assert described(again) == described(messages)

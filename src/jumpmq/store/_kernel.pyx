@@ -2,7 +2,7 @@
 """Messages laid out as Arrow columns, in C. ``_reference.py`` says the same in plain Python and documents it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, int32_t, int64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t
 from libc.string cimport memcpy
 
 from jumpmq.amqp._kernel cimport Message
@@ -64,3 +64,107 @@ def time_column(list messages):
         at[0] = <int64_t>(message.published_at * 1e6 + 0.5)
         at += 1
     return octets
+
+# --- blocks of the log ---
+
+
+cdef inline int64_t microseconds(double seconds) noexcept:
+    return <int64_t>(seconds * 1e6 + 0.5)
+
+
+def expiry_column(list messages):
+    cdef Message message
+    cdef bytes octets = PyBytes_FromStringAndSize(NULL, 8 * len(messages))
+    cdef int64_t* at = <int64_t*>PyBytes_AS_STRING(octets)
+    for message in messages:
+        at[0] = microseconds(message.expires_at)
+        at += 1
+    return octets
+
+
+def row_buffers(list messages, bint expires, Py_ssize_t gather):
+    cdef Message message
+    cdef list buffers = []
+    cdef bytes row
+    cdef char* at
+    cdef const char* exchange
+    cdef Py_ssize_t exchange_size, key_size, properties_size, body_size, size, octets = 0
+    cdef int64_t time
+    cdef uint32_t length
+    for message in messages:
+        exchange = PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
+        key_size, properties_size = PyBytes_GET_SIZE(message.routing_key), PyBytes_GET_SIZE(message.properties)
+        body_size = PyBytes_GET_SIZE(message.body)
+        octets += body_size
+        size = (24 if expires else 16) + exchange_size + key_size + properties_size
+        row = PyBytes_FromStringAndSize(NULL, size + (body_size if body_size < gather else 0))
+        at = PyBytes_AS_STRING(row)
+        time = microseconds(message.published_at)
+        memcpy(at, &time, 8)
+        at += 8
+        if expires:
+            time = microseconds(message.expires_at)
+            memcpy(at, &time, 8)
+            at += 8
+        at[0] = <char>exchange_size
+        at[1] = <char>key_size
+        at[2] = <char>(properties_size & 0xFF)
+        at[3] = <char>(properties_size >> 8)
+        length = <uint32_t>body_size
+        memcpy(at + 4, &length, 4)
+        at += 8
+        memcpy(at, exchange, exchange_size)
+        at += exchange_size
+        memcpy(at, PyBytes_AS_STRING(message.routing_key), key_size)
+        at += key_size
+        memcpy(at, PyBytes_AS_STRING(message.properties), properties_size)
+        at += properties_size
+        if body_size < gather:
+            memcpy(at, PyBytes_AS_STRING(message.body), body_size)
+        buffers.append(row)
+        if body_size >= gather:
+            buffers.append(message.body)
+    return buffers, octets
+
+
+def alike(list messages):
+    cdef Message message, first = messages[0]
+    cdef bint one_time = True, one_exchange = True, one_properties = True, expires = False
+    cdef Py_ssize_t octets = 0
+    for message in messages:
+        octets += PyBytes_GET_SIZE(message.body)
+        if message.published_at != first.published_at:
+            one_time = False
+        if message.expires_at != 0.0:
+            expires = True
+        if one_exchange and message.exchange is not first.exchange and message.exchange != first.exchange:
+            one_exchange = False
+        if one_properties and message.properties is not first.properties and message.properties != first.properties:
+            one_properties = False
+    return one_time, one_exchange, one_properties, expires, octets
+
+
+def from_columns(
+    bytes octets, seq, published, expires, exchanges, properties, Py_ssize_t keys_at, const int32_t[::1] keys,
+    Py_ssize_t bodies_at, const int32_t[::1] bodies, Py_ssize_t count,
+):
+    cdef Message message
+    cdef list found = []
+    cdef const char* start = PyBytes_AS_STRING(octets)
+    cdef Py_ssize_t i
+    cdef bint one_exchange = len(exchanges) == 1, one_properties = len(properties) == 1
+    cdef str exchange = exchanges[0]
+    cdef bytes own = properties[0]
+    for i in range(count):
+        message = Message.__new__(Message)
+        message.exchange = exchange if one_exchange else exchanges[i]
+        message.properties = own if one_properties else properties[i]
+        message.routing_key = PyBytes_FromStringAndSize(start + keys_at + keys[i], keys[i + 1] - keys[i])
+        message.body = PyBytes_FromStringAndSize(start + bodies_at + bodies[i], bodies[i + 1] - bodies[i])
+        message.persistent = True
+        message.published_at = <double>(<int64_t>published[i]) / 1e6
+        message.seq = seq[i]
+        if expires is not None:
+            message.expires_at = <double>(<int64_t>expires[i]) / 1e6
+        found.append(message)
+    return found

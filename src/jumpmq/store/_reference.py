@@ -1,8 +1,12 @@
 """Messages laid out as Arrow columns: the plain twin of the compiled kernel, its specification and its stand-in."""
 
 import itertools
+import struct
 from array import array
+from collections.abc import Sequence
 from typing import Any
+
+from jumpmq.amqp.messages import Message
 
 
 def binary_column(messages: list[Any], name: str) -> tuple[bytes, bytes]:
@@ -32,3 +36,99 @@ def seq_column(messages: list[Any]) -> bytes:
 def time_column(messages: list[Any]) -> bytes:
     """When the messages were published, as native 64-bit integers of microseconds since the epoch."""
     return array("q", [int(message.published_at * 1e6 + 0.5) for message in messages]).tobytes()
+
+
+def expiry_column(messages: list[Any]) -> bytes:
+    """When the messages expire, as native 64-bit integers of microseconds since the epoch; 0 is never."""
+    return array("q", [int(message.expires_at * 1e6 + 0.5) for message in messages]).tobytes()
+
+
+# --- blocks of the log ---
+
+ROW = struct.Struct("<qqBBHI")
+"""A row: published and expires in microseconds, lengths of exchange, routing key, properties and body; then these."""
+SHORT_ROW = struct.Struct("<qBBHI")
+"""A row of messages that do not expire."""
+
+
+def row_buffers(messages: list[Any], expires: bool, gather: int) -> tuple[list[bytes], int]:
+    """Messages as rows of the log.
+
+    Args:
+        expires: whether the rows say when they expire.
+        gather: octets from which on a body is a buffer of its own, and not copied.
+
+    Returns:
+        The rows' buffers, and the octets of all bodies.
+    """
+    buffers: list[bytes] = []
+    octets = 0
+    for message in messages:
+        exchange, body = message.exchange.encode(), message.body
+        lengths = (len(exchange), len(message.routing_key), len(message.properties), len(body))
+        octets += len(body)
+        published = int(message.published_at * 1e6 + 0.5)
+        if expires:
+            row = ROW.pack(published, int(message.expires_at * 1e6 + 0.5), *lengths)
+        else:
+            row = SHORT_ROW.pack(published, *lengths)
+        if len(body) < gather:
+            buffers.append(b"".join((row, exchange, message.routing_key, message.properties, body)))
+        else:
+            buffers += (b"".join((row, exchange, message.routing_key, message.properties)), body)
+    return buffers, octets
+
+
+def alike(messages: list[Any]) -> tuple[bool, bool, bool, bool, int]:
+    """What messages have in common.
+
+    Returns:
+        Whether they were published at one time, to one exchange, with the same properties; whether any expires; and the
+        octets of all bodies.
+    """
+    first = messages[0]
+    return (
+        all(message.published_at == first.published_at for message in messages),
+        all(message.exchange == first.exchange for message in messages),
+        all(message.properties == first.properties for message in messages),
+        any(message.expires_at for message in messages),
+        sum(len(message.body) for message in messages),
+    )
+
+
+def from_columns(
+    octets: bytes,
+    seq: Sequence[int],
+    published: Sequence[int],
+    expires: Sequence[int] | None,
+    exchanges: list[str],
+    properties: list[bytes],
+    keys_at: int,
+    keys: Any,
+    bodies_at: int,
+    bodies: Any,
+    count: int,
+) -> list[Any]:
+    """New messages from columns that were read, persistent.
+
+    Args:
+        octets: in which the keys and bodies lie.
+        seq, published, expires: numbers, and times in microseconds; None where none expires.
+        exchanges, properties: one for each message, or one for all.
+        keys_at, keys, bodies_at, bodies: where the first begins, and the offsets, one more than messages.
+    """
+    found = []
+    for i in range(count):
+        message = Message(
+            exchanges[0] if len(exchanges) == 1 else exchanges[i],
+            octets[keys_at + keys[i] : keys_at + keys[i + 1]],
+            properties[0] if len(properties) == 1 else properties[i],
+            octets[bodies_at + bodies[i] : bodies_at + bodies[i + 1]],
+            True,
+            published[i] / 1e6,
+        )
+        message.seq = seq[i]
+        if expires is not None:
+            message.expires_at = expires[i] / 1e6
+        found.append(message)
+    return found

@@ -4,7 +4,11 @@ import warnings
 
 try:
     from jumpmq.store._kernel import (
+        alike,
         binary_column,
+        expiry_column,
+        from_columns,
+        row_buffers,
         seq_column,
         time_column,
     )
@@ -16,9 +20,13 @@ except ImportError:
         stacklevel=2,
     )
     from jumpmq.store._reference import (
+        alike,
         binary_column,
+        expiry_column,
+        from_columns,
+        row_buffers,
         seq_column,
         time_column,
     )
 
-__all__ = ["binary_column", "seq_column", "time_column"]
+__all__ = ["alike", "binary_column", "expiry_column", "from_columns", "row_buffers", "seq_column", "time_column"]

@@ -12,7 +12,7 @@ file left on the disk nor what somebody publishes in a body can pass for a commi
 
 Contents by kind:
 
-- ``MESSAGES``: consecutive messages of one queue, as rows (see ``_ROW``) or, with the flag ``COLUMNS``, as buffers that
+- ``MESSAGES``: consecutive messages of one queue, as rows (see ``ROW``) or, with the flag ``COLUMNS``, as buffers that
   Arrow takes as they are: 64-bit integers first, then 32-bit offsets, then octets, bodies last. ``MOVED`` messages are
   a copy of what is left of an older batch, whose id comes before all else.
 - ``SETTLED``: 64-bit integers: queue, number of ranges, (first, last) of each, and so on.
@@ -30,7 +30,16 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store.layout import binary_column, seq_column, time_column
+from jumpmq.store._reference import ROW, SHORT_ROW
+from jumpmq.store.layout import (
+    alike,
+    binary_column,
+    expiry_column,
+    from_columns,
+    row_buffers,
+    seq_column,
+    time_column,
+)
 
 MESSAGES, MOVED, SETTLED, DEFINITIONS, DROPPED, CLEAN = 1, 2, 3, 4, 5, 6
 KINDS = range(MESSAGES, CLEAN + 1)
@@ -60,10 +69,6 @@ MAGIC = b"JMQC"
 FRAME = struct.Struct("<4sIQII")
 BLOCK = struct.Struct("<IBBHIIQQ")
 
-_ROW = struct.Struct("<qqBBHI")
-"""A row: published and expires in microseconds, lengths of exchange, routing key, properties and body; then these."""
-_SHORT_ROW = struct.Struct("<qBBHI")
-"""A row of messages that do not expire."""
 _INTEGER = struct.Struct("<q")
 _OPENING = struct.Struct("<8sQQI")
 _OPENING_MAGIC = b"JumpMQ\0\2"
@@ -211,66 +216,44 @@ def _content(messages: list[Message]) -> tuple[int, list[Any], int]:
     first, last, count = messages[0], messages[-1], len(messages)
     gaps = last.seq - first.seq + 1 != count
     if count <= MAX_ROWS and not gaps and all(len(message.properties) < 65536 for message in messages):
-        return _rows(messages)
+        expires = any(message.expires_at for message in messages)
+        return EXPIRES if expires else 0, *row_buffers(messages, expires, GATHER)
     return _columns(messages, gaps)
 
 
-def _rows(messages: list[Message]) -> tuple[int, list[Any], int]:
-    expires = any(message.expires_at for message in messages)
-    buffers: list[Any] = []
-    octets = 0
-    for message in messages:
-        exchange, body = message.exchange.encode(), message.body
-        lengths = (len(exchange), len(message.routing_key), len(message.properties), len(body))
-        octets += len(body)
-        published = int(message.published_at * 1e6 + 0.5)
-        if expires:
-            row = _ROW.pack(published, int(message.expires_at * 1e6 + 0.5), *lengths)
-        else:
-            row = _SHORT_ROW.pack(published, *lengths)
-        if len(body) < GATHER:
-            buffers.append(b"".join((row, exchange, message.routing_key, message.properties, body)))
-        else:
-            buffers.append(b"".join((row, exchange, message.routing_key, message.properties)))
-            buffers.append(body)
-    return EXPIRES if expires else 0, buffers, octets
-
-
 def _columns(messages: list[Message], gaps: bool) -> tuple[int, list[Any], int]:
-    flags = COLUMNS
-    integers: list[Any] = []
+    flags, first = COLUMNS, messages[0]
+    one_time, one_exchange, one_properties, expires, total = alike(messages)
+    integers: list[bytes] = []
     if gaps:
         flags |= GAPS
         integers += (_INTEGER.pack(messages[-1].seq), seq_column(messages))
-    first = messages[0]
-    if all(message.published_at == first.published_at for message in messages):
+    if one_time:
         flags |= ONE_TIME
-        integers.append(_INTEGER.pack(int(first.published_at * 1e6 + 0.5)))
+        integers.append(time_column([first]))
     else:
         integers.append(time_column(messages))
-    if any(message.expires_at for message in messages):
+    if expires:
         flags |= EXPIRES
-        integers.append(array("q", [int(message.expires_at * 1e6 + 0.5) for message in messages]).tobytes())
+        integers.append(expiry_column(messages))
     key_offsets, keys = binary_column(messages, "routing_key")
-    body_offsets, bodies = _bodies(messages)
+    body_offsets, bodies = _bodies(messages, total)
     offsets, octets = [key_offsets, body_offsets], [keys]
-    for name, flag in (("exchange", ONE_EXCHANGE), ("properties", ONE_PROPERTIES)):
-        value = getattr(first, name)
-        if all(getattr(message, name) == value for message in messages):
+    for one, flag, name in (
+        (one_exchange, ONE_EXCHANGE, "exchange"),
+        (one_properties, ONE_PROPERTIES, "properties"),
+    ):
+        column = binary_column([first] if one else messages, name)
+        if one:
             flags |= flag
-            value = value.encode() if name == "exchange" else value
-            offsets.append(len(value).to_bytes(4, "little"))
-            octets.append(value)
-        else:
-            column = binary_column(messages, name)
-            offsets.append(column[0])
-            octets.append(column[1])
-    return flags, [b"".join((*integers, *offsets, *octets)), *bodies], int.from_bytes(body_offsets[-4:], "little")
+        offsets.append(column[0][4:] if one else column[0])  # one value begins at 0
+        octets.append(column[1])
+    return flags, [b"".join((*integers, *offsets, *octets)), *bodies], total
 
 
-def _bodies(messages: list[Message]) -> tuple[bytes, list[bytes]]:
+def _bodies(messages: list[Message], total: int) -> tuple[bytes, list[bytes]]:
     """The bodies' offsets, and their octets in one buffer, or as they are."""
-    if sum([len(message.body) for message in messages]) < GATHER * len(messages):
+    if total < GATHER * len(messages):
         offsets, octets = binary_column(messages, "body")
         return offsets, [octets]
     bodies = [message.body for message in messages]
@@ -302,7 +285,7 @@ class Content:
 
     def _from_rows(self) -> list[Message]:
         octets, at, found = self.octets, self._at, []
-        row = _ROW if self.head.flags & EXPIRES else _SHORT_ROW
+        row = ROW if self.head.flags & EXPIRES else SHORT_ROW
         for seq in range(self.head.first, self.head.first + self.head.rows):
             published, *expires, exchange, key, properties, body = row.unpack_from(octets, at)
             at += row.size
@@ -318,26 +301,20 @@ class Content:
         return found
 
     def _from_columns(self) -> list[Message]:
-        columns = self.columns()
-        octets = self.octets
-        exchanges = [octets[start:end].decode() for start, end in columns.exchange.spans()]
-        count = self.head.rows
-        names = exchanges * count if len(exchanges) < count else exchanges
-        properties = [octets[start:end] for start, end in columns.properties.spans()]
-        shared = properties * count if len(properties) < count else properties
-        keys = [octets[start:end] for start, end in columns.routing_key.spans()]
-        bodies = [octets[start:end] for start, end in columns.body.spans()]
-        expires = columns.expires or [0] * count
-        found = []
-        for seq, name, key, own, body, published, expiry in zip(
-            columns.seq, names, keys, shared, bodies, columns.published, expires, strict=False
-        ):
-            message = Message(name, key, own, body, True, published / 1e6)
-            message.seq = seq
-            if expiry:
-                message.expires_at = expiry / 1e6
-            found.append(message)
-        return found
+        columns, octets = self.columns(), self.octets
+        return from_columns(
+            octets,
+            columns.seq,
+            columns.published,
+            columns.expires,
+            [octets[start:end].decode() for start, end in columns.exchange.spans()],
+            [octets[start:end] for start, end in columns.properties.spans()],
+            columns.routing_key.start,
+            columns.routing_key.offsets,
+            columns.body.start,
+            columns.body.offsets,
+            self.head.rows,
+        )
 
     def columns(self) -> "Columns":
         """Where the columns lie; of a block that has them."""

@@ -1,0 +1,97 @@
+"""A killed broker has each message in one place: a dead letter and its original, a transaction's two sides, are one."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from benchmarks.brokers import JumpMQ
+from tests.broker.traffic import Client, Letter, Publisher, contents, letter_of
+from tests.wire import Basic, Tx, WireChannel, login
+
+ROUNDS = (0.5, 1.0, 0.7)
+"""Seconds of load before each kill, give or take."""
+QUEUES = ["short", "worked", "moved", "dead"]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[JumpMQ]:
+    with JumpMQ(tmp_path / "data") as running:
+        yield running
+
+
+class Rejecter(Client):
+    """Rejects what it gets: the broker dead-letters it."""
+
+    def work(self, channel: WireChannel) -> None:
+        channel.call(Basic.Qos(prefetch_count=50))
+        channel.consume("worked")
+        while True:
+            message = channel.next()
+            if random.random() < 0.4:
+                channel.send(Basic.Reject(delivery_tag=message.method.delivery_tag, requeue=False))
+
+
+class Mover(Client):
+    """Publishes what it gets to another queue, and acknowledges it in the same transaction."""
+
+    def work(self, channel: WireChannel) -> None:
+        channel.call(Tx.Select())
+        channel.call(Basic.Qos(prefetch_count=50))
+        channel.consume("worked")
+        while True:
+            message = channel.next()
+            channel.publish("", "moved", message.body, Basic.Properties(delivery_mode=2))
+            channel.send(Basic.Ack(delivery_tag=message.method.delivery_tag))
+            channel.call(Tx.Commit())
+
+
+def declare(channel: WireChannel) -> None:
+    """A queue that overflows into ``dead`` and one that is rejected into it, both fed by one exchange."""
+    channel.exchange("dying", "fanout", durable=True, auto_delete=False)
+    channel.exchange("all", "topic", durable=True, auto_delete=False)
+    dying = {"x-dead-letter-exchange": "dying"}
+    channel.queue("short", durable=True, exclusive=False, arguments={"x-max-length": 20, **dying})
+    channel.queue("worked", durable=True, exclusive=False, arguments=dying)
+    for name in ("moved", "dead"):
+        channel.queue(name, durable=True, exclusive=False)
+    channel.bind("dead", "dying")
+    channel.bind("short", "all", "#")
+    channel.bind("worked", "all", "#")
+
+
+@pytest.mark.timeout(90)
+def test_each_message_is_in_one_place(broker: JumpMQ) -> None:
+    with login(broker.port) as connection:
+        declare(connection.channel())
+    publishers = [Publisher(number, "all") for number in range(2)]
+    confirmed: set[Letter] = set()
+    for seconds in ROUNDS:
+        publishers = [Publisher(one.number, "all", one.sent) for one in publishers]
+        clients = [*publishers, Rejecter(), Mover()]
+        for client in clients:
+            client.port = broker.port
+            client.start()
+        time.sleep(seconds * random.uniform(0.8, 1.2))
+        broker.kill()
+        for client in clients:
+            client.join(10)
+            assert not client.is_alive()
+        confirmed |= {(one.number, number) for one in publishers for number in one.confirmed}
+        broker.start()
+        found = contents(broker.port, QUEUES)
+        places: dict[str, Counter[Letter]] = {"short": Counter(), "worked": Counter()}
+        for queue, messages in found.items():
+            for message in messages:
+                origin = queue if queue in places else "worked"
+                if queue == "dead":
+                    headers = message.properties.headers or {}
+                    origin = headers["x-first-death-queue"]
+                places[origin][letter_of(message)] += 1
+        for origin, letters in places.items():
+            assert not confirmed - set(letters), f"lost from {origin}"
+            assert set(letters.values()) <= {1}, f"twice of {origin}"
+    assert len(confirmed) > 200
+    assert found["moved"] and found["dead"]
