@@ -21,7 +21,7 @@ def _state_of_host(host: VirtualHost) -> dict[str, Any]:
         "rings": {one.name: one.ring.state() for one in exchanges if isinstance(one, ConsistentHashExchange)},
         "queues": [(to_json(host.definition(queue)), queue.id, queue.limits) for queue in host.queues.values()],
         "bindings to": {queue.name: host.bindings_to(queue) for queue in host.queues.values()},
-        "limits": host.limits,
+        "limits": (host.limits, host.binding_count),
         "policies": [(to_json(one), operator) for operator in (False, True) for one in host.policies.all(operator)],
         "in force": {one.name: host.in_force(one) for one in (*exchanges, *host.queues.values())},
     }

@@ -43,9 +43,9 @@ class Limits:
 
         Of two numbers the lower one counts; else what was declared.
         """
-        known = {name: _read(name, policy[key]) for key, name in POLICY_KEYS.items() if key in policy}
-        for key, name in ARGUMENTS.items():
-            if key in arguments:
+        known = {POLICY_KEYS[key]: _read(POLICY_KEYS[key], policy[key]) for key in policy if key in POLICY_KEYS}
+        for key in arguments:
+            if (name := ARGUMENTS.get(key)) is not None:
                 declared = _read(name, arguments[key])
                 known[name] = min(declared, known[name]) if name in NUMBERS and name in known else declared
         return cls(**known)

@@ -32,16 +32,22 @@ def change_from_json(value: dict[str, Any]) -> changes.Change:
 
 def to_json(value: Any) -> Any:
     """A definition, or one of its fields."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
     match value:
+        case str() | int() | None:
+            return value
         case Arguments():
             return value.to_json()
         case bytes():
             return value.decode(errors="surrogateescape")
         case tuple():
             return [to_json(item) for item in value]
-    return value
+    names = _field_names(type(value))  # type: ignore[arg-type]  # classes can be hashed
+    return {name: to_json(getattr(value, name)) for name in names} if names else value
+
+
+@cache
+def _field_names(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
 
 
 def from_json(cls: type[T], value: dict[str, Any]) -> T:

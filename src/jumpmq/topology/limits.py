@@ -6,7 +6,8 @@ from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.topology import erlang
 
 USER_LIMITS = ("max-connections", "max-channels")
-VIRTUAL_HOST_LIMITS = ("max-connections", "max-queues")
+VIRTUAL_HOST_LIMITS = ("max-connections", "max-queues", "max-bindings")
+"""The last one is beyond RabbitMQ; the default exchange's bindings do not count."""
 
 Limits = Mapping[str, int]
 """What is set, by the limit's name; a negative number is no limit."""

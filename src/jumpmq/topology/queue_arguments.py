@@ -31,6 +31,8 @@ def check_arguments(definition: QueueDefinition) -> None:
     """
     subject = f"queue '{definition.name}' in vhost '{definition.vhost}'"
     arguments = definition.arguments
+    if not arguments:
+        return
     letters = arguments.get("x-dead-letter-exchange")
     if letters is not None and letters.type != "S":
         kind_of_field = erlang.TYPE_NAMES[letters.type]

@@ -166,6 +166,13 @@ def _check_bind(topology: Topology, change: changes.Bind) -> None:
     source = vhost.exchange(binding.source)
     vhost.destination(binding, change.connection)
     source.check(binding)
+    if binding not in source.bindings:
+        limit = limits.reached(vhost.limits, "max-bindings", vhost.binding_count)
+        if limit is not None:
+            raise PreconditionFailed(
+                f"cannot bind {binding.kind} '{binding.destination}': binding limit in vhost '{vhost.name}' ({limit}) "
+                "is reached"
+            )
 
 
 def _check_unbind(topology: Topology, change: changes.Unbind) -> None:

@@ -122,9 +122,13 @@ class Sharding:
                 new_shards += max(0, settings.count - (before.count if before is not None else 0))
         if new_shards > MAX_SHARDS:
             raise InvalidPolicy(f"policy would make {new_shards} shards, at most {MAX_SHARDS} may be made at once")
-        limit = vhost.limits.get("max-queues", -1)
-        if new_shards and 0 <= limit < len(vhost.queues) + new_shards:
-            raise InvalidPolicy(f"policy would make {new_shards} shards, beyond the queue limit ({limit}) in the vhost")
+        for what, count in (("queue", len(vhost.queues)), ("binding", vhost.binding_count)):
+            limit = vhost.limits.get(f"max-{what}s", -1)
+            if new_shards and 0 <= limit < count + new_shards:
+                text = (
+                    f"policy would make {new_shards} shards, beyond the {what} limit in vhost '{vhost.name}' ({limit})"
+                )
+                raise InvalidPolicy(text)
 
     def _reshard(self, vhost: VirtualHost, exchange: Exchange, before: ShardSettings | None) -> Iterator[Change]:
         """Shard an exchange as the policy in force says; make shards that are missing.

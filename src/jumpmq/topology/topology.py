@@ -28,6 +28,9 @@ from jumpmq.topology.vhost import VirtualHost
 Later = Callable[[str, Iterator[None]], None]
 """Takes the steps of long work, whose subject is given, when there is time."""
 
+_WITH_MORE = (changes.SetPolicy, changes.ClearPolicy, changes.DeclareExchange, changes.DeleteVirtualHost)
+"""The changes that others follow from."""
+
 STEPS_AT_ONCE = 400
 """Steps of a change that a client waits for: 200 shards. What is beyond is made while others are served."""
 
@@ -151,7 +154,8 @@ class Topology:
         Raises:
             AMQPError: the change is refused, and nothing has changed.
         """
-        rules.check(self, change)
+        if isinstance(change, _WITH_MORE):
+            rules.check(self, change)
         if isinstance(change, changes.DeleteVirtualHost):
             for queue in list(self.vhost(change.name).queues.values()):
                 yield changes.DeleteQueue(change.name, queue.name, queue.id)

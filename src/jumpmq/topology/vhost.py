@@ -45,6 +45,7 @@ class VirtualHost:
     Attributes:
         exchanges, queues: by name.
         policies: its policies and operator policies.
+        binding_count: bindings, without those of the default exchange.
         limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
     """
 
@@ -55,6 +56,7 @@ class VirtualHost:
         self.queues: dict[str, Queue] = {}
         self.policies = Policies()
         self.limits: dict[str, int] = {}
+        self.binding_count = 0
         self._in_force: dict[Destination, InForce] = {}
         self._definitions: dict[Queue, QueueDefinition] = {}
         self._shards: dict[str, dict[tuple[str, int], Queue]] = {}
@@ -281,6 +283,7 @@ class VirtualHost:
         destination = self.destination(binding)
         self.exchanges[binding.source].bind(binding, destination)
         self._bound_to.setdefault(destination, {})[binding] = None
+        self.binding_count += bool(binding.source)
 
     def remove_binding(self, binding: Binding) -> None:
         """Take a binding away, and an exchange that is deleted automatically with its last one."""
@@ -298,6 +301,7 @@ class VirtualHost:
         source.unbind(binding)
         _discard(self._bound_to, destination, binding)
         if source.name:
+            self.binding_count -= 1
             self.records.delete_binding(source, binding, destination)
 
     # --- the end ---

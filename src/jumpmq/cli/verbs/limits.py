@@ -50,7 +50,7 @@ def list_user_limits(
 
 
 def set_vhost_limits(session: Session, definition: Definition) -> None:
-    """Sets the limits of a virtual host, in place of those that it has: max-connections, max-queues."""
+    """Sets the limits of a virtual host, in place of those that it has: max-connections, max-queues, max-bindings."""
     session.inform(f'Setting vhost limits to "{definition}" for vhost "{session.vhost}" ...')
     limits = _read(definition)
     session.check_vhost()

@@ -78,7 +78,7 @@ async def limits_of_host(request: Request) -> Response:
 
 
 async def put_host_limit(request: Request) -> Response:
-    """``PUT /api/vhost-limits/{vhost}/{limit}``: set ``max-connections`` or ``max-queues``; negative is unlimited."""
+    """``PUT /api/vhost-limits/{vhost}/{limit}``: set ``max-connections``, ``max-queues`` or ``max-bindings``."""
     host, value = _host(request), await _value(request)
     try:
         await changing.apply(request, SetVirtualHostLimit(host, requested.name(request, "limit"), value))
