@@ -167,6 +167,9 @@ class Topology:
         Raises:
             AMQPError: the change is refused, and nothing has changed.
         """
+        if not isinstance(change, _WITH_MORE):
+            self.apply(change)
+            return
         steps = self.make_in_steps(change)
         for count, _ in enumerate(steps, 1):
             if count == STEPS_AT_ONCE:
