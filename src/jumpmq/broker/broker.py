@@ -109,6 +109,7 @@ class Broker:
             self._stop_listening()
             await self._commits.close()
             raise
+        self.topology.listeners.append(audit.recording(self.topology, self.turns))
         self._timers.start()
         self.reader_groups.start()
         self._mark_started()
@@ -156,7 +157,6 @@ class Broker:
         )
         self.topology.listeners.append(self._services.paces.follow)
         self.topology.listeners.append(closing_connections(self._services))
-        self.topology.listeners.append(audit.recording(self.topology, self.turns))
         paging = Paging(self._upkeep, self.memory, self._queues, self._channels)
         self._timers = Timers(self._services, self._commits, paging)
 
