@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.cli.commands import serving
 from tests.wire import Basic, Queue, Tx, WireChannel, login
 
 import jumpmq
+from jumpmq.broker import upkeep
+from jumpmq.queues.classic import ClassicQueue
 
 Name = Callable[[str], str]
 COUNT = 20_000
@@ -106,3 +109,27 @@ def test_what_is_too_long_is_dead_lettered_in_steps_and_in_order(channel: WireCh
     channel.connection.send(octets)
     assert numbers(channel, grave) == list(range(COUNT))
     assert channel.ready(queue) == 0
+
+
+def test_the_upkeep_of_a_queue_that_fails_harms_no_other_and_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, channel: WireChannel, unique: Name
+) -> None:
+    bad, trim = unique("bad"), ClassicQueue.trim
+
+    def fail(queue: ClassicQueue, now: float) -> None:
+        if queue.name == bad:
+            raise RuntimeError("damaged")
+        trim(queue, now)
+
+    monkeypatch.setattr(ClassicQueue, "trim", fail)
+    monkeypatch.setattr(upkeep, "RETRY_INTERVAL", 0.02)
+    grave = channel.queue(unique("grave"))
+    to_grave = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave, "x-message-ttl": 30}
+    channel.queue(bad, arguments={"x-message-ttl": 10})
+    good = channel.queue(unique("good"), arguments=to_grave)
+    channel.consume(grave, no_ack=True)
+    channel.publish("", bad, b"stays")
+    for number in range(5):
+        channel.publish("", good, b"%d" % number)
+        assert channel.next().body == b"%d" % number
+    assert len([one for one in caplog.records if "the upkeep of" in one.message]) == 1
