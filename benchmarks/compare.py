@@ -78,7 +78,7 @@ class Comparison:
 
     def _load(self, arguments: Iterable[str], broker: BrokerProcess) -> dict[str, float] | None:
         """The figures that the load generator prints, or None if it failed, which the user is told."""
-        command = [sys.executable, "-m", "benchmarks.load", *arguments, *self._sizes, "--port", str(broker.port)]
+        command = [sys.executable, "-m", "benchmarks.load", *self._sizes, *arguments, "--port", str(broker.port)]
         finished = subprocess.run(command, cwd=README.parent.parent, capture_output=True, text=True)
         if finished.returncode == 0:
             figures: dict[str, float] = json.loads(finished.stdout)

@@ -75,6 +75,19 @@ MEMORY = Row("idle memory", "", " MB", most=100, less_is_better=True)
 SCENARIOS = (
     throughput("flow"),
     throughput("flow", "--auto-ack"),
+    throughput("flow", "--ack-singly"),
+    *(
+        Scenario(
+            ("flow", "--size", size, "-n", count, *persistent),
+            (Row(f"flow, {name}{', persistent' if persistent else ''}", "rate", "", times=1.5 if persistent else 2),),
+        )
+        for size, count, name in (
+            ("10000", "50000", "10 KB"),
+            ("100000", "10000", "100 KB"),
+            ("1000000", "2000", "1 MB"),
+        )
+        for persistent in ((), ("--persistent",))
+    ),
     throughput("publish"),
     throughput("drain", before=("publish", "--keep")),
     throughput("confirm"),
@@ -94,4 +107,6 @@ SCENARIOS = (
         ),
         per_message=False,
     ),
+    Scenario(("connections", "-n", "5000"), (Row("connections", "opened_per_s", "", times=3),), per_message=False),
+    Scenario(("channels", "-n", "5000"), (Row("channels", "opened_per_s", "", times=3),), per_message=False),
 )

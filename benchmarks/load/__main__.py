@@ -7,6 +7,7 @@ scenarios:
   flow      publish and consume N messages at once
   latency   publish --rate messages a second for --seconds, whatever the broker does, and consume them at once
   bind      bind and unbind --queues queues of weight --weight, one after the other
+  connections, channels   open and close N connections, or channels on one connection
 
 examples:
   python -m benchmarks.load flow --port 5672 -n 300000 --queues 4

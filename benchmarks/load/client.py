@@ -153,6 +153,18 @@ class Connection:
         """Acknowledges every delivery up to the tag."""
         self.send(method(1, 60, 80, struct.pack(">QB", tag, 1)))
 
+    def acknowledge_singly(self, first: int, last: int) -> None:
+        """Acknowledges the deliveries from one tag to another, each with a method of its own."""
+        self.send(b"".join(method(1, 60, 80, struct.pack(">QB", tag, 0)) for tag in range(first, last + 1)))
+
+    def open_channel(self, number: int) -> None:
+        """Opens a channel."""
+        self.call(20, 10, short(""), number)
+
+    def close_channel(self, number: int) -> None:
+        """Closes a channel."""
+        self.call(20, 40, struct.pack(">H", 200) + short("") + bytes(4), number)
+
     def close(self) -> None:
         """Closes in order: when this returns, the broker has read everything sent before."""
         self.send(method(0, 10, 50, struct.pack(">H", 200) + short("") + bytes(4)))

@@ -25,6 +25,7 @@ class Load:
     publishers: int
     prefetch: int
     ack_every: int
+    ack_singly: bool
     auto_ack: bool
     rate: float
     seconds: float
@@ -73,6 +74,7 @@ def parse(arguments: Sequence[str] | None, description: str | None, scenarios: C
     parser.add_argument("--publishers", type=int, default=1)
     parser.add_argument("--prefetch", type=int, default=1000, help="unacknowledged messages at most, for each queue")
     parser.add_argument("--ack-every", type=int, default=200, help="how many messages one acknowledgement covers")
+    parser.add_argument("--ack-singly", action="store_true", help="with a method for each message, not one for many")
     parser.add_argument("--auto-ack", action="store_true", help="consume without acknowledgements")
     parser.add_argument("--rate", type=float, default=5000, help="latency: messages a second")
     parser.add_argument("--seconds", type=float, default=10, help="latency: how long")
@@ -99,6 +101,7 @@ def load_of(options: argparse.Namespace) -> Load:
         publishers=options.publishers,
         prefetch=options.prefetch,
         ack_every=options.ack_every,
+        ack_singly=options.ack_singly,
         auto_ack=options.auto_ack,
         rate=options.rate,
         seconds=options.seconds,

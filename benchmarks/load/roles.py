@@ -48,7 +48,7 @@ def consumer(load: Load, total: int) -> Role:
     """Consumes `total` messages from all queues, over one connection a queue, acknowledging many at once."""
 
     def run(gate: Barrier) -> Figures:
-        consumers = [Deliveries(load.connect(), ordered=load.publishers == 1) for _ in load.names]
+        consumers = [Deliveries(load.connect(), load.publishers == 1, load.ack_singly) for _ in load.names]
         for each in consumers:
             each.connection.prefetch(load.prefetch)
         gate.wait()

@@ -68,6 +68,27 @@ def bind(load: Load) -> Figures:
     return {"queues": load.queues, "weight": load.weight, "binds_per_s": timings[0], "unbinds_per_s": timings[1]}
 
 
+def connections(load: Load) -> Figures:
+    """Opens n connections, each with a channel, and closes each before the next."""
+    began = time.perf_counter()
+    for _ in range(load.n):
+        load.connect().close()
+    return {"connections": load.n, "opened_per_s": round(load.n / (time.perf_counter() - began), 1)}
+
+
+def channels(load: Load) -> Figures:
+    """Opens n channels on one connection, as many at a time as it may have, and closes them."""
+    at_once = range(2, 1002)
+    with closing(load.connect()) as connection:
+        began = time.perf_counter()
+        for _ in range(0, load.n, len(at_once)):
+            for number in at_once:
+                connection.open_channel(number)
+            for number in at_once:
+                connection.close_channel(number)
+        return {"channels": load.n, "opened_per_s": round(load.n / (time.perf_counter() - began), 1)}
+
+
 def rates(messages: int, figures: Sequence[Figures]) -> Figures:
     """Messages a second until the slowest role was through, and what the generator cost."""
     return {"rate": round(messages / max(each["seconds"] for each in figures))} | generator_cost(messages, figures)
@@ -124,4 +145,13 @@ def emptied(load: Load) -> int:
     return left
 
 
-SCENARIOS = {"publish": publish, "confirm": publish, "drain": drain, "flow": flow, "latency": latency, "bind": bind}
+SCENARIOS = {
+    "publish": publish,
+    "confirm": publish,
+    "drain": drain,
+    "flow": flow,
+    "latency": latency,
+    "bind": bind,
+    "connections": connections,
+    "channels": channels,
+}

@@ -128,9 +128,10 @@ class Deliveries:
         ordered: whether message numbers must rise, as they do in every queue when one publisher fills it.
     """
 
-    def __init__(self, connection: Connection, ordered: bool) -> None:
+    def __init__(self, connection: Connection, ordered: bool, singly: bool = False) -> None:
         self.count = 0
         self.ordered = ordered
+        self._singly = singly
         self.connection = connection
         self._acknowledged = 0
         self._size = self._tag_at = self._number_at = 0
@@ -176,7 +177,10 @@ class Deliveries:
     def acknowledge(self) -> None:
         """Acknowledges everything so far."""
         if self.count > self._acknowledged:
-            self.connection.acknowledge(self.count)
+            if self._singly:
+                self.connection.acknowledge_singly(self._acknowledged + 1, self.count)
+            else:
+                self.connection.acknowledge(self.count)
             self._acknowledged = self.count
 
     def _check_order(self, number: int, new: int) -> None:

@@ -244,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
         with self._turns.turn():
             for channel in list(self.channels.values()):
                 channel.serve()
-            if Wait.CLIENT in self.reading.waits:
+            if self.reading.waits & Wait.CLIENT:
                 self._go_on()
 
     # --- events ---
@@ -396,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
         the socket is closed; with an alarm in effect ``blocking``, and ``blocked`` once it has published (RabbitMQ's
         words)."""
         if self.protocol.state is State.RUNNING and self._services.alarms.active:
-            return "blocked" if Wait.ALARM in self.reading.waits else "blocking"
+            return "blocked" if self.reading.waits & Wait.ALARM else "blocking"
         return SHOWN_STATES[self.protocol.state]
 
     def close(self, error: AMQPError) -> None:
@@ -525,7 +525,7 @@ class Connection(asyncio.BufferedProtocol):
     def _charge_memory(self) -> None:
         self.charges.set("unsent", self._unwritten + self._transport.get_write_buffer_size())
         # While an alarm blocks the client its unfinished body stays so: counted, it might keep up the alarm for ever.
-        self.charges.set("unfinished", 0 if Wait.ALARM in self.reading.waits else self.protocol.unfinished)
+        self.charges.set("unfinished", 0 if self.reading.waits & Wait.ALARM else self.protocol.unfinished)
 
     # --- flow control ---
 

@@ -2,22 +2,22 @@
 
 import asyncio
 import time
-from enum import Flag, auto
+from enum import IntEnum
 
 
-class Wait(Flag):
-    """Why a client is not read."""
+class Wait(IntEnum):
+    """Why a client is not read: bits, several of which may be set. (Enumerated flags take a microsecond a test.)"""
 
     NOTHING = 0
-    DISK = auto()
+    DISK = 1
     """What was published waits for the disk."""
-    ALARM = auto()
+    ALARM = 2
     """The client publishes while an alarm is in effect."""
-    CLIENT = auto()
+    CLIENT = 4
     """The client does not read what it is answered."""
-    WORK = auto()
+    WORK = 8
     """What was read is still being worked on."""
-    RATE = auto()
+    RATE = 16
     """The client has published faster than it may."""
 
 
@@ -25,12 +25,12 @@ class Reading:
     """The reading side of a socket.
 
     Attributes:
-        waits: the reasons that are there.
+        waits: the reasons that are there, or-ed.
         last: when something was received, or might have been, in seconds by the monotonic clock.
     """
 
     def __init__(self) -> None:
-        self.waits = Wait.NOTHING
+        self.waits = 0
         self.last = time.monotonic()
         self._transport: asyncio.Transport
 
@@ -38,17 +38,17 @@ class Reading:
         """The socket is there, and read."""
         self._transport = transport
 
-    def pause(self, reason: Wait) -> None:
+    def pause(self, reason: int) -> None:
         """Read no more until the reason is gone."""
         if not self.waits and not self._transport.is_closing():
             self._transport.pause_reading()
         self.waits |= reason
 
-    def resume(self, reason: Wait) -> None:
-        """A reason is gone; read on, if it was the last one."""
-        if not self.waits & reason:
+    def resume(self, reasons: int) -> None:
+        """Reasons are gone; read on, if they were the last."""
+        if not self.waits & reasons:
             return
-        self.waits &= ~reason
+        self.waits &= ~reasons
         if not self.waits:
             self.last = time.monotonic()
             if not self._transport.is_closing():
