@@ -1,10 +1,11 @@
-"""How fast PySpark reads four queues: through the source `jumpmq`, and through pika in `mapPartitions`.
+"""How fast PySpark reads queues and writes to an exchange: by the format `jumpmq`, and by pika.
 
     python -m benchmarks.spark_read [MESSAGES]
 
 One broker process, four queues behind a consistent hash exchange, bodies of 100 octets, Spark on two local cores. Every
 way of reading has the same sink (`noop`), which wants queue, routing key and body of every row. The stream and pika
-also consume the messages. Each way has read a few messages before its clock starts; publishing is not measured.
+also consume the messages. Each way has read a few messages before its clock starts; publishing is not measured. Then
+the same from one queue and from 200, and rows published, confirmed, by the sink and by pika in `foreachPartition`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ QUEUES = [f"spark-{number}" for number in range(4)]
 COLUMNS = "queue string, routing_key binary, body binary"
 MESSAGES = 2_000_000
 WARM_UP = 2_000
+PIKA_WRITE_SHARE = 200
 PIKA_SHARE = 20
 """pika gets one message in so many, or it would take minutes."""
 
@@ -42,6 +44,15 @@ def declare(port: int) -> None:
         connection.declare_queue(queue)
         connection.bind(queue, EXCHANGE, "1")
     connection.close()
+
+
+def redeclare(port: int, queues: int) -> None:
+    """So many queues instead of those that there are."""
+    connection = Connection(Address(port))
+    connection.delete_exchange(EXCHANGE)
+    QUEUES[:] = [f"spark-{queues}-{number}" for number in range(queues)]
+    connection.close()
+    declare(port)
 
 
 def publish(port: int, count: int) -> None:
@@ -89,6 +100,41 @@ def from_pika(spark: SparkSession, broker: JumpMQ) -> None:
     rows = spark.sparkContext.parallelize(QUEUES, len(QUEUES)).mapPartitions(consume)
     frame: DataFrame = spark.createDataFrame(rows, COLUMNS)
     frame.write.format("noop").mode("overwrite").save()
+
+
+def to_exchange(spark: SparkSession, broker: JumpMQ, count: int) -> float:
+    """Rows a second published by the sink, persistent."""
+    url = f"http://guest:guest@{HOST}:{broker.http_port}"
+    began = time.perf_counter()
+    writer = _rows(spark, count).write.format("jumpmq").mode("append")
+    writer.option("url", url).option("exchange", EXCHANGE).save()
+    seconds = time.perf_counter() - began
+    _empty(broker.port)
+    return count / seconds
+
+
+def to_exchange_with_pika(spark: SparkSession, broker: JumpMQ, count: int) -> float:
+    """The same by a channel a partition that waits for each confirm: what one writes without a sink."""
+    port = broker.port
+
+    def publish_rows(rows: Iterable[Any]) -> None:
+        connection = pika.BlockingConnection(pika.ConnectionParameters(HOST, port))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for row in rows:
+            channel.basic_publish(EXCHANGE, row.routing_key, row.body, pika.BasicProperties(delivery_mode=2))
+        connection.close()
+
+    began = time.perf_counter()
+    _rows(spark, count).foreachPartition(publish_rows)
+    seconds = time.perf_counter() - began
+    _empty(broker.port)
+    return count / seconds
+
+
+def _rows(spark: SparkSession, count: int) -> DataFrame:
+    frame = spark.range(count, numPartitions=2)
+    return frame.selectExpr("cast(id % 100000 as string) as routing_key", "lpad(cast(id as string), 100, 'x') as body")
 
 
 def _source(reader: Any, broker: JumpMQ) -> Any:
@@ -140,6 +186,15 @@ def main() -> None:
         for title, read in {"jumpmq, stream (availableNow)": from_stream, "jumpmq, table": from_table}.items():
             ours = rate(spark, broker, read, count)
             print(f"{title:<32} {ours:>12,.0f} rows/s {ours / pika_rate:>8.1f}x")
+        written = to_exchange_with_pika(spark, broker, max(1, count // PIKA_WRITE_SHARE))
+        print(f"{'pika in foreachPartition':<32} {written:>12,.0f} rows/s")
+        to_exchange(spark, broker, WARM_UP)
+        ours = to_exchange(spark, broker, count // 2)
+        print(f"{'jumpmq, written':<32} {ours:>12,.0f} rows/s {ours / written:>8.1f}x")
+        for queues in (1, 200):
+            redeclare(broker.port, queues)
+            ours = rate(spark, broker, from_table, count)
+            print(f"{f'jumpmq, table, {queues} queues':<32} {ours:>12,.0f} rows/s {ours / pika_rate:>8.1f}x")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from jumpmq._version import __version__
+from jumpmq.cli import spark_commands
 from jumpmq.cli.settings import SETTINGS, SettingError, Value, default_file, in_force
 
 DEFAULT_FILES = "~/.config/jumpmq/jumpmq.toml, or /etc/jumpmq/jumpmq.toml"
@@ -162,6 +163,11 @@ def demo(
         typer.echo(f"\n{how_to_look(keep.resolve())}")
     if broken:
         _fail("; ".join(broken))
+
+
+app.add_typer(spark_commands.pipeline)
+app.command()(spark_commands.uniformity)
+app.command()(spark_commands.plan)
 
 
 def main() -> None:

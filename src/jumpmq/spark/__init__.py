@@ -12,10 +12,25 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.movement import movement
+from jumpmq.spark.router import Router
+from jumpmq.spark.routing import register_route, repartition_by_queue, route
 from jumpmq.spark.schema import SCHEMA
 from jumpmq.spark.source import JumpMQDataSource
+from jumpmq.spark.uniformity import uniformity
 
-__all__ = ["SCHEMA", "JumpMQDataSource", "JumpMQError", "register"]
+__all__ = [
+    "SCHEMA",
+    "JumpMQDataSource",
+    "JumpMQError",
+    "Router",
+    "movement",
+    "register",
+    "register_route",
+    "repartition_by_queue",
+    "route",
+    "uniformity",
+]
 
 
 def register(spark: SparkSession) -> None:

@@ -150,6 +150,11 @@ class Client:
         answer: dict[str, int] = self.retried(once)
         return answer
 
+    def bindings(self, exchange: str) -> list[dict[str, Any]]:
+        """The bindings of an exchange."""
+        found: list[dict[str, Any]] = self._ask("GET", "exchanges", self._vhost, exchange, "bindings", "source")
+        return found
+
     def writer(self, name: str) -> dict[str, Any]:
         """How far a writer has got: ``batch`` (None if it is not known), ``rows`` and ``digest``."""
         answer: dict[str, Any] = self._ask("GET", "messages", self._vhost, "writers", name)

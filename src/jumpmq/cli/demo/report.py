@@ -9,8 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from jumpmq.cli.demo.chi_squared import chi_squared_test
 from jumpmq.cli.demo.findings import LATE, Lateness, Order, QueueShare
+from jumpmq.spark.chi_squared import chi_squared_test
 
 
 @dataclass(frozen=True)

@@ -39,3 +39,14 @@ def survival(statistic: float, degrees: int) -> float:
         probability += math.exp(a * math.log(x) - x - math.lgamma(a + 1))
         a += 1
     return probability
+
+
+def critical_value(p_value: float, degrees: int) -> float:
+    """The statistic that counts which do follow their weights exceed with this probability."""
+    low, high = 0.0, 10.0 + 4.0 * degrees
+    while survival(high, degrees) > p_value:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if survival(middle, degrees) > p_value else (low, middle)
+    return (low + high) / 2

@@ -1,0 +1,244 @@
+"""`jumpmq pipeline …`, `jumpmq uniformity` and `jumpmq plan`: what runs on Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jumpmq.spark.router import Router
+
+
+class Format(StrEnum):
+    """Of a table of files."""
+
+    parquet = "parquet"
+    csv = "csv"
+    json = "json"
+
+
+Url = Annotated[str, typer.Option(envvar="JUMPMQ_URL", help="management URL of the broker, with user and password")]
+Vhost = Annotated[str, typer.Option(help="virtual host")]
+Master = Annotated[str, typer.Option(envvar="SPARK_MASTER", help="Spark's master, such as spark://host:7077")]
+Report = Annotated[Path | None, typer.Option(metavar="FILE", help="write the report as an HTML page too")]
+DEFAULT_URL = "http://guest:guest@127.0.0.1:15672"
+
+pipeline = typer.Typer(name="pipeline", no_args_is_help=True, help="Move messages between queues and tables, on Spark.")
+
+
+@pipeline.command()
+def archive(
+    exchange: Annotated[str, typer.Argument(help="all queues bound to it are read")],
+    table: Annotated[str, typer.Argument(help="directory of the Parquet table")],
+    url: Url = DEFAULT_URL,
+    vhost: Vhost = "/",
+    checkpoint: Annotated[str | None, typer.Option(help="directory", show_default="beside the table")] = None,
+    by_hour: Annotated[bool, typer.Option("--by-hour", help="partition by hour too")] = False,
+    continuous: Annotated[bool, typer.Option("--continuous", help="go on until stopped")] = False,
+    master: Master = "local[*]",
+) -> None:
+    """Move messages from an exchange's queues into a Parquet table, each once."""
+    with _spark(master, "archive") as spark:
+        from jumpmq.spark.pipelines.archive import archive as run
+
+        source = {"url": url, "vhost": vhost, "exchange": exchange}
+        rows = run(
+            spark, source, table, checkpoint, by_hour=by_hour, continuous=continuous,
+            progress=lambda count: typer.echo(f"{count:,} messages", err=True) if count else None,
+        )  # fmt: skip
+        typer.echo(f"{rows:,} messages archived in {table}")
+
+
+@pipeline.command()
+def publish(
+    path: Annotated[str, typer.Argument(help="of the table")],
+    exchange: Annotated[str, typer.Argument(help="where to")],
+    key: Annotated[str, typer.Option(help="column that becomes the routing key")],
+    body: Annotated[str | None, typer.Option(help="column that is the body", show_default="all, as JSON")] = None,
+    format: Annotated[Format, typer.Option(help="of the table")] = Format.parquet,
+    url: Url = DEFAULT_URL,
+    vhost: Vhost = "/",
+    master: Master = "local[*]",
+) -> None:
+    """Publish the rows of a table to an exchange, confirmed."""
+    with _spark(master, "publish") as spark:
+        from jumpmq.spark.pipelines.publish import publish as run
+
+        rows = run(spark, path, format.value, key, {"url": url, "vhost": vhost, "exchange": exchange}, body)
+        typer.echo(f"{rows:,} messages published to {exchange}")
+
+
+@pipeline.command()
+def replay(
+    table: Annotated[str, typer.Argument(help="that `archive` made")],
+    exchange: Annotated[str, typer.Argument(help="where to")],
+    where: Annotated[str | None, typer.Option(help="SQL condition, such as \"queue = 'q1'\"")] = None,
+    url: Url = DEFAULT_URL,
+    vhost: Vhost = "/",
+    master: Master = "local[*]",
+) -> None:
+    """Publish an archived table again, each queue's messages in their order."""
+    with _spark(master, "replay") as spark:
+        from jumpmq.spark.pipelines.publish import replay as run
+
+        rows = run(spark, table, {"url": url, "vhost": vhost, "exchange": exchange}, where)
+        typer.echo(f"{rows:,} messages published to {exchange}")
+
+
+@pipeline.command()
+def rebalance(
+    exchange: Annotated[str, typer.Argument(help="a hash exchange whose queues have changed")],
+    checkpoint: Annotated[str, typer.Option(help="directory; the same one after a failure")],
+    queues: Annotated[
+        str | None, typer.Option(help="names with commas between", show_default="those bound to the exchange")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    vhost: Vhost = "/",
+    master: Master = "local[*]",
+) -> None:
+    """Move waiting messages to the queues that their keys belong to now, in order, each once."""
+    with _spark(master, "rebalance") as spark:
+        from jumpmq.spark.pipelines.rebalance import rebalance as run
+        from jumpmq.spark.router import Router
+
+        source = {"url": url, "vhost": vhost} | ({"exchange": exchange} if queues is None else {"queues": queues})
+        rows = run(spark, source, Router.from_broker(url, exchange, vhost), checkpoint)
+        typer.echo(f"{rows:,} messages are where their keys belong")
+
+
+def uniformity(
+    buckets: Annotated[str, typer.Option(metavar="N..M", help="numbers of queues of weight 1")] = "2..20",
+    keys: Annotated[int, typer.Option(min=1, help="how many keys: the numbers from 0, as text")] = 100_000,
+    exchange: Annotated[str | None, typer.Option(help="look at this exchange and what waits in its queues")] = None,
+    url: Url = DEFAULT_URL,
+    vhost: Vhost = "/",
+    report: Report = None,
+    master: Master = "local[*]",
+) -> None:
+    """Say how evenly keys spread over queues: chi-squared tests with their critical values."""
+    first, last = _range(buckets)
+    with _spark(master, "uniformity") as spark:
+        if exchange is not None:
+            _uniformity_of_exchange(spark, url, vhost, exchange, report)
+            return
+        from jumpmq.spark.pipelines.tables import bucket_tests
+
+        tests = bucket_tests(spark, range(first, last + 1), keys)
+        _show(tests)
+        if report is not None:
+            from jumpmq.spark.page import buckets_page, save
+
+            save(buckets_page(tests, f"Uniformity over {keys:,} keys"), report)
+
+
+def plan(
+    exchange: Annotated[str, typer.Argument(help="a hash exchange")],
+    add: Annotated[list[str] | None, typer.Option(metavar="QUEUE[=WEIGHT]", help="a queue to bind")] = None,
+    remove: Annotated[list[str] | None, typer.Option(metavar="QUEUE", help="a queue to unbind")] = None,
+    keys: Annotated[
+        str | None, typer.Option(metavar="FILE", help="keys, one a line", show_default="those that wait in the queues")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    vhost: Vhost = "/",
+    report: Report = None,
+    master: Master = "local[*]",
+) -> None:
+    """Say what a change of an exchange's queues would move, from where to where, and what it must."""
+    with _spark(master, "plan") as spark:
+        from jumpmq.spark.movement import movement
+        from jumpmq.spark.pipelines.tables import changed, waiting_keys
+        from jumpmq.spark.router import Router
+
+        before = Router.from_broker(url, exchange, vhost)
+        after = changed(before, add or [], remove or [])
+        if keys is None:
+            frame = waiting_keys(spark, url, vhost, exchange)
+        else:
+            frame = spark.read.text(keys).withColumnRenamed("value", "routing_key")
+        found = movement(frame, "routing_key", before, after)
+        for move in found.moves:
+            typer.echo(f"{move.source} -> {move.target}: {move.keys:,} keys, {move.messages:,} messages")
+        typer.echo(
+            f"{found.moved_keys:,} of {found.keys:,} keys move ({found.moved:.2%}), with {found.moved_messages:,} of "
+            f"{found.messages:,} messages; at least {found.least:.2%} of the keys must"
+        )
+        if report is not None:
+            from jumpmq.spark.page import movement_page, save
+
+            save(movement_page(found, f"What would move in {exchange}"), report)
+
+
+def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange: str, report: Path | None) -> None:
+    from jumpmq.spark.pipelines.tables import waiting_keys
+    from jumpmq.spark.router import Router
+    from jumpmq.spark.uniformity import uniformity as measure
+
+    router: Router = Router.from_broker(url, exchange, vhost)
+    found = measure(waiting_keys(spark, url, vhost, exchange), "routing_key", router)
+    for share in found.shares:
+        typer.echo(
+            f"{share.queue}: {share.keys:,} keys ({share.expected_keys:,.0f} expected), "
+            f"{share.messages:,} messages ({share.expected_messages:,.0f} expected)"
+        )
+    _show(found.tests)
+    for hot in found.hot_keys:
+        typer.echo(f"hot key {hot.key} in {hot.queue}: {hot.messages:,} messages, {hot.share:.2%} of all")
+    if report is not None:
+        from jumpmq.spark.page import save, uniformity_page
+
+        save(uniformity_page(found, f"Uniformity of {exchange}"), report)
+
+
+def _show(tests: list[Any]) -> None:
+    typer.echo("over      buckets  chi-squared  degrees      p  p=0.05  p=0.01  largest deviation")
+    for one in tests:
+        typer.echo(
+            f"{one.over:<9} {one.buckets:>7} {one.statistic:>12.3f} {one.degrees:>8} {one.p_value:>6.3f} "
+            f"{one.critical_05:>7.2f} {one.critical_01:>7.2f} {one.largest_deviation:>18.2%}"
+        )
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, dots, last = text.partition("..")
+    if not first.isdigit() or (dots and not last.isdigit()) or not 1 <= int(first) <= int(last or first) <= 100_000:
+        _fail(f"--buckets is a number or a range such as 2..20, not {text}", 2)
+    return int(first), int(last or first)
+
+
+@contextmanager
+def _spark(master: str, name: str) -> Iterator[SparkSession]:
+    """A Spark session; what goes wrong in the block is one line."""
+    try:
+        from pyspark.errors import PySparkException
+
+        from jumpmq.spark.errors import JumpMQError
+        from jumpmq.spark.pipelines.session import session
+    except ModuleNotFoundError as missing:
+        _fail(f"this needs the package {missing.name}: pip install 'jumpmq[spark]'")
+    try:
+        with session(master, f"jumpmq {name}") as spark:
+            yield spark
+    except JumpMQError as error:
+        _fail(str(error))
+    except PySparkException as error:
+        _fail(_reason(str(error)))
+
+
+def _reason(text: str) -> str:
+    """The sentence that matters in Spark's account of an error."""
+    lines = [line.strip() for line in text.splitlines()]
+    ours = [line.partition(": ")[2] for line in lines if line.startswith("jumpmq.spark.errors.")]
+    return ours[-1] if ours else f"Spark failed: {lines[0]}"
+
+
+def _fail(text: str, status: int = 1) -> NoReturn:
+    typer.echo(f"jumpmq: {text}", err=True)
+    sys.exit(status)

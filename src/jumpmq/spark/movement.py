@@ -1,0 +1,84 @@
+"""What a change of topology would move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import count
+from pyspark.sql.functions import sum as total
+
+from jumpmq.hashing import HashRing
+from jumpmq.spark.router import Router
+from jumpmq.spark.routing import route
+
+
+@dataclass(frozen=True)
+class Move:
+    """Keys, and the messages that have them, which would go to another destination."""
+
+    source: str | None
+    target: str | None
+    keys: int
+    messages: int
+
+
+@dataclass(frozen=True)
+class Movement:
+    """The whole report.
+
+    Attributes:
+        keys, messages: all there are.
+        moved_keys, moved_messages: those that would move.
+        least: the share of keys that any hash would have to move, so that each destination has its weight's share.
+    """
+
+    moves: list[Move]
+    keys: int
+    messages: int
+    moved_keys: int
+    moved_messages: int
+    least: float
+
+    @property
+    def moved(self) -> float:
+        """The share of keys that would move."""
+        return self.moved_keys / self.keys if self.keys else 0.0
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The moves as a DataFrame."""
+        schema = "source string, target string, keys bigint, messages bigint"
+        return spark.createDataFrame([vars(one) for one in self.moves], schema)
+
+
+def movement(frame: DataFrame, key: str, before: Router | HashRing, after: Router | HashRing) -> Movement:
+    """Count keys and messages by where they go, and where they would go.
+
+    Args:
+        frame: a row a message.
+        key: the column that is hashed.
+
+    Raises:
+        JumpMQError: there is no such column.
+    """
+    first, second = (Router.of(one) if isinstance(one, HashRing) else one for one in (before, after))
+    routed = route(route(frame, key, first, "_source"), key, second, "_target")
+    keys = routed.groupBy("_source", "_target", key).agg(count("*").alias("_messages"))
+    counts = keys.groupBy("_source", "_target").agg(count("*").alias("keys"), total("_messages").alias("messages"))
+    rows = [Move(row["_source"], row["_target"], row["keys"], row["messages"]) for row in counts.collect()]
+    moves = sorted((one for one in rows if one.source != one.target), key=lambda one: -one.keys)
+    return Movement(
+        moves,
+        sum(one.keys for one in rows),
+        sum(one.messages for one in rows),
+        sum(one.keys for one in moves),
+        sum(one.messages for one in moves),
+        least_share(first, second),
+    )
+
+
+def least_share(before: Router, after: Router) -> float:
+    """The share of keys that must move: what the destinations gain."""
+    old, new = before.weights, after.weights
+    was, becomes = sum(old.values()) or 1, sum(new.values()) or 1
+    return sum(max(0.0, weight / becomes - old.get(name, 0) / was) for name, weight in new.items())

@@ -1,0 +1,130 @@
+"""Reports as a page: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from jumpmq.spark.movement import Movement
+from jumpmq.spark.uniformity import SpreadTest, Uniformity
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+table { border-collapse: collapse; margin: 1rem 0 } th, td { padding: .2rem .8rem; text-align: right }
+th { border-bottom: 1px solid #999 } td:first-child, th:first-child { text-align: left } svg { max-width: 100% }
+"""
+
+
+def uniformity_page(report: Uniformity, title: str) -> str:
+    """A report on uniformity as HTML."""
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    axes = figure.add_subplot()
+    places = range(len(report.shares))
+    axes.bar(places, [one.messages for one in report.shares], label="messages")
+    expected = [one.expected_messages for one in report.shares]
+    axes.step([place - 0.5 for place in places] + [len(expected) - 0.5], [*expected, expected[-1]], "k--", where="post")
+    axes.set_xlabel("queue")
+    axes.set_ylabel("messages (dashed: expected)")
+    parts = [
+        _svg(figure),
+        tests_table(report.tests),
+        _table(
+            ("queue", "weight", "keys", "expected", "messages", "expected"),
+            [
+                (
+                    one.queue,
+                    one.weight,
+                    one.keys,
+                    f"{one.expected_keys:,.0f}",
+                    one.messages,
+                    f"{one.expected_messages:,.0f}",
+                )
+                for one in report.shares
+            ],
+        ),
+    ]
+    if report.hot_keys:
+        parts.append(
+            f"<p>Without these keys, {report.hot_share_of_skew:.0%} of the messages' unevenness would be gone.</p>"
+        )
+        rows = [(one.key, one.queue, one.messages, f"{one.share:.2%}") for one in report.hot_keys]
+        parts.append(_table(("hot key", "queue", "messages", "share"), rows))
+    return _page(title, parts)
+
+
+def buckets_page(tests: Sequence[SpreadTest], title: str) -> str:
+    """A table of tests for several numbers of buckets as HTML."""
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    axes = figure.add_subplot()
+    buckets = [one.buckets for one in tests]
+    axes.plot(buckets, [one.statistic for one in tests], "o-", label="chi-squared")
+    axes.plot(buckets, [one.critical_05 for one in tests], "--", label="p = 0.05")
+    axes.plot(buckets, [one.critical_01 for one in tests], ":", label="p = 0.01")
+    axes.set_xlabel("buckets")
+    axes.legend()
+    return _page(title, [_svg(figure), tests_table(tests)])
+
+
+def movement_page(report: Movement, title: str) -> str:
+    """A report on movement as HTML."""
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    axes = figure.add_subplot()
+    shown = report.moves[:30]
+    axes.barh([f"{one.source} → {one.target}" for one in shown][::-1], [one.keys for one in shown][::-1])
+    axes.set_xlabel("keys")
+    summary = (
+        f"<p>{report.moved_keys:,} of {report.keys:,} keys move ({report.moved:.2%}), with {report.moved_messages:,} "
+        f"of {report.messages:,} messages. At least {report.least:.2%} of the keys have to.</p>"
+    )
+    rows = [(one.source, one.target, one.keys, one.messages) for one in report.moves]
+    return _page(title, [summary, _svg(figure), _table(("from", "to", "keys", "messages"), rows)])
+
+
+def tests_table(tests: Iterable[SpreadTest]) -> str:
+    """Tests as an HTML table."""
+    head = ("over", "buckets", "chi-squared", "degrees", "p", "p = 0.05", "p = 0.01", "largest deviation")
+    rows = [
+        (
+            one.over,
+            one.buckets,
+            f"{one.statistic:.3f}",
+            one.degrees,
+            f"{one.p_value:.3f}",
+            f"{one.critical_05:.2f}",
+            f"{one.critical_01:.2f}",
+            f"{one.largest_deviation:.2%}",
+        )
+        for one in tests
+    ]
+    return _table(head, rows)
+
+
+def save(page: str, file: Path) -> None:
+    """Write a page."""
+    file.write_text(page, encoding="utf-8")
+
+
+def _page(title: str, parts: Iterable[str]) -> str:
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
+    return f"{head}<h1>{escape(title)}</h1>{''.join(parts)}</html>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    titles = "".join(f"<th>{escape(one)}" for one in head)
+    lines = "".join("<tr>" + "".join(f"<td>{_cell(value)}" for value in row) for row in rows)
+    return f"<table><tr>{titles}{lines}</table>"
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+
+
+def _svg(figure: Figure) -> str:
+    out = io.StringIO()
+    figure.savefig(out, format="svg")
+    text = out.getvalue()
+    return text[text.index("<svg") :]

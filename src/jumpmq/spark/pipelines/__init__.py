@@ -1,0 +1,1 @@
+"""Whole jobs between queues and tables, as the command line runs them."""

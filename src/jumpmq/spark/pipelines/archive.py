@@ -1,0 +1,54 @@
+"""From an exchange's queues into a Parquet table, once or for as long as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, date_trunc
+
+
+def archive(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    table: str,
+    checkpoint: str | None = None,
+    *,
+    by_hour: bool = False,
+    continuous: bool = False,
+    interval: str = "10 seconds",
+    progress: Callable[[int], None] = lambda rows: None,
+) -> int:
+    """Move messages into a table partitioned by queue, each once; returns how many.
+
+    Args:
+        source: options of the source.
+        table: a directory, on any file system that Spark knows.
+        checkpoint: another; beside the table unless given.
+        by_hour: whether the table is partitioned by the hour of publishing too.
+        continuous: go on until the query is stopped; else what is there now.
+        interval: between two micro-batches, if continuous.
+        progress: called with the rows of each micro-batch.
+    """
+    checkpoint = checkpoint or f"{PurePath(table)}.checkpoint"
+    reader = spark.readStream.format("jumpmq").options(**source).option("checkpointLocation", checkpoint)
+    frame, parts = reader.load(), ["queue"]
+    if by_hour:
+        frame, parts = frame.withColumn("hour", date_trunc("hour", col("published_at"))), ["queue", "hour"]
+    writer = frame.writeStream.format("parquet").partitionBy(*parts).option("path", table)
+    writer = writer.option("checkpointLocation", checkpoint)
+    writer = writer.trigger(processingTime=interval) if continuous else writer.trigger(availableNow=True)
+    query, rows, seen = writer.start(), 0, -1
+    try:
+        ended = False
+        while not ended:
+            ended = bool(query.awaitTermination(1))
+            for batch in query.recentProgress:
+                if batch.batchId > seen:
+                    seen = batch.batchId
+                    rows += batch.numInputRows
+                    progress(batch.numInputRows)
+    finally:
+        query.stop()
+    return rows

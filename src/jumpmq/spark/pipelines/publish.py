@@ -1,0 +1,66 @@
+"""From a table into an exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, struct, to_json
+
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.schema import SCHEMA
+
+FORMATS = ("parquet", "csv", "json")
+
+
+def publish(
+    spark: SparkSession, path: str, format: str, key: str, target: Mapping[str, str], body: str | None = None
+) -> int:
+    """Publish every row; returns how many.
+
+    Args:
+        key: the column that becomes the routing key.
+        target: options of the sink.
+        body: the column that becomes the body; all columns as JSON unless given.
+
+    Raises:
+        JumpMQError: there is no such column.
+    """
+    frame = read(spark, path, format)
+    for name in (key, body):
+        if name is not None and name not in frame.columns:
+            raise JumpMQError(f"there is no column '{name}' in {path}; there are {', '.join(frame.columns)}")
+    content = to_json(struct(*frame.columns)) if body is None else col(body)
+    rows = frame.select(col(key).cast("string").alias("routing_key"), content.alias("body"))
+    return _write(rows, target)
+
+
+def replay(spark: SparkSession, table: str, target: Mapping[str, str], where: str | None = None) -> int:
+    """Publish the rows of an archived table again, in the order of each queue; returns how many.
+
+    Args:
+        target: options of the sink; the exchange that a message was published to unless given.
+        where: a SQL condition on the table's columns.
+    """
+    frame = spark.read.parquet(table)
+    if where is not None:
+        frame = frame.where(where)
+    missing = {"queue", "seq", "routing_key", "body"} - set(frame.columns)
+    if missing:
+        raise JumpMQError(f"{table} was not made by `jumpmq pipeline archive`: it has no column '{min(missing)}'")
+    ordered = frame.repartition("queue").sortWithinPartitions("queue", "seq")
+    dropped = {"queue", *({"exchange"} if {"exchange", "queue"} & set(target) else ())}
+    return _write(
+        ordered.select(*(name for name in SCHEMA.names if name in frame.columns and name not in dropped)), target
+    )
+
+
+def read(spark: SparkSession, path: str, format: str) -> DataFrame:
+    """A table of files."""
+    reader = spark.read.option("header", True) if format == "csv" else spark.read
+    return reader.format(format).load(path)
+
+
+def _write(rows: DataFrame, target: Mapping[str, str]) -> int:
+    rows.write.format("jumpmq").mode("append").options(**target).save()
+    return rows.count()

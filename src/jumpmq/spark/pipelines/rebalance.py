@@ -1,0 +1,35 @@
+"""After a change of topology: waiting messages go to the queue that their key belongs to now.
+
+How it works. A streaming query reads the queues that are rebalanced, and puts each message straight into the queue that
+the exchange gives its key now, be it the one that it came from. Messages of a key lie in one queue before, and in one
+after, and keep their order on the way, as what a micro-batch reads of a queue is one partition. The source gives every
+message once, and the sink takes every micro-batch once, so that a job that is killed goes on with the same checkpoint
+and loses and repeats nothing. Messages with other keys that are published meanwhile are not held up; to keep the order
+of a key that is being moved, let publishers rest while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from jumpmq.spark.router import Router
+from jumpmq.spark.routing import route
+
+
+def rebalance(spark: SparkSession, source: Mapping[str, str], router: Router, checkpoint: str) -> int:
+    """Move waiting messages; returns how many were looked at.
+
+    Args:
+        source: options of the source: the queues that have what may have to move.
+        router: the exchange's decision now.
+        checkpoint: a directory; the same one after a failure.
+    """
+    reader = spark.readStream.format("jumpmq").options(**source)
+    frame = reader.option("keepOrder", True).option("checkpointLocation", checkpoint).load()
+    placed = route(frame.drop("queue"), "routing_key", router, "queue")
+    writer = placed.writeStream.format("jumpmq").option("url", source["url"]).option("vhost", source.get("vhost", "/"))
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return sum(batch.numInputRows for batch in query.recentProgress)

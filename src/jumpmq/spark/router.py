@@ -1,0 +1,148 @@
+"""Where an exchange sends a key, as plain data that travels to executors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from jumpmq.hashing import HashRing, modulus_array, timestamp_key
+from jumpmq.spark.client import Client
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.options import Broker
+
+HASHES = ("x-consistent-hash", "x-modulus-hash")
+
+
+@dataclass(frozen=True)
+class Router:
+    """The decision of a consistent hash or modulus hash exchange.
+
+    Attributes:
+        ring: of a consistent hash exchange; None for a modulus.
+        destinations: in the order in which the modulus counts them.
+        source: what is hashed, in words: the routing key, a header, a property.
+    """
+
+    ring: HashRing | None
+    destinations: tuple[str, ...]
+    source: str = "routing key"
+
+    @classmethod
+    def of(cls, ring: HashRing) -> Router:
+        """The decision of a ring."""
+        return cls(ring, tuple(ring.names))
+
+    @classmethod
+    def even(cls, buckets: int) -> Router:
+        """So many queues of weight 1, named ``q1``, ``q2``…, on a new ring."""
+        ring = HashRing()
+        for number in range(1, buckets + 1):
+            ring.add(f"q{number}", 1)
+        return cls.of(ring)
+
+    @classmethod
+    def from_broker(cls, url: str, exchange: str, vhost: str = "/") -> Router:
+        """The decision of a live exchange, as it is now.
+
+        Args:
+            url: the management URL of an administrator.
+
+        Raises:
+            JumpMQError: there is no such exchange, or it hashes nothing.
+        """
+        client = Client(Broker(url, vhost))
+        client.require_jumpmq()
+        declared = client.exchange(exchange)
+        if declared["type"] == "x-consistent-hash":
+            state = client.ring(exchange)
+            destinations = [[one["destination"], one["runs"]] for one in state["destinations"]]
+            ring = HashRing.restore(
+                {"removal": state["removal"], "destinations": destinations, "retired": state["retired"]}
+            )
+            return cls(ring, tuple(ring.names), _source(declared["arguments"]))
+        return cls._built(declared, client.bindings(exchange))
+
+    @classmethod
+    def from_definitions(cls, file: Path | str, exchange: str, vhost: str = "/") -> Router:
+        """The decision that an exchange would have if the definitions of a file were imported into a new broker.
+
+        Raises:
+            JumpMQError: the file cannot be read, or there is no such exchange in it, or it hashes nothing.
+        """
+        try:
+            found = json.loads(Path(file).read_text())
+        except (OSError, ValueError) as error:
+            raise JumpMQError(f"cannot read definitions from {file}: {error}") from None
+        declared = [one for one in found.get("exchanges", ()) if (one["vhost"], one["name"]) == (vhost, exchange)]
+        if not declared:
+            raise JumpMQError(f"{file} has no exchange '{exchange}' in vhost '{vhost}'")
+        bindings = [one for one in found.get("bindings", ()) if (one["vhost"], one["source"]) == (vhost, exchange)]
+        return cls._built(declared[0], bindings)
+
+    @classmethod
+    def _built(cls, declared: dict[str, Any], bindings: list[dict[str, Any]]) -> Router:
+        source = _source(declared.get("arguments", {}))
+        if declared["type"] == "x-modulus-hash":
+            places = {(one["destination_type"] == "queue", one["destination"].encode()): one for one in bindings}
+            return cls(None, tuple(_destination(places[place]) for place in sorted(places)), source)
+        if declared["type"] != "x-consistent-hash":
+            kinds = " and ".join(HASHES)
+            raise JumpMQError(
+                f"exchange '{declared['name']}' is of type {declared['type']}, which hashes nothing; {kinds} do"
+            )
+        ring = HashRing(declared.get("arguments", {}).get("ring-removal", "minimal"))
+        for one in bindings:
+            if _destination(one) not in ring:
+                ring.add(_destination(one), int(one["routing_key"]))
+        return cls(ring, tuple(ring.names), source)
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """The share of each destination."""
+        return dict(self.ring.destinations) if self.ring is not None else dict.fromkeys(self.destinations, 1)
+
+    def route(self, keys: pa.Array) -> pa.Array:
+        """The destination of each key, null if there is none.
+
+        Text and octets are hashed as a routing key, header or property of text; integers as a header; timestamps as
+        the property ``timestamp``; a null goes where messages without the header or property go.
+
+        Raises:
+            JumpMQError: keys of this type are not hashed.
+        """
+        if not self.destinations:
+            return pa.nulls(len(keys), pa.string())
+        if pa.types.is_timestamp(keys.type):
+            seconds = keys.cast(pa.timestamp("s", keys.type.tz), safe=False).cast(pa.int64()).to_pylist()
+            keys = pa.array([None if one is None else timestamp_key(one) for one in seconds], pa.binary())
+        if pa.types.is_integer(keys.type) and self.ring is not None:
+            return pa.array([self._of_integer(key) for key in keys.to_pylist()], pa.string())
+        try:
+            if self.ring is not None:
+                return self.ring.route_array(keys).cast(pa.string())
+            places = modulus_array(keys, len(self.destinations))
+        except TypeError:
+            raise JumpMQError(f"a key must be text, octets, an integer or a timestamp, not {keys.type}") from None
+        return pa.DictionaryArray.from_arrays(places, pa.array(self.destinations)).cast(pa.string())
+
+    def _of_integer(self, key: int | None) -> str | None:
+        assert self.ring is not None
+        if key is None:
+            return str(self.ring.route_array(pa.nulls(1, pa.binary())).cast(pa.string())[0])
+        return self.ring.route(key)
+
+
+def _source(arguments: dict[str, Any]) -> str:
+    if "hash-header" in arguments:
+        return f"header '{arguments['hash-header']}'"
+    return f"property '{arguments['hash-property']}'" if "hash-property" in arguments else "routing key"
+
+
+def _destination(binding: dict[str, Any]) -> str:
+    """A binding's destination as rings name it."""
+    name: str = binding["destination"]
+    return name if binding["destination_type"] == "queue" else f"exchange:{name}"

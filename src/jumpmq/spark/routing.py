@@ -1,0 +1,58 @@
+"""Routing in Spark: the queue of every row, decided as the broker does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.pandas.functions import arrow_udf
+
+from jumpmq.hashing import HashRing
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.router import Router
+
+
+def route(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "queue") -> DataFrame:
+    """Add the destination of each row.
+
+    Args:
+        key: the column that is hashed: text, octets, an integer or a timestamp.
+        ring: of a live exchange (:meth:`Router.from_broker`), of a file of definitions, or made in Python.
+        column: the name of the new column.
+
+    Raises:
+        JumpMQError: there is no such column.
+    """
+    if key not in frame.columns:
+        raise JumpMQError(f"there is no column '{key}'; there are {', '.join(frame.columns)}")
+    return frame.withColumn(column, _function(_router(ring))(col(key)))
+
+
+def register_route(spark: SparkSession, name: str, ring: Router | HashRing) -> None:
+    """Make a SQL function of one argument, the key, that gives its destination."""
+    spark.udf.register(name, _function(_router(ring)))
+
+
+def repartition_by_queue(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "queue") -> DataFrame:
+    """Add the destination of each row, and bring the rows of each into one Spark partition.
+
+    A join or a window over the same column then needs no further exchange of rows.
+    """
+    router = _router(ring)
+    return route(frame, key, router, column).repartition(max(1, len(router.destinations)), col(column))
+
+
+def _router(ring: Router | HashRing) -> Router:
+    return Router.of(ring) if isinstance(ring, HashRing) else ring
+
+
+def _function(router: Router) -> Callable[..., Column]:
+    def decide(keys: pa.Array) -> pa.Array:
+        return router.route(keys)
+
+    # Given here, as Spark's reading of type hints does not know annotations that are kept as text.
+    decide.__annotations__ = {"keys": pa.Array, "return": pa.Array}
+    found: Callable[..., Column] = arrow_udf(decide, "string")  # type: ignore[call-overload]
+    return found

@@ -1,0 +1,171 @@
+"""How evenly a hash spreads keys and messages over queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, count, desc
+from pyspark.sql.functions import sum as total
+
+from jumpmq.hashing import HashRing
+from jumpmq.spark.chi_squared import chi_squared_test, critical_value
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.router import Router
+from jumpmq.spark.routing import route
+
+HOT_KEYS = 20
+"""How many of the most frequent keys are listed."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one queue has, and what its weight lets expect."""
+
+    queue: str
+    weight: int
+    keys: int
+    messages: int
+    expected_keys: float
+    expected_messages: float
+
+
+@dataclass(frozen=True)
+class SpreadTest:
+    """Pearson's chi-squared test of what is counted: ``keys``, or ``messages``.
+
+    Attributes:
+        p_value: how likely an even hash is to stray as far.
+        critical_05, critical_01: the statistics that it exceeds with probability 0.05 and 0.01.
+        largest_deviation: of a queue from what is expected, as a share of that.
+    """
+
+    over: str
+    buckets: int
+    statistic: float
+    degrees: int
+    p_value: float
+    critical_05: float
+    critical_01: float
+    largest_deviation: float
+
+
+@dataclass(frozen=True)
+class HotKey:
+    """One of the most frequent keys; ``share`` of all messages."""
+
+    key: str
+    queue: str
+    messages: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Uniformity:
+    """The whole report.
+
+    Attributes:
+        hot_share_of_skew: how much of the messages' unevenness goes when the hot keys are left out, from 0 to 1.
+    """
+
+    shares: list[Share]
+    tests: list[SpreadTest]
+    hot_keys: list[HotKey]
+    hot_share_of_skew: float
+
+    def frames(self, spark: SparkSession) -> dict[str, DataFrame]:
+        """``queues``, ``tests`` and ``hot_keys`` as DataFrames."""
+        queues = (
+            "queue string, weight bigint, keys bigint, messages bigint, expected_keys double, expected_messages double"
+        )
+        tests = (
+            "over string, buckets bigint, statistic double, degrees bigint, p_value double, critical_05 double, "
+            "critical_01 double, largest_deviation double"
+        )
+        hot = "key string, queue string, messages bigint, share double"
+        return {
+            "queues": spark.createDataFrame([vars(one) for one in self.shares], queues),
+            "tests": spark.createDataFrame([vars(one) for one in self.tests], tests),
+            "hot_keys": spark.createDataFrame([vars(one) for one in self.hot_keys], hot),
+        }
+
+
+def uniformity(frame: DataFrame, key: str, ring: Router | HashRing) -> Uniformity:
+    """Count keys and messages by destination, and test whether they follow the weights.
+
+    Args:
+        frame: a row a message.
+        key: the column that is hashed.
+
+    Raises:
+        JumpMQError: there is no such column, or no row, or no destination.
+    """
+    router = Router.of(ring) if isinstance(ring, HashRing) else ring
+    if not router.destinations:
+        raise JumpMQError("there is nothing to route to: no queue is bound")
+    keys = route(frame, key, router, "_queue").groupBy("_queue", key).agg(count("*").alias("_messages")).cache()
+    try:
+        rows = keys.groupBy("_queue").agg(count("*").alias("keys"), total("_messages").alias("messages")).collect()
+        hottest = keys.orderBy(desc("_messages"), col(key)).limit(HOT_KEYS).collect()
+    finally:
+        keys.unpersist()
+    if not rows:
+        raise JumpMQError("there are no rows to look at")
+    counted = {row["_queue"]: (row["keys"], row["messages"]) for row in rows}
+    all_messages = sum(messages for _, messages in counted.values())
+    mean = all_messages / sum(found for found, _ in counted.values())
+    hot = [
+        HotKey(_shown(row[key]), row["_queue"], row["_messages"], row["_messages"] / all_messages)
+        for row in hottest
+        if row["_messages"] > 2 * mean
+    ]
+    shares = shares_of(counted, router.weights)
+    tests = [spread_test("keys", {one.queue: one.keys for one in shares}, router.weights)]
+    tests.append(spread_test("messages", {one.queue: one.messages for one in shares}, router.weights))
+    return Uniformity(shares, tests, hot, _hot_share_of_skew(shares, hot, router.weights))
+
+
+def shares_of(counted: Mapping[str, tuple[int, int]], weights: Mapping[str, int]) -> list[Share]:
+    """What each destination has of ``(keys, messages)``, and should have."""
+    all_keys, all_messages = (sum(pair[place] for pair in counted.values()) for place in (0, 1))
+    weight = sum(weights.values())
+    return [
+        Share(
+            queue,
+            weights[queue],
+            *counted.get(queue, (0, 0)),
+            all_keys * weights[queue] / weight,
+            all_messages * weights[queue] / weight,
+        )
+        for queue in weights
+    ]
+
+
+def spread_test(over: str, counts: Mapping[str, int], weights: Mapping[str, int]) -> SpreadTest:
+    """The test of some counts."""
+    found, wanted = [counts[queue] for queue in weights], list(weights.values())
+    result = chi_squared_test(found, wanted)
+    expected = [sum(found) * weight / sum(wanted) for weight in wanted]
+    deviation = max(abs(one - mean) / mean for one, mean in zip(found, expected, strict=True))
+    degrees = result.degrees
+    critical = (critical_value(0.05, degrees), critical_value(0.01, degrees)) if degrees else (0.0, 0.0)
+    return SpreadTest(over, len(found), result.statistic, degrees, result.p_value, *critical, deviation)
+
+
+def _hot_share_of_skew(shares: list[Share], hot: list[HotKey], weights: Mapping[str, int]) -> float:
+    counts = {one.queue: one.messages for one in shares}
+    before = _skew(counts, weights)
+    for one in hot:
+        counts[one.queue] -= one.messages
+    return max(0.0, 1 - _skew(counts, weights) / before) if before and hot else 0.0
+
+
+def _skew(counts: Mapping[str, int], weights: Mapping[str, int]) -> float:
+    """How many messages are in a queue too many."""
+    everything, weight = sum(counts.values()), sum(weights.values())
+    return sum(abs(counts[queue] - everything * weights[queue] / weight) for queue in weights) / 2
+
+
+def _shown(key: object) -> str:
+    return bytes(key).decode("utf-8", "replace") if isinstance(key, bytes | bytearray) else str(key)

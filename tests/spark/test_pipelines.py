@@ -1,0 +1,85 @@
+"""Whole jobs between queues and tables."""
+
+import pika
+import pytest
+from pyspark.errors import PySparkException
+from tests.http.api import API
+from tests.spark.sources import numbered, publish, table
+from typer.testing import CliRunner
+
+from jumpmq.cli.jumpmq import app
+from jumpmq.spark import JumpMQError, Router, route
+from jumpmq.spark.pipelines import publish as publishing
+from jumpmq.spark.pipelines.archive import archive
+from jumpmq.spark.pipelines.rebalance import rebalance
+
+
+def target(broker, **options):
+    return {"url": broker.http_url, "vhost": "/"} | options
+
+
+def test_an_exchange_is_archived_and_replayed(spark, broker, channel, tmp_path):
+    published = publish(channel, numbered(1, 60))
+    place, seen = str(tmp_path / "table"), []
+    source = target(broker, exchange="x", maxMessagesPerTrigger="40")
+    assert archive(spark, source, place, by_hour=True, progress=seen.append) == sum(seen) == 60
+    more = publish(channel, numbered(61, 80))
+    assert archive(spark, source, place, by_hour=True) == 20
+    rows = spark.read.parquet(place).collect()
+    assert sorted(bytes(row.body) for row in rows) == published + more
+    assert {row.queue for row in rows} == {"q1", "q2"}
+    assert all(row.hour.minute == 0 for row in rows)
+    assert publishing.replay(spark, place, target(broker, exchange="x"), "seq > 10") == len(
+        [row for row in rows if row.seq > 10]
+    )
+    for queue in ("q1", "q2"):
+        again = [bytes(row.body) for row in table(spark, broker, queue=queue).orderBy("seq").collect()]
+        assert again == [bytes(row.body) for row in sorted(rows, key=lambda row: row.seq) if row.queue == queue][10:]
+
+
+def test_a_table_is_published(spark, broker, channel, tmp_path):
+    place = str(tmp_path / "csv")
+    spark.range(100).selectExpr("id % 7 as id", "id as value").write.option("header", True).csv(place)
+    assert publishing.publish(spark, place, "csv", "id", target(broker, exchange="x")) == 100
+    bodies = {bytes(row.body) for row in table(spark, broker, exchange="x").collect()}
+    assert b'{"id":"1","value":"1"}' in bodies
+    assert publishing.publish(spark, place, "csv", "id", target(broker, exchange="x"), body="value") == 100
+    with pytest.raises(JumpMQError, match="there is no column 'nothing' in"):
+        publishing.publish(spark, place, "csv", "nothing", target(broker, exchange="x"))
+    with pytest.raises(PySparkException, match="PATH_NOT_FOUND"):
+        publishing.publish(spark, place + "-not", "csv", "id", target(broker, exchange="x"))
+
+
+def test_waiting_messages_move_where_their_keys_belong_in_order(spark, broker, channel, tmp_path):
+    channel.confirm_delivery()
+    for number in range(600):
+        channel.basic_publish("x", str(number % 50), b"%d" % number, pika.BasicProperties(delivery_mode=2))
+    channel.queue_declare("q3", durable=True)
+    channel.queue_bind("q3", "x", "2")
+    router = Router.from_broker(broker.http_url, "x")
+    source = target(broker, exchange="x", maxMessagesPerTrigger="200")
+    assert rebalance(spark, source, router, str(tmp_path / "checkpoint")) == 600
+    frame = table(spark, broker, exchange="x")
+    rows = frame.orderBy("queue", "seq").collect()
+    assert sorted(int(row.body) for row in rows) == list(range(600))
+    placed = route(frame.withColumnRenamed("queue", "found"), "routing_key", router)
+    assert placed.where("found = queue").count() == 600
+    assert {row.exchange for row in rows} == {"x"}
+    for key in range(50):
+        mine = [int(row.body) for row in rows if bytes(row.routing_key) == b"%d" % key]
+        assert mine == sorted(mine)
+    assert [API(broker.http_url).counts(queue)[1] for queue in ("q1", "q2", "q3")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["uniformity", "--buckets", "some"], "--buckets is a number or a range such as 2..20, not some"),
+        (["uniformity", "--buckets", "5..2"], "--buckets is a number or a range such as 2..20, not 5..2"),
+        (["pipeline", "publish", "table", "x"], "Missing option '--key'"),
+    ],
+)
+def test_a_wrong_command_line(arguments, reason):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert reason in result.output + result.stderr
