@@ -12,7 +12,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fuzzing.sessions.pair import Difference
 
-NAMED: dict[str, Callable[[Difference], bool]] = {}
+
+def _is_turn_under_a_shared_limit(difference: Difference) -> bool:
+    """The same messages went to other consumers, some of which share a prefetch with others of their channel."""
+    shared = any(getattr(step.method, "global_", False) for step in difference.session)
+    (theirs, their_counts), (ours, our_counts) = difference.reference, difference.ours
+    return shared and their_counts == our_counts and _bodies(theirs) == _bodies(ours)
+
+
+def _bodies(said: Any) -> list[Any] | None:
+    """The messages delivered, whoever got them; None where something else was said."""
+    events = [event for events in said.values() for event in events]
+    return sorted(event[-1] for event in events) if all(event[0] == "basic.deliver" for event in events) else None
+
+
+NAMED: dict[str, Callable[[Difference], bool]] = {
+    "Timing and order: whose turn it is under a global prefetch": _is_turn_under_a_shared_limit,
+}
 """By what docs/differences.md calls it, whether a difference is that one."""
 
 

@@ -137,3 +137,13 @@ def test_tags_of_get_and_consume_are_one_sequence(channel: WireChannel, queue: s
     assert got is not None
     channel.consume(queue)
     assert [got.method.delivery_tag, *(delivery.method.delivery_tag for delivery in channel.take(2))] == [1, 2, 3]
+
+
+def test_a_queue_that_refuses_beyond_its_length_keeps_what_returns_to_it(channel: WireChannel, unique) -> None:
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    queue = channel.queue(unique("queue"), arguments=arguments)
+    channel.consume(queue, "reader")
+    for number in range(3):
+        channel.publish("", queue, str(number).encode())
+        channel.next()
+    assert left_after_cancel(channel, queue) == [(0, True), (1, True), (2, True)]

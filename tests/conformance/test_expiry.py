@@ -127,3 +127,11 @@ def test_what_expired_behind_a_message_that_made_room_goes_too(channel: WireChan
     channel.publish("", queue, b"one too many")
     until(lambda: channel.ready(queue) == 1)
     assert channel.bodies(queue) == [b"one too many"]
+
+
+def test_what_expired_behind_a_message_that_is_got_is_not_counted(channel: WireChannel, queue: str) -> None:
+    channel.publish("", queue, b"long")
+    channel.publish("", queue, b"short", expiring(0))
+    message = channel.get(queue)
+    assert message is not None
+    assert (message.body, message.method.message_count) == (b"long", 0)

@@ -164,7 +164,7 @@ class ClassicQueue(Queue):
         if 0.0 < self._ready.first_expiry() <= now:
             return []
         messages = self._without_expired(take(count), now)
-        self._mind_expiry(now)
+        self._drop_expired(now, STEP)
         return self._count_taken(messages)
 
     def _without_expired(self, messages: list[Message], now: float) -> list[Message]:
@@ -354,7 +354,7 @@ class ClassicQueue(Queue):
         """Let go of up to ``count`` messages that have expired at the front, and as many beyond the length limits."""
         if self._expiring:
             self._drop_expired(now, count)
-        if self._limited:
+        if self._limited and self.limits.overflow == "drop-head":  # others refuse, and keep what is returned to them
             self._drop_overflow(now, count)
 
     def _drop_expired(self, now: float, count: int) -> None:
