@@ -4,15 +4,20 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import logging
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from jumpmq.broker.accounts import TokenUser
 from jumpmq.broker.guesses import Guesses
 from jumpmq.broker.passwords import verify_password
+from jumpmq.broker.tokens import InvalidToken, Tokens, looks_like_token
 from jumpmq.topology import Topology
+
+log = logging.getLogger(__name__)
 
 THREADS = 2
 """Passwords that are verified at once, each of which takes some 20 ms of a core and 19 MB."""
@@ -36,25 +41,47 @@ class Authenticator:
     cost nothing, wait for nobody, and a wrong password of a user whose right one is known costs nothing either.
     """
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, tokens: Tokens | None = None) -> None:
         self._topology = topology
+        self._tokens = tokens
         self._key = os.urandom(32)
         self._verified: dict[str, _Verified] = {}
         self._guesses = Guesses()
         self._threads = _FairThreads()
 
-    async def authenticate(self, user: str, password: str, peer_host: str) -> bool:
-        """Whether the user may log in with this password from this address.
+    async def authenticate(self, user: str, password: str, peer_host: str) -> str | None:
+        """Who logs in with this password from this address: the user, or whom a token in the password's place names.
 
         ``guest`` may from loopback addresses only (RabbitMQ, ``loopback_users``).
+
+        Returns:
+            None if nobody does.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if await self._guesses.admit(user, peer_host) and await self._verify(user, password, peer_host):
-            return True
+        if await self._guesses.admit(user, peer_host) and (name := await self._name(user, password, peer_host)):
+            return name
         self._guesses.failed(user, peer_host)
         await asyncio.sleep(REFUSAL_TIME - (loop.time() - began) % REFUSAL_TIME)
-        return False
+        return None
+
+    async def renew(self, user: str, token: str) -> TokenUser | None:
+        """The same user with another token; None if the token is another's, or none."""
+        try:
+            found = await self._tokens.user(token) if self._tokens is not None else None
+        except InvalidToken as error:
+            log.warning("a new token of user %r is refused: %s", user, error)
+            return None
+        return found if found == user else None
+
+    async def _name(self, user: str, password: str, peer_host: str) -> str | None:
+        if self._tokens is None or not looks_like_token(password):
+            return user if await self._verify(user, password, peer_host) else None
+        try:
+            return await self._tokens.user(password)
+        except InvalidToken as error:
+            log.warning("a token from %s is refused: %s", peer_host, error)
+            return None
 
     def vouched_for(self, user: str, peer_host: str) -> bool:
         """Whether a user may log in whom a certificate vouches for, from this address."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from jumpmq.amqp.errors import AccessRefused, NotAllowed
+from jumpmq.broker.accounts import account
 from jumpmq.topology import (
     Bind,
     Change,
@@ -38,14 +39,14 @@ class Authorization:
         vhost = self._topology.vhosts.get(name)
         if vhost is None:
             raise NotAllowed(f"vhost {name} not found")
-        found = self._topology.users.get(user)
+        found = account(self._topology, user)
         if found is None or name not in found.permissions:
             raise NotAllowed(f"access to vhost '{name}' refused for user '{user}'")
         return vhost
 
     def may_impersonate(self, user: str) -> bool:
         """Whether the user may publish in others' names (RabbitMQ, "Validated User-ID": tag ``impersonator``)."""
-        found = self._topology.users.get(user)
+        found = account(self._topology, user)
         return found is not None and "impersonator" in found.tags
 
     def require(self, user: str, vhost: str, operation: Operation, kind: Kind, name: str) -> None:
@@ -54,7 +55,7 @@ class Authorization:
         Raises:
             AccessRefused: the user may not.
         """
-        found = self._topology.users.get(user)
+        found = account(self._topology, user)
         permissions = found.permissions.get(vhost) if found is not None else None
         if permissions is None or not permissions.allows(operation, name):
             raise AccessRefused(
@@ -71,7 +72,7 @@ class Authorization:
         """
         if not isinstance(exchange, TopicExchange):
             return
-        found = self._topology.users.get(user)
+        found = account(self._topology, user)
         granted = found.topic_permissions.get((exchange.vhost, exchange.name)) if found is not None else None
         if granted is None:
             return

@@ -26,6 +26,7 @@ from jumpmq.broker.reader_groups import ReaderGroups
 from jumpmq.broker.receiving import ReceiveBuffer
 from jumpmq.broker.services import Services
 from jumpmq.broker.timers import Timers
+from jumpmq.broker.tokens import Tokens
 from jumpmq.broker.turns import Turns
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.broker.user_limits import UserLimits
@@ -139,7 +140,7 @@ class Broker:
         self._upkeep.on_lease_end = self._delete_unused
         self._commits.before_flush = self.topology.flush_rings
         self.authorization = Authorization(self.topology)
-        self.authenticator = Authenticator(self.topology)
+        self.authenticator = Authenticator(self.topology, self._tokens())
         self._services = Services(
             self.config,
             self.topology,
@@ -159,6 +160,19 @@ class Broker:
         self.topology.listeners.append(closing_connections(self._services))
         paging = Paging(self._upkeep, self.memory, self._queues, self._channels)
         self._timers = Timers(self._services, self._commits, paging)
+
+    def _tokens(self) -> Tokens | None:
+        """What reads tokens, where they are logins.
+
+        Raises:
+            BrokerError: the settings lack one, or the keys cannot be used.
+        """
+        resource, keys = self.config.oauth_resource, self.config.oauth_keys
+        if resource is None and keys is None:
+            return None
+        if resource is None or keys is None:
+            raise BrokerError("tokens need both oauth-resource and oauth-keys")
+        return Tokens(resource, keys)
 
     def _delete_unused(self, queue: Queue) -> None:
         self.topology.apply(changes.DeleteQueue(queue.vhost, queue.name, queue.id))
@@ -281,9 +295,10 @@ class Broker:
         Raises:
             AccessRefused: it is not, or the user may not log in from there.
         """
-        if not await self.authenticator.authenticate(user, password, peer_host):
+        name = await self.authenticator.authenticate(user, password, peer_host)
+        if name is None:
             raise AccessRefused("Login failed")
-        return user
+        return name
 
     def close_connections(self, reason: str, chosen: Callable[[Connection], bool]) -> int:
         """Close connections on an operator's behalf; returns how many.

@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import AccessRefused, AMQPError, InternalError, NotAllowed, PreconditionFailed
+from jumpmq.amqp.errors import (
+    AccessRefused,
+    AMQPError,
+    ConnectionForced,
+    InternalError,
+    NotAllowed,
+    PreconditionFailed,
+)
 from jumpmq.amqp.events import Ack, Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.protocol import (
@@ -28,6 +35,7 @@ from jumpmq.amqp.protocol import (
     TooLarge,
 )
 from jumpmq.broker import audit, settling
+from jumpmq.broker.accounts import TokenUser
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.charges import Charges
 from jumpmq.broker.handshake import Handshake
@@ -70,6 +78,9 @@ HANDSHAKE_TIMEOUT = 10.0
 CLOSE_TIMEOUT = 30.0
 """Seconds that a client has to answer ``connection.close``, or to close the socket once its own was answered
 (RabbitMQ's ``CLOSING_TIMEOUT``)."""
+
+LONGEST_TIMER = 86400.0 * 365
+"""Seconds that a timer may run."""
 
 SHOWN_STATES = {
     State.HEADER: "starting",
@@ -130,6 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unwritten = 0
         self._last_sent = time.monotonic()
         self._deadline: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
 
     # --- asyncio's side ---
 
@@ -226,6 +238,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._set_deadline(None)
+        if self._expiry is not None:
+            self._expiry.cancel()
         self.handshake.close()
         self._services.alarms.forget(self)
         self._rest = None
@@ -350,14 +364,32 @@ class Connection(asyncio.BufferedProtocol):
             case m.ConnectionCloseOk():
                 self._hang_up()
             case m.ConnectionUpdateSecret():
-                self.send(0, m.ConnectionUpdateSecretOk())
+                if isinstance(self.user, TokenUser):
+                    self.handshake.renew(method.new_secret)
+                else:
+                    self.send(0, m.ConnectionUpdateSecretOk())
 
     def tune(self, user: str) -> None:
         """The client is authenticated as ``user``: propose limits to it."""
-        self.user = user
+        self.set_user(user)
         config = self._services.config
         self.protocol.propose(config.heartbeat, config.channel_max, config.frame_max)
         self._turns.write_soon(self)
+
+    def set_user(self, user: str) -> None:
+        """Act for a user from now on; with a token until it expires."""
+        self.user = user
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if isinstance(user, TokenUser) and user.expires_at is not None:
+            seconds = min(max(0.0, user.expires_at - time.time()), LONGEST_TIMER)
+            self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        audit.refusal("the token has expired", user=self.user, connection=self.name)
+        with self._turns.turn():
+            self.close(ConnectionForced(f"credentials of user '{self.user}' have expired"))
 
     def _open(self, name: str) -> None:
         try:

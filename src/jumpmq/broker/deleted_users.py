@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from jumpmq.amqp.errors import ConnectionForced
+from jumpmq.broker.accounts import is_user
 from jumpmq.broker.services import Services
 from jumpmq.topology import Change, DeleteUser
 
@@ -13,7 +14,7 @@ def closing_connections(services: Services) -> Callable[[Change], None]:
     def follow(change: Change) -> None:
         if isinstance(change, DeleteUser):
             with services.turns.turn():
-                for connection in [one for one in services.connections if one.user == change.name]:
+                for connection in [one for one in services.connections if is_user(one.user, change.name)]:
                     connection.close(ConnectionForced(f"user '{change.name}' is deleted"))
 
     return follow

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumpmq._version import __version__
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import AccessRefused
+from jumpmq.amqp.errors import AccessRefused, NotAllowed
 from jumpmq.amqp.fields import Field, to_python, typed
 from jumpmq.amqp.protocol import Failed
 from jumpmq.broker import audit, login
@@ -49,6 +49,7 @@ class Handshake:
         self._services = services
         self._wants_login_notice = False
         self._login: asyncio.Task[None] | None = None
+        self._claimed = ""
 
     def send_start(self) -> None:
         """Send ``connection.start``."""
@@ -92,10 +93,14 @@ class Handshake:
     async def _log_in(self, method: m.ConnectionStartOk) -> None:
         connection = self._connection
         try:
-            user, accepted = await self._authenticated(method)
-            if not accepted:
+            user = await self._authenticated(method)
+            if user is None:
                 audit.record(
-                    "login refused", logging.WARNING, user=user, mechanism=method.mechanism, connection=connection.name
+                    "login refused",
+                    logging.WARNING,
+                    user=self._claimed,
+                    mechanism=method.mechanism,
+                    connection=connection.name,
                 )
                 raise login.refusal(method.mechanism)
         except AccessRefused as error:
@@ -109,15 +114,31 @@ class Handshake:
             with self._services.turns.turn():
                 connection.tune(user)
 
-    async def _authenticated(self, method: m.ConnectionStartOk) -> tuple[str, bool]:
-        """Who the client says it is, and whether it is."""
+    async def _authenticated(self, method: m.ConnectionStartOk) -> str | None:
+        """Who the client is; None if it is not who it says it is."""
         authenticator, peer_host = self._services.authenticator, self._connection.peer_host
         certificate = self._certificate()
         if method.mechanism == "EXTERNAL" and certificate is not None:
-            name = login_name(certificate, self._services.config.tls_login_from) or ""
-            return name, authenticator.vouched_for(name, peer_host)
-        user, password = login.read_credentials(method.mechanism, method.response)
-        return user, await authenticator.authenticate(user, password, peer_host)
+            self._claimed = login_name(certificate, self._services.config.tls_login_from) or ""
+            return self._claimed if authenticator.vouched_for(self._claimed, peer_host) else None
+        self._claimed, password = login.read_credentials(method.mechanism, method.response)
+        return await authenticator.authenticate(self._claimed, password, peer_host)
+
+    def renew(self, token: bytes) -> None:
+        """Go on with another token (``connection.update-secret``); ``update-secret-ok`` follows, or the end."""
+        self._login = asyncio.get_running_loop().create_task(self._renew(token.decode("utf-8", "replace")))
+
+    async def _renew(self, token: str) -> None:
+        connection = self._connection
+        user = await self._services.authenticator.renew(connection.user, token)
+        with self._services.turns.turn():
+            if user is None:
+                error = NotAllowed("New secret was refused")
+                connection.fail(Failed(error, 0, m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id))
+            else:
+                audit.record("token renewed", user=user, connection=connection.name)
+                connection.set_user(user)
+                connection.send(0, m.ConnectionUpdateSecretOk())
 
 
 def server_properties(node: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jumpmq.http.plumbing.authentication import BasicAuthentication
+from jumpmq.http.plumbing.authentication import Authentication
 from jumpmq.http.plumbing.errors import ANSWERS
 from jumpmq.http.plumbing.origins import SameOrigin
 from jumpmq.http.resources import (
@@ -91,7 +91,7 @@ def application(broker: Broker, rates: Rates, stop_broker: Callable[[], None] | 
 
 
 def _guarded(app: ASGIApp, broker: Broker) -> ASGIApp:
-    return SameOrigin(BasicAuthentication(app, broker))
+    return SameOrigin(Authentication(app, broker))
 
 
 def _room(resources: Iterable[ModuleType], state: dict[str, object]) -> Starlette:

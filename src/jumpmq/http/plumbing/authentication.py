@@ -1,4 +1,4 @@
-"""Basic authentication (RFC 7617) against the broker's users, before anything else is looked at."""
+"""Basic authentication (RFC 7617), or a bearer token (RFC 6750), before anything else is looked at."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jumpmq.amqp.errors import AccessRefused, NotFound
+from jumpmq.amqp.errors import AccessRefused
 from jumpmq.broker import audit
+from jumpmq.broker.accounts import account
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.errors import Unauthorized, refused, unauthorized
 
@@ -26,7 +27,7 @@ REMEMBERED = 10_000
 """Pairs of user and address that are remembered."""
 
 
-class BasicAuthentication:
+class Authentication:
     """Lets requests of known users with a tag for the port pass; ``scope["user"]`` says who."""
 
     def __init__(self, app: ASGIApp, broker: Broker) -> None:
@@ -47,8 +48,11 @@ class BasicAuthentication:
             await unauthorized("Login failed")(scope, receive, send)
             return
         try:
-            Access.MANAGEMENT.require(self._broker.topology.user(scope["user"]))
-        except (Unauthorized, NotFound) as error:
+            found = account(self._broker.topology, scope["user"])
+            if found is None:
+                raise Unauthorized("Login failed")
+            Access.MANAGEMENT.require(found)
+        except Unauthorized as error:
             await refused(str(error))(scope, receive, send)
             return
         self._record(scope["user"], peer)
@@ -67,6 +71,8 @@ class BasicAuthentication:
 
 def _credentials(header: str) -> tuple[str, str] | None:
     scheme, _, encoded = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return "", encoded.strip()
     if scheme.lower() != "basic":
         return None
     try:

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from jumpmq.amqp.errors import NotFound
+from jumpmq.broker.accounts import account
 from jumpmq.http.plumbing.access import check_virtual_host, sees_all
 from jumpmq.http.plumbing.errors import BadRequest, Unauthorized, UnsupportedMediaType
 from jumpmq.http.plumbing.json_body import read_object
@@ -51,7 +52,7 @@ def user(request: Request) -> User:
     Raises:
         Unauthorized: the user has been deleted in the meantime.
     """
-    found = broker(request).topology.users.get(request.scope["user"])
+    found = account(broker(request).topology, request.scope["user"])
     if found is None:
         raise Unauthorized("Login failed")
     return found

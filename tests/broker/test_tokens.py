@@ -1,0 +1,204 @@
+"""OAuth 2 tokens as logins, over AMQP and HTTP: whose, for what, and for how long."""
+
+import http.server
+import json
+import threading
+import time
+
+import jwt
+import pika
+import pytest
+import requests
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import RSAAlgorithm
+
+import jumpmq
+from jumpmq.broker.tokens import Grant, matches
+
+KEY = rsa.generate_private_key(65537, 2048)
+STRANGER = rsa.generate_private_key(65537, 2048)
+KEY_SET = {"keys": [{**json.loads(RSAAlgorithm.to_jwk(KEY.public_key())), "kid": "k1", "use": "sig"}]}
+ALL = ["rabbit.configure:*/*", "rabbit.write:*/*/*", "rabbit.read:*/*/*"]
+
+
+def token(*scopes, key=KEY, kid="k1", algorithm="RS256", **claims):
+    made = {"client_id": "billing", "aud": ["rabbit"], "scope": list(scopes), "exp": time.time() + 600, **claims}
+    known = {name: value for name, value in made.items() if value is not None}
+    return jwt.encode(known, key, algorithm, headers={"kid": kid} if kid else {})
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    keys = tmp_path_factory.mktemp("keys") / "keys.json"
+    keys.write_text(json.dumps(KEY_SET))
+    with jumpmq.running(oauth_resource="rabbit", oauth_keys=str(keys)) as running:
+        yield running
+
+
+def connect(broker, password, user=""):
+    credentials = pika.PlainCredentials(user, password)
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port, credentials=credentials))
+
+
+def ask(broker, path, bearer, method="GET", **options):
+    url = f"http://127.0.0.1:{broker.http_port}/api/{path}"
+    return requests.request(method, url, headers={"Authorization": f"Bearer {bearer}"}, **options)
+
+
+def test_scopes_are_permissions(broker):
+    scopes = (
+        "rabbit.configure:%2F/billing-*",
+        "rabbit.write:%2F/billing-*",
+        "rabbit.write:%2F/amq.default",
+        "other.read:*/*",
+    )
+    with connect(broker, token(*scopes, "other.read:*/*")) as connection:
+        channel = connection.channel()
+        channel.queue_declare("billing-in")
+        channel.confirm_delivery()
+        channel.basic_publish("", "billing-in", b"x", mandatory=True)
+        with pytest.raises(
+            pika.exceptions.ChannelClosedByBroker, match="billing-in' in vhost '/' refused for user 'billing'"
+        ):
+            channel.basic_get("billing-in")
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
+            connection.channel().queue_declare("other")
+
+
+def test_topics(broker):
+    scopes = ("rabbit.write:*/amq.topic/billing.*", "rabbit.configure:*")
+    with connect(broker, token(*scopes)) as connection:
+        channel = connection.channel()
+        channel.basic_publish("amq.topic", "billing.paid", b"")
+        channel.basic_publish("amq.topic", "shipping.sent", b"")
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"access to topic 'shipping\.sent'"):
+            channel.queue_declare("any")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        token(*ALL, key=STRANGER),
+        token(*ALL, aud=["others"]),
+        token(*ALL, aud=None),
+        token(*ALL, exp=time.time() - 1),
+        token(*ALL, client_id=None),
+        token(*ALL, kid="k2"),
+        token(*ALL, key="secret" * 8, algorithm="HS256"),
+        jwt.encode({"client_id": "x", "aud": "rabbit"}, None, "none"),
+        token(*ALL)[:-4] + "AAAA",
+        "ey.ey.ey",
+    ],
+)
+def test_what_is_no_login(broker, wrong):
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        connect(broker, wrong)
+    assert ask(broker, "whoami", wrong).status_code == 401
+
+
+def test_a_token_without_scopes_opens_no_virtual_host(broker):
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        connect(broker, token())
+
+
+def test_tags_and_bearer_tokens(broker):
+    manager = token(*ALL, "rabbit.tag:monitoring", sub="someone", client_id=None)
+    assert ask(broker, "whoami", manager).json() == {"name": "someone", "tags": ["monitoring"]}
+    assert ask(broker, "nodes", manager).status_code == 200
+    assert ask(broker, "users", manager).status_code == 401
+    assert ask(broker, "queues/%2F/made", manager, "PUT", json={}).status_code == 201
+    assert ask(broker, "queues", manager).status_code == 200
+    assert ask(broker, "whoami", token(*ALL)).status_code == 401
+    basic = requests.get(f"http://127.0.0.1:{broker.http_port}/api/whoami", auth=("any", manager))
+    assert basic.json()["name"] == "someone"
+
+
+def test_scopes_as_one_string(broker):
+    assert ask(broker, "whoami", token(scope=" ".join([*ALL, "rabbit.tag:management"]))).status_code == 200
+
+
+def test_a_kept_user_of_the_same_name_gives_nothing(broker):
+    assert ask(broker, "whoami", token(client_id="guest")).status_code == 401
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        connect(broker, token(client_id="guest"))
+
+
+def test_passwords_are_logins_still(broker):
+    with connect(broker, "guest", "guest") as connection:
+        connection.channel()
+
+
+def test_an_expired_token_ends_the_connection(broker):
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="credentials of user 'billing' have expired"):
+        connect(broker, token(*ALL, exp=time.time() + 2)).process_data_events(time_limit=30)
+
+
+def test_a_new_token_goes_on(broker):
+    with connect(broker, token(*ALL, exp=time.time() + 3)) as connection:
+        channel = connection.channel()
+        connection.update_secret(token("rabbit.configure:*/kept"), "refresh")
+        channel.queue_declare("kept")
+        connection.process_data_events(time_limit=4)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
+            channel.queue_declare("more")
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="New secret was refused"):
+            connection.update_secret(token(*ALL, client_id="another"), "refresh")
+
+
+def test_keys_from_a_url_and_in_pem(tmp_path):
+    class KeySet(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(KEY_SET).encode())
+
+        def log_message(self, *words):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), KeySet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with jumpmq.running(oauth_resource="rabbit", oauth_keys=f"http://127.0.0.1:{server.server_port}/") as broker:
+            connect(broker, token(*ALL)).close()
+        server.shutdown()
+    curve = ec.generate_private_key(ec.SECP256R1())
+    pem = tmp_path / "key.pem"
+    pem.write_bytes(curve.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    with jumpmq.running(oauth_resource="rabbit", oauth_keys=str(pem)) as broker:
+        connect(broker, token(*ALL, key=curve, kid=None, algorithm="ES256")).close()
+
+
+@pytest.mark.parametrize("keys", ["{none}", "{text}", None])
+def test_keys_that_are_none(tmp_path, keys):
+    (tmp_path / "text").write_text("no keys")
+    found = keys and keys.format(none=tmp_path / "none", text=tmp_path / "text")
+    with pytest.raises(jumpmq.BrokerError, match="tokens"), jumpmq.running(oauth_resource="rabbit", oauth_keys=found):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("wildcard", "name", "found"),
+    [
+        *(("*", "", True), ("a*", "abc", True), ("a*c", "abc", True), ("a*c", "ac", True), ("a*c", "acb", False)),
+        *(
+            ("ab*bc", "abc", False),
+            ("a*b*c", "axbxc", True),
+            ("%2F", "/", True),
+            ("%2A", "*", True),
+            ("%2A", "x", False),
+        ),
+        *(
+            ("a*" * 50, "a" * 200 + "b", True),
+            ("a*" * 50 + "c", "a" * 200 + "b", False),
+            ("", "", True),
+            ("", "x", False),
+        ),
+    ],
+)
+def test_wildcards(wildcard, name, found):
+    assert matches(wildcard, name) is found
+
+
+def test_what_is_no_scope_of_ours():
+    assert [Grant.of(text) for text in ("read", "read:", "read:a/b/c/d", "own:*/*", "read:/x", "")] == [None] * 6
+    assert Grant.of("read:v") == Grant("read", "v", "*", "*")
