@@ -11,6 +11,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store import Batch, Store, StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.log import SEGMENT_BYTES
+from jumpmq.store.store import COMMIT_BYTES
 
 PROPERTIES = b"\x90\x00\x10application/json\x02"
 
@@ -18,10 +19,16 @@ PROPERTIES = b"\x90\x00\x10application/json\x02"
 class Opened:
     """A store, what it reported, and how to wait for it."""
 
-    def __init__(self, directory: Path, files: Files | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: Files | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        commit_bytes: int = COMMIT_BYTES,
+    ) -> None:
         self.directory = directory
         self.files = files
-        self.segment_bytes = segment_bytes
+        self.segment_bytes, self.commit_bytes = segment_bytes, commit_bytes
         self.tell: Callable[[int], object] = lambda number: None
         self.commits: list[int] = []
         self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
@@ -72,6 +79,7 @@ class Opened:
             on_error=self.errors.put,
             files=self.files,
             segment_bytes=self.segment_bytes,
+            commit_bytes=self.commit_bytes,
         )
 
     def _on_commit(self, number: int) -> None:

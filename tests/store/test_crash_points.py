@@ -19,7 +19,7 @@ from tests.store.opened import Opened, make_messages
 
 from jumpmq.amqp.messages import Message
 
-SEGMENT = 16 << 10
+SEGMENT, COMMIT = 16 << 10, 4 << 10
 POINTS = 100
 """Crashes that are tried for each workload."""
 
@@ -31,7 +31,7 @@ class Workload:
 
     def __init__(self, directory: Path) -> None:
         self.disk = Recorder()
-        self.opened = Opened(directory, self.disk, segment_bytes=SEGMENT)
+        self.opened = Opened(directory, self.disk, segment_bytes=SEGMENT, commit_bytes=COMMIT)
         self.opened.tell = lambda receipt: self.disk.note("committed", receipt)
         self.index = (directory / "jumpmq.db").read_bytes()
         self.queues: dict[int, list[Message]] = {1: [], 2: [], 3: []}

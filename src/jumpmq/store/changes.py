@@ -50,7 +50,8 @@ class Changes:
         bound: the same of turns that did.
         moved: what is left of batches that are to lie elsewhere.
         dropped: ids of queues that lose all they have.
-        octets: of the bodies staged.
+        discarded: batches whose staged messages are not to be written, as their queue was dropped.
+        count, octets: messages that were staged, and octets of their bodies.
     """
 
     def __init__(self, receipt: int) -> None:
@@ -61,7 +62,8 @@ class Changes:
         self.bound: dict[Batch, Ranges] = {}
         self.moved: dict[Batch, list[Message]] = {}
         self.dropped: list[int] = []
-        self.octets = 0
+        self.discarded: set[Batch] = set()
+        self.count = self.octets = 0
 
     def __bool__(self) -> bool:
         return bool(self.staged or self.settled or self.definitions or self.dropped or self.bound or self.moved)
@@ -74,15 +76,21 @@ class Changes:
     def stage(self, batch: Batch, count: int, octets: int) -> None:
         """``count`` more messages of ``batch`` are to be written."""
         self.staged[batch] = self.staged.get(batch, 0) + count
+        self.count += count
         self.octets += octets
 
     def drop(self, queue_id: int) -> None:
         """Forget all messages of a queue."""
+        self.discard(queue_id)
+        self.dropped.append(queue_id)
+
+    def discard(self, queue_id: int) -> None:
+        """Leave out what there is of a queue, which is dropped by this commit or a later one."""
+        self.discarded.update(batch for batch in self.staged if batch.queue_id == queue_id)
         by_batch: tuple[dict[Batch, Any], ...] = (self.staged, self.settled, self.bound, self.moved)
         for batches in by_batch:
             for batch in [batch for batch in batches if batch.queue_id == queue_id]:
                 del batches[batch]
-        self.dropped.append(queue_id)
 
     def absorb(self, later: "Changes") -> None:
         """Become one commit with the changes that followed."""
@@ -94,6 +102,8 @@ class Changes:
         _add(self.settled, later.settled)
         _add(self.bound, later.bound)
         self.moved |= later.moved
+        self.discarded |= later.discarded
+        self.count += later.count
         self.octets += later.octets
         self.receipt = later.receipt
 

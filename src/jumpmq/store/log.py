@@ -18,7 +18,7 @@ DIRECTORY = "log"
 SEGMENT_BYTES = 64 << 20
 """Octets after which the log goes on in another file, unless told otherwise."""
 
-SEGMENT_BLOCKS = 1 << 17
+SEGMENT_BLOCKS = 1 << 16
 """Blocks after which it does: of so many the index is made in a moment."""
 
 ALLOCATION = 4 << 20

@@ -179,8 +179,9 @@ class Recovery:
         if head.flags & records.GAPS:
             last = int.from_bytes(file.octets(start, 8), "little")
         batches = self.queues.setdefault(head.queue, [])
-        if head.kind == MESSAGES and batches and batches[-1].positions[-1] >= position:
-            return  # the index was ahead
+        continues = head.kind == MESSAGES and batches and not head.flags & records.NEW
+        if continues and batches[-1].positions[-1] >= position:
+            return  # the index, which has only batches that began before, was ahead
         if head.flags & records.NEW or not batches or head.kind == MOVED:
             batch = Batch(head.queue, self._note)
             batch.first_seq = head.first

@@ -19,6 +19,7 @@ import logging
 import select
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,12 @@ from jumpmq.store.writer import NO_ROOM, Result, Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+COMMIT_BYTES = 8 << 20
+"""Octets of bodies after which turns go into another commit: more would hold up the broker's thread."""
+
+COMMIT_MESSAGES = 1 << 15
+"""Messages after which they do."""
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
@@ -72,6 +79,7 @@ class Store:
         noted: list[tuple[Batch, int, int]],
         files: Files,
         segment_bytes: int,
+        commit_bytes: int,
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None],
     ) -> None:
@@ -86,6 +94,8 @@ class Store:
         self._noted = noted
         self._turn = Changes(0)
         self._next = Changes(1)
+        self._sealed: deque[Changes] = deque()
+        self._commit_bytes = commit_bytes
         self._moves: Moves = []
         self._requested = False
         self._writing: Prepared | None = None
@@ -119,6 +129,7 @@ class Store:
         on_error: Callable[[StoreError], None] = lambda error: None,
         files: Files | None = None,
         segment_bytes: int = SEGMENT_BYTES,
+        commit_bytes: int = COMMIT_BYTES,
     ) -> Store:
         """Open the store in ``directory``; what is missing of it is made.
 
@@ -130,6 +141,7 @@ class Store:
                 ``on_commit`` says that the trouble is over.
             files: the file calls to use.
             segment_bytes: octets after which the log goes on in another file.
+            commit_bytes: octets of bodies after which turns go into another commit.
 
         Raises:
             StoreError: the directory cannot be used, another broker uses it, or its store is not one of this version.
@@ -144,7 +156,7 @@ class Store:
             for warning in found.warnings:
                 log.warning("%s", warning)
             _create(directory)
-            return cls(directory, lock, found, noted, files, segment_bytes, on_commit, on_error)
+            return cls(directory, lock, found, noted, files, segment_bytes, commit_bytes, on_commit, on_error)
         except BaseException:
             lock.release()
             raise
@@ -155,12 +167,16 @@ class Store:
     def staged_bytes(self) -> int:
         """Octets of bodies that are staged or being written, and not yet on disk."""
         writing = self._writing.changes.octets if self._writing is not None else 0
-        return self._turn.octets + self._next.octets + writing
+        return sum(changes.octets for changes in self._waiting()) + writing
 
     @property
     def dirty(self) -> bool:
         """Whether a flush would write anything, be it only which messages were settled."""
-        return bool(self._turn or self._next or self._noted)
+        return bool(self._turn or self._next or self._sealed or self._noted)
+
+    def _waiting(self) -> tuple[Changes, ...]:
+        """All that is staged and not being written, in order."""
+        return (*self._sealed, self._next, self._turn)
 
     def definitions(self) -> list[tuple[str, str, Any]]:
         """Hand over the definitions found at the opening, as (kind, key, value), in the order of first insertion."""
@@ -222,12 +238,6 @@ class Store:
     def drop_queue(self, queue_id: int) -> None:
         """Stage the removal of all that a queue has. Its id is not used again, its batches may still be settled."""
         self._growing.pop(queue_id, None)
-        writing = self._writing.changes.staged if self._writing is not None else {}
-        for batch in {*self._turn.staged, *self._next.staged}:
-            if batch.queue_id == queue_id and batch.messages is not None:
-                del batch.messages[writing.get(batch, 0) :]
-                batch.messages = batch.messages or None
-        self._next.drop(queue_id)
         self._turn.drop(queue_id)
 
     # --- committing ---
@@ -244,6 +254,7 @@ class Store:
         self._end_turn()
         changes = self._next
         if not (changes if settlements else changes.pressing):
+            self._start()
             return changes.receipt - 1
         self._requested = True
         receipt = changes.receipt
@@ -288,18 +299,39 @@ class Store:
             self._noted.clear()
         if turn:
             turn.receipt = self._next.receipt
+            if turn.dropped:
+                self._discard(turn)
             self._next.absorb(turn)
             self._turn = Changes(0)
+            full = self._next.octets >= self._commit_bytes or self._next.count >= COMMIT_MESSAGES
+            if full and self.error is None:
+                self._sealed.append(self._next)
+                self._next = Changes(self._next.receipt + 1)
         if self._moves:
             self._stage_moves()
 
+    def _discard(self, turn: Changes) -> None:
+        """Forget what was to be written of the queues that the turn dropped, but for what goes into earlier commits: a
+        crash between these and the drop must find it."""
+        for queue_id in turn.dropped:
+            self._next.discard(queue_id)
+        earlier = [changes.staged for changes in self._sealed]
+        if self._writing is not None:
+            earlier.append(self._writing.changes.staged)
+        for batch in turn.discarded | self._next.discarded:
+            if batch.messages is not None:
+                batch.messages = batch.messages[: sum(staged.get(batch, 0) for staged in earlier)] or None
+
     def _start(self) -> None:
         """Begin the next commit, if one is wanted and nothing is in its way."""
-        if not self._requested or self._writing is not None or self._retry_at is not None:
+        if self._writing is not None or self._retry_at is not None:
             return
-        changes, self._next = self._next, Changes(self._next.receipt + 1)
-        self._requested = False
-        self._write(prepare(changes))
+        if self._sealed:
+            self._write(prepare(self._sealed.popleft()))
+        elif self._requested:
+            changes, self._next = self._next, Changes(self._next.receipt + 1)
+            self._requested = False
+            self._write(prepare(changes))
 
     def _write(self, prepared: Prepared) -> None:
         self._writing = prepared
@@ -357,10 +389,11 @@ class Store:
         if not emptied:
             return
         pending = {batch for batch, _, _ in self._noted}
-        pending.update(*(pending_in for pending_in in (self._next.settled, self._next.bound)))
-        pending.update(*(pending_in for pending_in in (self._turn.settled, self._turn.bound)))
+        for waiting in self._waiting():
+            pending.update(waiting.settled, waiting.bound)
+        dropped = {queue_id for waiting in self._waiting() for queue_id in waiting.dropped}
         for batch in emptied:
-            if batch not in pending:
+            if batch not in pending and batch.queue_id not in dropped:
                 if self._growing.get(batch.queue_id) is batch:
                     del self._growing[batch.queue_id]
                 self._upkeep.forget(batch)
@@ -401,8 +434,12 @@ class Store:
         error = result.error
         assert error is not None
         changes = prepared.changes
-        changes.absorb(self._next)
+        for later in (*self._sealed, self._next):
+            changes.absorb(later)
         self._next = changes
+        self._sealed.clear()
+        for batch in changes.discarded:
+            batch.messages = None
         self._full = error.errno in NO_ROOM
         if result.unsafe:
             self._log.abandon()
@@ -498,6 +535,9 @@ class Store:
         """
         self._end_turn()
         self._wait_for_writer()
+        while self._sealed and self.error is None:
+            self._write(prepare(self._sealed.popleft()))
+            self._wait_for_writer()
         worth = bool(self._next) or (self._log.current is not None)
         if worth:
             self._finish(clean)

@@ -167,7 +167,13 @@ class Upkeep:
         batches: list[tuple[Summary, bytes]] = [
             (summary_of(batch), places_of(batch)) for batch in new if batch.id < limit and batch.remaining
         ]
-        settled = [(batch.id, batch.settled.encode()) for batch in changed if batch.id < limit and batch.remaining]
+        settled = [  # of new ones too: some of it may have been left out before they were written
+            (batch.id, batch.settled.encode())
+            for batch in new | changed
+            if batch.id < limit and batch.remaining and batch.settled.count
+        ]
+        # What is settled whole, though not committed yet, will be by the time this is written.
+        self._gone += [batch.id for batch in new | changed if batch.id < limit and not batch.remaining]
         update = Update(segment, commit, self._definitions, batches, settled, self._gone)
         self._definitions, self._gone = Definitions(), []
         return update
