@@ -1,7 +1,9 @@
 """When the disk is full, fails or is slow: nothing is confirmed that is not safe, nothing is lost, and it recovers."""
 
 import errno
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,39 @@ def test_a_slow_disk_delays_confirms_and_nothing_else(opened: Opened, disk: Disk
     assert opened.store.committed < second
     opened.wait_for(second)
     assert left(opened.crash()) == {1: [1, 2, 3, 4, 5, 6]}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 48 MB."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(directory)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root may mount a small file system")
+    yield directory
+    subprocess.run(["umount", str(directory)], check=True)
+
+
+def test_a_small_disk_that_was_filled_is_emptied_by_draining_it(small_disk: Path) -> None:
+    with closing(Opened(small_disk / "broker")) as opened:
+        fill_and_drain(opened)
+
+
+def fill_and_drain(opened: Opened) -> None:
+    backlog, seq = [], 1
+    while opened.errors.empty():
+        messages = make_messages(seq, seq + 3, body=MEGABYTE)
+        seq += 4
+        opened.store.append(1, messages)
+        number = opened.store.flush()
+        opened.work_until(lambda number=number: opened.store.committed >= number or not opened.errors.empty())
+        backlog += messages
+    assert "No space left on device" in str(opened.errors.get())
+    assert len(backlog) > 24
+    for message in backlog[:-4]:
+        message.batch.settle(message.seq)
+    opened.store.flush()
+    opened.wait_for(number)
+    assert opened.store.error is None
+    assert left(opened.restart()) == {1: [message.seq for message in backlog[-4:]]}

@@ -410,7 +410,8 @@ class Store:
                 self._growing.clear()
         if upkeep.behind:
             upkeep.snapshot(self._next.receipt + 1)
-        if upkeep.is_due(self.committed) or not self.dirty:
+        pending = self._noted or any(one.settled or one.bound or one.dropped for one in self._waiting())
+        if upkeep.is_due(self.committed) or not pending:
             upkeep.write_index()
         upkeep.look()
 
