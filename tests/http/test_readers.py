@@ -319,3 +319,20 @@ def test_a_silent_group_that_holds_nothing_is_forgotten(api, queue):
 )
 def test_wrong_slices(api, queue, slices):
     assert post(api, "read", slices=slices).status_code == 400
+
+
+def test_what_is_reserved_is_paged_where_memory_is_tight_and_read_as_it_was(tmp_path):
+    with jumpmq.running(data_dir=tmp_path / "data", memory_limit="8000000") as broker:
+        api = API(broker.http_url)
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q", durable=True)
+            bodies = [b"%d" % number + b"x" * 10_000 for number in range(600)]
+            publish(channel, "q", bodies)
+            assert reserve(api, {"q": None}) == {"q": (1, 600)}
+            while api.get("queues", "/", "q")["memory"] > 4_000_000:
+                time.sleep(0.05)
+        for _ in range(2):
+            assert [body for _, body, _ in read(api, "q", 1)] == bodies
+        reserve(api, {"q": 1})
+        assert api.counts("q") == (0, 0)

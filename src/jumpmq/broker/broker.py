@@ -158,7 +158,7 @@ class Broker:
         )
         self.topology.listeners.append(self._services.paces.follow)
         self.topology.listeners.append(closing_connections(self._services))
-        paging = Paging(self._upkeep, self.memory, self._queues, self._channels)
+        paging = Paging(self._upkeep, self.memory, self._queues, self._channels, self.reader_groups.places)
         self._timers = Timers(self._services, self._commits, paging)
 
     def _tokens(self) -> Tokens | None:

@@ -8,6 +8,7 @@ from jumpmq.broker.channel import Channel
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
+from jumpmq.queues.reservations import Reservations
 from jumpmq.queues.runs import by_holder
 
 KEPT = 256 << 10
@@ -22,6 +23,7 @@ class Paging:
 
     Args:
         queues, channels: all of them.
+        places: what groups of readers have reserved.
     """
 
     def __init__(
@@ -30,7 +32,9 @@ class Paging:
         account: MemoryAccount,
         queues: Callable[[], Iterable[Queue]],
         channels: Callable[[], Iterable[Channel]],
+        places: Callable[[], Iterable[Reservations]],
     ) -> None:
+        self._places = places
         self._channels = channels
         self._upkeep = upkeep
         self._account = account
@@ -47,6 +51,7 @@ class Paging:
         try:
             yield from self._page_queues(KEPT)
             yield from self._page_deliveries()
+            yield from self._page_reservations()
             yield from self._page_queues(0)
         finally:
             self._at_work = False
@@ -68,4 +73,11 @@ class Paging:
                 waiting = channel.unacknowledged  # what was settled meanwhile is in it no longer
                 for _, queue, share in by_holder([waiting[tag] for tag in some if tag in waiting]):
                     queue.page_held(share)
+                yield
+
+    def _page_reservations(self) -> Iterator[None]:
+        for place in self._places():
+            held = iter(list(place.messages))
+            while self._account.tight and (some := list(islice(held, HELD_AT_ONCE))):
+                place.queue.page_held([message for message in some if message.queue is place.queue])
                 yield

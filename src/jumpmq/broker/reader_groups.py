@@ -254,6 +254,10 @@ class ReaderGroups:
             self._forget(group)
             await self._broker.committed()
 
+    def places(self) -> list[Reservations]:
+        """What all groups have reserved, a place a queue and group."""
+        return [place for group in self._groups.values() for place in group.places.values()]
+
     def group(self, vhost: str, name: str) -> ReaderGroup | None:
         """A group, None where there is none of that name."""
         return self._groups.get((vhost, name))

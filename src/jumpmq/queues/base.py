@@ -167,6 +167,10 @@ class Queue(ABC):
         """Drop the bodies of deliveries from memory until they are wanted, if possible; returns the octets."""
         return 0
 
+    def restored(self, messages: list[Message]) -> list[Message]:
+        """Deliveries with the bodies that :meth:`page_held` dropped; those that cannot be read any more are gone."""
+        return messages
+
     def page_out(self, kept: int) -> int:
         """Drop one step's worth of what is ready, and on disk, from memory.
 

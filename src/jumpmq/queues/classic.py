@@ -228,6 +228,9 @@ class ClassicQueue(Queue):
             self._pages.spill(sorted(transient, key=lambda message: message.seq))
         return freed
 
+    def restored(self, messages: list[Message]) -> list[Message]:
+        return self._unpaged(messages)
+
     def _unpaged(self, messages: list[Message]) -> list[Message]:
         """The deliveries with their bodies again; those whose body cannot be read any more are gone."""
         missing = [message for message in messages if message.body is PAGED]

@@ -114,6 +114,11 @@ class Reservations:
         """Whether a reservation has gone back to the queue."""
         return any(reservation.messages is None for reservation in self._reservations.values())
 
+    @property
+    def messages(self) -> Iterator[Message]:
+        """All that is held."""
+        return (message for one in self._reservations.values() for message in one.messages or ())
+
     def sizes(self) -> dict[int, int]:
         """How many messages each reservation has that is not acknowledged."""
         return {number: one.count for number, one in self._reservations.items() if number > self.acknowledged}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from jumpmq.broker.bound_queues import bound_queues
 from jumpmq.broker.reader_group import LEASE, ReaderGroup
 from jumpmq.broker.reader_groups import ReaderGroups, ReservationRequest, Slice
 from jumpmq.http.plumbing import requested
-from jumpmq.http.plumbing.arrow import COLUMNS
+from jumpmq.http.plumbing.arrow import COLUMNS, Part
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
@@ -25,6 +26,9 @@ from jumpmq.queues.reservations import Reservations
 from jumpmq.topology import VirtualHost
 
 MAX_LEASE = 86400.0
+
+AT_ONCE = 2048
+"""Messages of which paged bodies are read at once."""
 
 
 async def list_groups(request: Request) -> JSONResponse:
@@ -186,11 +190,19 @@ async def _read(
         check_permission(request, host.name, "read", queue)
     parts = await _groups(request).held(host, group, slices, accept_loss)
     return await arrow_stream(
-        parts,
+        _with_bodies(host, parts),
         columns,
         headers={"JumpMQ-Messages": str(sum(len(messages) for _, messages in parts))},
         alive=lambda: _groups(request).touch(host.name, group),
     )
+
+
+def _with_bodies(host: VirtualHost, parts: list[Part]) -> Iterator[Part]:
+    """The parts with bodies that were paged, read a few at a time."""
+    for queue, messages in parts:
+        for start in range(0, len(messages), AT_ONCE):
+            some = messages[start : start + AT_ONCE]
+            yield queue, host.queues[queue].restored(some) if queue in host.queues else some
 
 
 def _shown(request: Request, group: ReaderGroup) -> dict[str, Any]:
