@@ -24,6 +24,7 @@ PATHS = (
     "operator-policies/shapes/p", "vhost-limits/shapes", "aliveness-test/shapes", "health/checks/alarms",
     "health/checks/local-alarms", "health/checks/virtual-hosts", "health/checks/node-is-mirror-sync-critical",
     "health/checks/node-is-quorum-critical", "health/checks/protocol-listener/amqp",
+    "overview/", "vhosts/shapes/connections/", "connections/CONNECTION/",
     "queues/shapes?page=1", "queues/shapes?columns=name,messages", "exchanges/shapes?page=1",
 )  # fmt: skip
 """What is asked for; NODE, CONNECTION and CHANNEL stand for the names of those."""
