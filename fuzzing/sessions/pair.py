@@ -222,13 +222,20 @@ class Pair:
 def _sorted(said: Said) -> Said:
     """What was said in a canonical order: answers, returns, confirms and each consumer's deliveries come in theirs.
 
-    Confirms that a channel's close overtakes are left out: whether they still go out is a matter of chance.
+    Confirms that a channel's close overtakes are left out, and deliveries of a connection that ends, which one of its
+    channels may get when another has returned them: whether they still go out is a matter of chance.
     """
-    kept = {place: [event for event in events if not _is_overtaken(event, events)] for place, events in said.items()}
+    ended = {place[0] for place, events in said.items() if any(event[0] == "end of the socket" for event in events)}
+    kept = {
+        place: [event for event in events if not _is_overtaken(event, events, place[0] in ended)]
+        for place, events in said.items()
+    }
     return {place: sorted(events, key=_stream) for place, events in kept.items() if events}
 
 
-def _is_overtaken(event: tuple[Any, ...], events: list[tuple[Any, ...]]) -> bool:
+def _is_overtaken(event: tuple[Any, ...], events: list[tuple[Any, ...]], ended: bool) -> bool:
+    if ended:
+        return event[0] in ("basic.ack", "basic.nack", "basic.deliver")
     return event[0] in ("basic.ack", "basic.nack") and any(other[0] == "channel.close" for other in events)
 
 
