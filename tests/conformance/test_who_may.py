@@ -35,6 +35,11 @@ POST /api/readers/here/g/attend           401 400 400 400 400 {"session": 1}
 POST /api/readers/here/g/read             401 400 400 400 400 {}
 POST /api/ranges/here                     401 200 200 200 200 {}
 POST /api/messages/here                   401 400 400 400 400 {}
+POST /api/messages/here/publish            401 400 400 400 400 {}
+GET /api/messages/here/writers/w          401 200 200 200 200
+DELETE /api/messages/here/writers/w       401 204 204 204 204
+GET /api/topic-permissions/here/guest/amq.topic 401 401 401 401 404
+DELETE /api/topic-permissions/here/guest/amq.topic 401 401 401 401 404
 GET /metrics                              401 401 401 200 200
 GET /metrics/per-object                   401 401 401 200 200
 PUT /api/nodes/{node}/limits              401 401 401 401 204 {}
