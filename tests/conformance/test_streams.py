@@ -215,6 +215,14 @@ def test_messages_come_as_they_were_published(channel: WireChannel, stream: Decl
     channel.call(Exchange.Delete(exchange=exchange))
 
 
+def test_it_may_be_deleted_whatever_it_holds(channel: WireChannel, stream: Declare) -> None:
+    queue = stream(3)
+    channel.call(Queue.Delete(queue=queue, if_empty=True))
+    with pytest.raises(ChannelClosed) as missing:
+        channel.ready(queue)
+    assert missing.value.code == 404
+
+
 def test_an_offset_that_came_along_is_replaced(channel: WireChannel, stream: Declare) -> None:
     queue = stream()
     channel.publish("", queue, b"x", Basic.Properties(headers={"x-stream-offset": "mine", "a": "b"}))

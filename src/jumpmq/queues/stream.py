@@ -54,6 +54,7 @@ class Stream(Queue):
         }
     )  # fmt: skip
     always_durable = True
+    append_only = True
     consumer_argument_names = frozenset({OFFSET})
 
     def __init__(self, vhost: str, name: str, *, streams: StreamFiles | None = None, **declared: Any) -> None:

@@ -23,9 +23,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class AddVirtualHost(Change):
-    """Add a virtual host with the predeclared exchanges; nothing changes where it exists."""
+    """Add a virtual host with the predeclared exchanges; where it exists only the default queue type changes.
+
+    Attributes:
+        default_queue_type: of durable queues whose declaration names none; None leaves it as it is.
+    """
 
     name: str
+    default_queue_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

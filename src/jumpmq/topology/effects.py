@@ -28,7 +28,10 @@ def take_effect(topology: Topology, change: changes.Change) -> None:
 def _add_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> None:
     if change.name not in topology.vhosts:
         topology.vhosts[change.name] = VirtualHost(change.name, topology.records)
-        topology.records.put_virtual_host(change.name)
+    elif change.default_queue_type is None:
+        return
+    topology.vhosts[change.name].default_queue_type = change.default_queue_type
+    topology.records.put_virtual_host(change.name, change.default_queue_type)
 
 
 def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) -> None:

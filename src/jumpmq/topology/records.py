@@ -32,8 +32,8 @@ class Records:
         self._journal = journal
         self._changed_rings: dict[ConsistentHashExchange, None] = {}
 
-    def put_virtual_host(self, name: str) -> None:
-        self._put("vhost", name, {"name": name})
+    def put_virtual_host(self, name: str, default_queue_type: str | None) -> None:
+        self._put("vhost", name, {"name": name, "default_queue_type": default_queue_type})
 
     def delete_virtual_host(self, name: str) -> None:
         self._delete("vhost", name)

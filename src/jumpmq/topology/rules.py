@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import AccessRefused, PreconditionFailed
+from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology import changes, equivalence, limits
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.exchanges import Exchange, exchange_type, make_exchange
@@ -66,12 +67,17 @@ def queue_deletion(
     queue = vhost.queue(name, connection)
     if if_unused and queue.consumers:
         raise PreconditionFailed(f"queue '{name}' in vhost '{vhost.name}' in use")
-    if if_empty and queue.ready_count:
+    if if_empty and queue.ready_count and not queue.append_only:
         raise PreconditionFailed(f"queue '{name}' in vhost '{vhost.name}' not empty")
     return changes.DeleteQueue(vhost.name, name, queue.id)
 
 
-# --- users and policies ---
+# --- virtual hosts, users and policies ---
+
+
+def _check_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> None:
+    if change.default_queue_type is not None and change.default_queue_type not in QUEUE_TYPES:
+        raise PreconditionFailed(f"unsupported queue type '{change.default_queue_type}'")
 
 
 def _check_permissions(topology: Topology, change: changes.SetPermissions) -> None:
@@ -200,7 +206,7 @@ def _refuse_reserved(kind: str, name: str) -> None:
 
 
 _CHECKS: dict[type[changes.Change], Callable[[Topology, Any], object]] = {
-    changes.AddVirtualHost: lambda topology, change: None,
+    changes.AddVirtualHost: _check_virtual_host,
     changes.DeleteVirtualHost: lambda topology, change: topology.vhost(change.name),
     changes.PutUser: lambda topology, change: None,
     changes.DeleteUser: lambda topology, change: topology.user(change.name),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jumpmq.amqp.errors import NotAllowed, NotFound
+from jumpmq.amqp.fields import Field
 from jumpmq.queues import Queue, make_queue
 from jumpmq.queues.base import DeadLetter, Journal, Wake, drop_dead_letters, never_wake
 from jumpmq.queues.memory import MemoryAccount
@@ -120,7 +121,13 @@ class Topology:
         arguments: Arguments = NO_ARGUMENTS,
         owner: str | None = None,
     ) -> QueueDefinition:
-        """A queue's definition with a number of its own, and this node as its home."""
+        """A queue's definition with a number of its own, and this node as its home.
+
+        One that is durable, and neither exclusive nor deleted automatically, has its virtual host's default queue type.
+        """
+        default = self.vhosts[vhost].default_queue_type if vhost in self.vhosts else None
+        if default and durable and not exclusive and not auto_delete and arguments.get("x-queue-type") is None:
+            arguments = Arguments([*arguments, Field("x-queue-type", "S", default)])
         number = self.next_queue_id
         self.next_queue_id += 1
         return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, self.node, number)
@@ -225,7 +232,9 @@ class Topology:
         for kind, key, value in definitions:
             found[kind].append((key, value) if kind == "counter" else value)
         for value in found["vhost"]:
-            self.vhosts[value["name"]] = VirtualHost(value["name"], self.records)
+            host = VirtualHost(value["name"], self.records)
+            host.default_queue_type = value.get("default_queue_type")
+            self.vhosts[host.name] = host
         self._restore_users(found)
         self._restore_policies(found)
         for value in found["exchange"]:

@@ -44,6 +44,7 @@ class VirtualHost:
 
     Attributes:
         exchanges, queues: by name.
+        default_queue_type: of durable queues whose declaration names none.
         policies: its policies and operator policies.
         binding_count: bindings, without those of the default exchange.
         limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
@@ -51,6 +52,7 @@ class VirtualHost:
 
     def __init__(self, name: str, records: Records) -> None:
         self.name = name
+        self.default_queue_type: str | None = None
         self.records = records
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}

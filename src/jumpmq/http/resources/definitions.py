@@ -24,6 +24,11 @@ COMPATIBLE_WITH = "3.10.8"
 """The version of RabbitMQ whose format this is."""
 
 
+def _named(host: VirtualHost) -> dict[str, Any]:
+    default = host.default_queue_type
+    return {"name": host.name} | ({"default_queue_type": default} if default is not None else {})
+
+
 async def export_all(request: Request) -> Response:
     """``GET /api/definitions``: users, virtual hosts and all that is declared in them."""
     topology = requested.broker(request).topology
@@ -35,7 +40,7 @@ async def export_all(request: Request) -> Response:
             "product_name": "JumpMQ",
             "product_version": __version__,
             "users": [shown_user(user) for user in users],
-            "vhosts": [{"name": host.name} for host in hosts],
+            "vhosts": [_named(host) for host in hosts],
             "permissions": [shown_permissions(user, vhost) for user in users for vhost in user.permissions],
             "topic_permissions": [entry for user in users for entry in topic_permissions.shown(user)],
             "global_parameters": [],

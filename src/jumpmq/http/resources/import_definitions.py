@@ -48,7 +48,9 @@ class Section:
 
 
 def _virtual_host(topology: Topology, entry: Entry) -> list[Change]:
-    return [AddVirtualHost(entry["name"]), *_virtual_host_limits(entry["name"], entry.get("limits", {}))]
+    default = entry.get("default_queue_type", "undefined")  # what RabbitMQ writes where there is none
+    made = AddVirtualHost(entry["name"], None if default == "undefined" else default)
+    return [made, *_virtual_host_limits(entry["name"], entry.get("limits", {}))]
 
 
 def _virtual_host_limits(vhost: str, limits: Entry) -> list[Change]:
@@ -101,7 +103,11 @@ _TOPIC_PERMISSIONS = {"user": NAME, "vhost": NAME, "exchange": NAME, "write": TE
 
 BROKER_SECTIONS = {
     "vhosts": Section(
-        Shape({"name": NAME, "limits": OBJECT}, ("name",), ("description", "tags", "metadata", "default_queue_type")),
+        Shape(
+            {"name": NAME, "limits": OBJECT, "default_queue_type": TEXT},
+            ("name",),
+            ("description", "tags", "metadata"),
+        ),
         _virtual_host,
     ),
     "users": Section(

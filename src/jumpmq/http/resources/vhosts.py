@@ -13,10 +13,14 @@ from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.permissions import shown_permissions
-from jumpmq.http.schema.shapes import BOOLEAN, Shape
+from jumpmq.http.schema.shapes import BOOLEAN, TEXT, Shape
 from jumpmq.topology import AddVirtualHost, DeleteVirtualHost, SetPermissions, VirtualHost
 
-SHAPE = Shape({"tracing": BOOLEAN}, ignored=("name", "vhost", "description", "tags", "metadata", "default_queue_type"))
+SHAPE = Shape(
+    {"tracing": BOOLEAN, "default_queue_type": TEXT, "defaultqueuetype": TEXT},
+    ignored=("name", "vhost", "description", "tags", "metadata"),
+)
+"""RabbitMQ 3.10 reads the default queue type under one name and shows it under the other; here both are read."""
 
 
 async def all_vhosts(request: Request) -> Response:
@@ -41,7 +45,8 @@ async def put_vhost(request: Request) -> Response:
         raise BadRequest("a virtual host needs a name")
     broker, user = requested.broker(request), requested.user(request)
     existed = name in broker.topology.vhosts
-    broker.topology.apply(AddVirtualHost(name))
+    default = body.get("default_queue_type", body.get("defaultqueuetype"))
+    broker.topology.make(AddVirtualHost(name, None if default == "undefined" else default))
     if not existed:
         broker.topology.apply(SetPermissions(user.name, name, ".*", ".*", ".*"))
     await broker.committed()
@@ -74,7 +79,7 @@ def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
         "description": description,
         "tags": [],
         "metadata": {"description": description, "tags": []},
-        "default_queue_type": "classic",
+        "default_queue_type": host.default_queue_type or "classic",
         "tracing": False,
         "cluster_state": {requested.broker(request).node: "running"},
         "messages": ready + unacknowledged,

@@ -1,0 +1,238 @@
+"""Kinds of queue, on JumpMQ and on RabbitMQ in turn: streams, priorities, quorum queues, many consumers, many queues.
+
+    python -m benchmarks.queue_kinds            # all lines, each the median of three rounds
+    python -m benchmarks.queue_kinds -n 1000000 --rounds 1 stream
+
+Prints messages a second and the ratio. RabbitMQ takes part where it is installed; the brokers alternate in a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.synchronize import Barrier
+
+from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ
+from benchmarks.load.client import Address, Connection, method, short
+from benchmarks.load.processes import Clock, Figures, Role, together
+from benchmarks.load.roles import arriving
+from benchmarks.load.traffic import CHUNK, Confirms, Deliveries, Messages
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.fields import Field
+
+WINDOW = 5000
+"""Publishes unconfirmed at most."""
+
+PREFETCH = 2000
+FROM_FIRST = [Field("x-stream-offset", "S", "first")]
+Measure = Callable[[BrokerProcess, int], float]
+
+
+def kind(name: str) -> list[Field]:
+    return [Field("x-queue-type", "S", name)]
+
+
+# --- the lines ---
+
+
+def stream_publish(broker: BrokerProcess, n: int) -> float:
+    """Into a stream, confirmed."""
+    with queues(broker, kind("stream")) as (name,):
+        return rate(n, together([publisher(broker, name, n, confirm=True)]))
+
+
+def stream_read(broker: BrokerProcess, n: int) -> float:
+    """A stream from its first message, acknowledged."""
+    with queues(broker, kind("stream")) as (name,):
+        together([publisher(broker, name, n, confirm=True)])
+        return rate(n, together([consumer(broker, [name], n, FROM_FIRST)]))
+
+
+def stream_twenty_readers(broker: BrokerProcess, n: int) -> float:
+    """A stream by 20 readers at once; a second's messages of all of them."""
+    each = n // 20
+    with queues(broker, kind("stream")) as (name,):
+        together([publisher(broker, name, each, confirm=True)])
+        halves = [consumer(broker, [name] * 10, each * 10, FROM_FIRST) for _ in range(2)]
+        return rate(each * 20, together(halves))
+
+
+def priorities(broker: BrokerProcess, n: int) -> float:
+    """Through a queue with priorities 0 to 9."""
+    with queues(broker, [Field("x-max-priority", "b", 9)]) as (name,):
+        roles = [publisher(broker, name, n, priorities=10), consumer(broker, [name], n, ordered=False)]
+        return rate(n, together(roles))
+
+
+def quorum_confirmed(broker: BrokerProcess, n: int) -> float:
+    """Into a quorum queue, persistent, confirmed."""
+    with queues(broker, kind("quorum")) as (name,):
+        return rate(n, together([publisher(broker, name, n, confirm=True, persistent=True)]))
+
+
+def hundred_consumers(broker: BrokerProcess, n: int) -> float:
+    """Through one queue with 100 consumers, each a connection."""
+    with queues(broker, []) as (name,):
+        roles = [publisher(broker, name, n), consumer(broker, [name] * 100, n, ordered=False)]
+        return rate(n, together(roles))
+
+
+def ten_thousand_queues(broker: BrokerProcess, n: int) -> float:
+    """Published to 10,000 queues, one after the other."""
+    with queues(broker, [], 10_000, durable=False) as names:
+        return rate(n, together([round_robin(broker, names, n)]))
+
+
+LINES: dict[str, tuple[str, Measure]] = {
+    "stream-publish": ("publish into a stream, confirmed", stream_publish),
+    "stream-read": ("read a stream from `first`", stream_read),
+    "stream-readers": ("a stream, 20 readers at once", stream_twenty_readers),
+    "priorities": ("priorities 0 to 9, flow", priorities),
+    "quorum": ("quorum queue, persistent, confirmed", quorum_confirmed),
+    "consumers": ("one queue, 100 consumers, flow", hundred_consumers),
+    "queues": ("10,000 queues, round-robin", ten_thousand_queues),
+}
+
+
+# --- roles ---
+
+
+def publisher(
+    broker: BrokerProcess, queue: str, n: int, *, confirm: bool = False, persistent: bool = False, priorities: int = 0
+) -> Role:
+    """Publishes ``n`` messages of 100 octets to a queue."""
+
+    def run(gate: Barrier) -> Figures:
+        connection = Connection(Address(broker.port))
+        confirms = Confirms(connection)
+        octets = [publish(queue, persistent, number if priorities else None) for number in range(priorities or 1)]
+        chunk = b"".join(octets * (CHUNK // len(octets)))
+        size = len(octets) * (CHUNK // len(octets))
+        if confirm:
+            connection.select_confirms()
+        gate.wait()
+        clock = Clock()
+        for _ in range(n // size):
+            while confirm and confirms.missing + size > WINDOW:
+                confirms.read()
+            connection.send(chunk)
+            confirms.sent += size
+        rest = n % size
+        connection.send(b"".join(octets[number % len(octets)] for number in range(rest)))
+        confirms.sent += rest
+        while confirm and confirms.missing:
+            confirms.read()
+        connection.count(queue)
+        figures = clock.stop()
+        connection.close()
+        return figures
+
+    return run
+
+
+def round_robin(broker: BrokerProcess, names: list[str], n: int) -> Role:
+    """Publishes ``n`` messages to queues in turn."""
+
+    def run(gate: Barrier) -> Figures:
+        connection = Connection(Address(broker.port))
+        octets = [publish(name, False, None) for name in names]
+        chunks = [b"".join(octets[at : at + 500]) for at in range(0, len(octets), 500)]
+        gate.wait()
+        clock = Clock()
+        for _ in range(n // len(names)):
+            for chunk in chunks:
+                connection.send(chunk)
+        connection.count(names[-1])
+        figures = clock.stop()
+        connection.close()
+        return figures
+
+    return run
+
+
+def publish(queue: str, persistent: bool, priority: int | None) -> bytes:
+    """One publish of 100 octets, its number being 0."""
+    octets = Messages("", 100, 1, persistent).encode(0, 1, 131072)
+    octets = octets.replace(method(1, 60, 40, b"\0\0" + short("") + short("0" * 10) + b"\0"), b"", 1)
+    if priority is not None:  # the property in the header frame: 14 octets of it come before the flags
+        header = bytes(octets[:7]) + octets[7:19] + (0x0800).to_bytes(2) + bytes([priority])
+        header = header[:3] + (15).to_bytes(4) + header[7:] + b"\xce"
+        octets = header + octets[octets.index(b"\xce") + 1 :]
+    return method(1, 60, 40, b"\0\0" + short("") + short(queue) + b"\0") + octets
+
+
+def consumer(
+    broker: BrokerProcess, names: list[str], n: int, arguments: list[Field] | None = None, *, ordered: bool = False
+) -> Role:
+    """Consumes ``n`` messages, a connection a name, acknowledging many at once."""
+
+    def run(gate: Barrier) -> Figures:
+        consumers = [Deliveries(Connection(Address(broker.port)), ordered=ordered) for _ in names]
+        prefetch = max(PREFETCH // len(names), 20)
+        for each in consumers:
+            each.connection.prefetch(prefetch)
+        gate.wait()
+        clock = Clock()
+        for each, name in zip(consumers, names, strict=True):
+            consume = m.BasicConsume(queue=name, consumer_tag="load", arguments=arguments or [])
+            each.connection.call(60, 20, consume.encode()[4:])
+        for each in arriving(consumers, n):
+            each.done(each.take(), prefetch // 4)
+        figures = clock.stop()
+        for each in consumers:
+            each.acknowledge()
+            each.connection.close()
+        return figures
+
+    return run
+
+
+@contextmanager
+def queues(
+    broker: BrokerProcess, arguments: list[Field], count: int = 1, *, durable: bool = True
+) -> Iterator[list[str]]:
+    """Queues for a measurement."""
+    names = [f"kinds-{number}" for number in range(count)]
+    connection = Connection(Address(broker.port))
+    for name in names:
+        connection.call(50, 10, m.QueueDeclare(queue=name, durable=durable, arguments=arguments).encode()[4:])
+    try:
+        yield names
+    finally:
+        for name in names:
+            connection.delete_queue(name)
+        connection.close()
+
+
+def rate(n: int, figures: list[Figures]) -> float:
+    return n / max(one["seconds"] for one in figures)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("lines", nargs="*", metavar="LINE", help=f"those whose names contain it: {', '.join(LINES)}")
+    parser.add_argument("-n", type=int, default=1_000_000, help="messages of a line")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    chosen = [name for name in LINES if not options.lines or any(word in name for word in options.lines)]
+    kinds: list[type[BrokerProcess]] = [JumpMQ, *([RabbitMQ] if RabbitMQ.available() else [])]
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(each()) for each in kinds]
+        for name in chosen:
+            title, measure = LINES[name]
+            found: dict[str, list[float]] = {broker.name: [] for broker in brokers}
+            for _ in range(options.rounds):
+                for broker in brokers:
+                    found[broker.name].append(measure(broker, options.n))
+            medians = [statistics.median(found[broker.name]) for broker in brokers]
+            shown = "  ".join(
+                f"{broker.name} {median:>11,.0f}/s" for broker, median in zip(brokers, medians, strict=True)
+            )
+            ratio = f"  {medians[0] / medians[1]:6.1f}x" if len(medians) > 1 else ""
+            print(f"{title:40} {shown}{ratio}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
