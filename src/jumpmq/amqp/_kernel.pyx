@@ -471,7 +471,7 @@ cdef inline Py_ssize_t head_size(Message message, Py_ssize_t tag_size) except -1
     """Octets of a delivery's method and header frames."""
     cdef Py_ssize_t exchange_size
     PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
-    if message.attempts:
+    if message.attempts > 1:
         tag_size += counted_size(<const uint8_t*>PyBytes_AS_STRING(message.properties), 16)
     return (
         8 + 16 + tag_size + exchange_size + PyBytes_GET_SIZE(message.routing_key)
@@ -495,12 +495,12 @@ cdef uint8_t* write_head(uint8_t* at, Message message, int channel, bytes consum
     at[0] = FRAME_END
     properties = <const uint8_t*>PyBytes_AS_STRING(message.properties)
     size = PyBytes_GET_SIZE(message.properties)
-    if message.attempts:
+    if message.attempts > 1:
         added = counted_size(properties, 16)
     at = write_frame_start(at + 1, FRAME_HEADER, channel, 12 + size + added)
     at = write_long(at, 0x003C0000)
     at = write_longlong(at, PyBytes_GET_SIZE(message.body))
-    if message.attempts:
+    if message.attempts > 1:
         at = write_counted(at, properties, size, b"x-delivery-count", 16, message.attempts - 1)
     else:
         at = write_octets(at, <const char*>properties, size)

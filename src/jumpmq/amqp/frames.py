@@ -19,18 +19,21 @@ def encode_frame(kind: int, channel: int, payload: bytes) -> bytes:
     return b"".join((kind.to_bytes(1), channel.to_bytes(2), len(payload).to_bytes(4), payload, b"\xce"))
 
 
-def encode_content(message: Any, channel: int, frame_max: int) -> list[bytes | memoryview]:
+def encode_content(
+    message: Any, channel: int, frame_max: int, *, count_first: bool = False
+) -> list[bytes | memoryview]:
     """The header frame and the body frames of a message, as buffers to write one after the other.
 
     Args:
         frame_max: the body is cut into frames of at most this size.
+        count_first: whether a first attempt is counted too, where attempts are (RabbitMQ does so for ``basic.get``).
 
     Returns:
         One buffer; or, if the body has ``APART`` octets or more, several with the body's own octets among them.
     """
     body, step = message.body, frame_max - FRAME_OVERHEAD
     properties = message.properties
-    if message.attempts:
+    if message.attempts > 1 or (message.attempts and count_first):
         properties = with_header(properties, b"x-delivery-count", message.attempts - 1)
     header = encode_frame(FRAME_HEADER, channel, b"\x00\x3c\x00\x00" + len(body).to_bytes(8) + properties)
     pieces = [memoryview(body)[start : start + step] for start in range(0, len(body), step)]

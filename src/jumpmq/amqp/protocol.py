@@ -242,7 +242,7 @@ class ServerProtocol:
     def send_content(self, channel: int, method: m.Method, message: Message) -> None:
         """Send a method that carries a content: ``basic.get-ok`` or ``basic.return``."""
         self._out.append(encode_frame(FRAME_METHOD, channel, method.encode()))
-        self._out += encode_content(message, channel, self.frame_max)
+        self._out += encode_content(message, channel, self.frame_max, count_first=True)
 
     def send_heartbeat(self) -> None:
         """Send a heartbeat."""
