@@ -18,8 +18,8 @@ def declare(channel: WireChannel, name: str = "s", **arguments: Any) -> str:
 
 
 def publish(channel: WireChannel, first: int, last: int, size: int = 1, name: str = "s") -> None:
-    channel.confirm_select()
-    channel._confirmed.clear()
+    if not channel._published:
+        channel.confirm_select()
     for number in range(first, last):
         channel.publish("", name, b"%0*d" % (size, number))
     channel.wait_for_confirms()
