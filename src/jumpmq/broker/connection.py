@@ -297,6 +297,7 @@ class Connection(asyncio.BufferedProtocol):
     def _publish(self, run: Publish) -> None:
         channel = self.channels.get(run.channel)
         if channel is not None:  # it may have been closed for an earlier piece of the run
+            self.charges.set("unfinished", self.protocol.unfinished)  # or a body that is now whole would count twice
             began = time.perf_counter()
             self._guard(channel, m.BasicPublish, channel.publish, run)
             self._rate.count(len(run.messages))
