@@ -142,14 +142,14 @@ def _check_delete_exchange(topology: Topology, change: changes.DeleteExchange) -
 def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> None:
     definition = change.definition
     vhost = topology.vhost(definition.vhost)
+    if not change.server_named:
+        _refuse_reserved("queue", definition.name)
     current = vhost.queues.get(definition.name)
     if current is not None:
         if current.exclusive != definition.exclusive or current.owner != definition.owner:
             raise vhost.locked(definition.name)
         equivalence.check_queue(vhost.definition(current), definition)
         return
-    if not change.server_named:
-        _refuse_reserved("queue", definition.name)
     _refuse_beyond_limit(vhost, definition.name)
     check_arguments(definition)
     check_properties(definition)
