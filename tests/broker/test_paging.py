@@ -11,7 +11,8 @@ from tests.wire import Basic, Content, WireChannel, login
 
 Name = Callable[[str], str]
 LIMIT = 20 << 20
-ALLOWED = LIMIT + 150_000_000
+ALLOWED = LIMIT + 200_000_000
+"""An idle broker takes 80 MB of it; 160 MB beside the limit were seen where the disk was busy with others."""
 SIZE = 100_000
 COUNT = 1_500
 """Bodies of 150 MB in all."""

@@ -1,10 +1,12 @@
 """Paging: while the account of memory is tight, what is on disk leaves memory: of the longest queue first, and where
 that is not enough the bodies of deliveries, too."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from jumpmq.broker.channel import Channel
+from jumpmq.broker.resources import release_freed_memory
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
@@ -16,6 +18,9 @@ KEPT = 256 << 10
 
 HELD_AT_ONCE = 500
 """Deliveries that are looked at in one step."""
+
+RELEASE_INTERVAL = 1.0
+"""Seconds between two times that freed memory is given back to the system."""
 
 
 class Paging:
@@ -40,6 +45,7 @@ class Paging:
         self._account = account
         self._queues = queues
         self._at_work = False
+        self._released_at = 0.0
 
     def look(self) -> None:
         """Begin to page if that is due; to be called now and then."""
@@ -53,8 +59,15 @@ class Paging:
             yield from self._page_deliveries()
             yield from self._page_reservations()
             yield from self._page_queues(0)
+            self._release()
         finally:
             self._at_work = False
+
+    def _release(self) -> None:
+        now = time.monotonic()
+        if now - self._released_at >= RELEASE_INTERVAL:
+            self._released_at = now
+            release_freed_memory()
 
     def _page_queues(self, kept: int) -> Iterator[None]:
         held = [(queue.memory, queue) for queue in self._queues()]
