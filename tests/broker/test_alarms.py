@@ -74,10 +74,11 @@ def test_a_publisher_is_blocked_at_the_limit_and_goes_on_when_there_is_room(brok
         assert other.ready(queue) == count
         # Consumed, there is room again.
         bodies = other.bodies(queue)
-        assert len(bodies) == count
         assert isinstance(connection.next_event(0), Connection.Unblocked)
-        until(lambda: other.ready(queue) == 1)
-        assert other.bodies(queue) == [b"last"]
+        if len(bodies) == count:  # else there was room before all were taken
+            until(lambda: other.ready(queue) == 1)
+            bodies += other.bodies(queue)
+        assert bodies == [BODY] * count + [b"last"]
         until(lambda: not api.get("nodes")[0]["mem_alarm"])
         assert api.request("GET", "health", "checks", "alarms").status_code == 200
 
