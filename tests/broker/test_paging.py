@@ -42,7 +42,7 @@ def publish(serve: Serving, queue: str, delivery_mode: int) -> int:
         for number in range(COUNT):
             channel.publish("", queue, body(number), Basic.Properties(delivery_mode=delivery_mode))
             if number % 50 == 49:
-                while channel.next().delivery_tag < number:
+                while channel.next().delivery_tag <= number:  # tags begin with 1
                     pass
                 highest = max(highest, resident(serve))
     return highest
