@@ -18,10 +18,10 @@ COUNT = 1_500
 """Bodies of 150 MB in all."""
 
 
-@pytest.fixture(scope="module")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A broker that pages at 10 MiB, and blocks at 20 MiB."""
-    with serving(tmp_path_factory.mktemp("data"), "--memory-limit", "20MiB") as running:
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serving]:
+    """A broker of the test's own, whose memory is weighed: it pages at 10 MiB, and blocks at 20 MiB."""
+    with serving(tmp_path, "--memory-limit", "20MiB") as running:
         yield running
 
 
@@ -66,7 +66,7 @@ def test_a_backlog_and_deliveries_are_paged_and_come_back(serve: Serving, delive
         for number in range(COUNT):
             assert numbers([holder.next()]) == [number]
         until(lambda: api(serve).get("queues", "/", queue)["memory"] < LIMIT)
-        assert resident(serve) < ALLOWED
+        until(lambda: resident(serve) < ALLOWED)
         # Back it goes, in its order, and is as it was.
         holder.close()
         again = connection.channel()
@@ -76,7 +76,6 @@ def test_a_backlog_and_deliveries_are_paged_and_come_back(serve: Serving, delive
             assert message.body == body(number)
             assert message.method.redelivered
             assert message.properties.delivery_mode == delivery_mode
-        assert resident(serve) < ALLOWED
         assert api(serve).get("queues", "/", queue)["memory"] == 0
 
 

@@ -1,7 +1,6 @@
 """Paging: while the account of memory is tight, what is on disk leaves memory: of the longest queue first, and where
 that is not enough the bodies of deliveries, too."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
@@ -18,9 +17,6 @@ KEPT = 256 << 10
 
 HELD_AT_ONCE = 500
 """Deliveries that are looked at in one step."""
-
-RELEASE_INTERVAL = 1.0
-"""Seconds between two times that freed memory is given back to the system."""
 
 
 class Paging:
@@ -45,7 +41,6 @@ class Paging:
         self._account = account
         self._queues = queues
         self._at_work = False
-        self._released_at = 0.0
 
     def look(self) -> None:
         """Begin to page if that is due; to be called now and then."""
@@ -59,15 +54,9 @@ class Paging:
             yield from self._page_deliveries()
             yield from self._page_reservations()
             yield from self._page_queues(0)
-            self._release()
+            release_freed_memory()
         finally:
             self._at_work = False
-
-    def _release(self) -> None:
-        now = time.monotonic()
-        if now - self._released_at >= RELEASE_INTERVAL:
-            self._released_at = now
-            release_freed_memory()
 
     def _page_queues(self, kept: int) -> Iterator[None]:
         held = [(queue.memory, queue) for queue in self._queues()]
