@@ -62,22 +62,6 @@ def requeue(channel: WireChannel, *messages: Content) -> None:
     time.sleep(0.1)
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"durable": False}, "invalid property 'non-durable' for queue 'refused' in vhost '/'"),
-        ({"exclusive": True}, "invalid property 'exclusive-owner' for queue 'refused' in vhost '/'"),
-        ({"auto_delete": True}, "invalid property 'auto-delete' for queue 'refused' in vhost '/'"),
-        ({"queue": ""}, "Cannot declare a server-named queue for type rabbit_quorum_queue"),
-    ],
-)
-def test_it_is_durable_and_named(channel: WireChannel, options: dict[str, Any], text: str) -> None:
-    declared = {"queue": "refused", "durable": True, "arguments": {"x-queue-type": "quorum"}, **options}
-    with pytest.raises(ChannelClosed) as refused:
-        channel.call(Queue.Declare(**declared))
-    assert (refused.value.code, refused.value.text) == (406, f"PRECONDITION_FAILED - {text}")
-
-
 ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
     ("quorum", {"x-max-priority": 5}, "invalid arg 'x-max-priority' {} of queue type rabbit_quorum_queue"),
     ("quorum", {"x-queue-mode": "lazy"}, "invalid arg 'x-queue-mode' {} of queue type rabbit_quorum_queue"),

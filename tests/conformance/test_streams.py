@@ -48,22 +48,6 @@ def seen(messages: list[Content]) -> list[tuple[bytes, Any]]:
     return [(message.body, (message.properties.headers or {})["x-stream-offset"]) for message in messages]
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"durable": False}, "invalid property 'non-durable' for queue 'refused' in vhost '/'"),
-        ({"exclusive": True}, "invalid property 'exclusive-owner' for queue 'refused' in vhost '/'"),
-        ({"auto_delete": True}, "invalid property 'auto-delete' for queue 'refused' in vhost '/'"),
-        ({"queue": ""}, "Cannot declare a server-named queue for type rabbit_stream_queue"),
-    ],
-)
-def test_it_is_durable_and_named(channel: WireChannel, options: dict[str, Any], text: str) -> None:
-    declared = {"queue": "refused", "durable": True, "arguments": {"x-queue-type": "stream"}, **options}
-    with pytest.raises(ChannelClosed) as refused:
-        channel.call(Queue.Declare(**declared))
-    assert (refused.value.code, refused.value.text) == (406, f"PRECONDITION_FAILED - {text}")
-
-
 ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"x-max-length": 5}, "invalid arg 'x-max-length' {} of queue type rabbit_stream_queue"),
     ({"x-message-ttl": 5}, "invalid arg 'x-message-ttl' {} of queue type rabbit_stream_queue"),

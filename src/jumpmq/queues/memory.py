@@ -61,11 +61,6 @@ class MemoryAccount:
         self.by_kind[target] += octets
 
     @property
-    def paging_at(self) -> int:
-        """Octets from which on bodies are to be paged."""
-        return int(self.limit * PAGING_SHARE)
-
-    @property
     def tight(self) -> bool:
         """Whether bodies are to be paged."""
         return self.total > self.limit * PAGING_SHARE

@@ -377,11 +377,6 @@ def _integers(octets: bytes, code: str, at: int, count: int) -> tuple["memoryvie
     return memoryview(octets)[at:end].cast(code), end  # type: ignore[call-overload]
 
 
-def moved_batch(octets: Any) -> int:
-    """The id of the batch of which a block of kind ``MOVED`` holds what is left."""
-    return int(_INTEGER.unpack_from(octets, BLOCK.size)[0])
-
-
 # --- all else ---
 
 
