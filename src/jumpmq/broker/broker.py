@@ -205,11 +205,12 @@ class Broker:
         self.writers.restore(definitions, store)
 
     def _create_defaults(self) -> None:
-        """What a new broker begins with: virtual host ``/`` and user guest, who may do everything from loopback."""
+        """What a new broker begins with: virtual host ``/`` and the default user, who may do everything in it."""
+        user, password = self.config.default_user, self.config.default_pass
         with self.turns.turn():
             self.topology.apply(changes.AddVirtualHost("/"))
-            self.topology.apply(changes.PutUser("guest", hash_password("guest"), ("administrator",)))
-            self.topology.apply(changes.SetPermissions("guest", "/", ".*", ".*", ".*"))
+            self.topology.apply(changes.PutUser(user, hash_password(password), ("administrator",)))
+            self.topology.apply(changes.SetPermissions(user, "/", ".*", ".*", ".*"))
 
     def _mark_started(self) -> None:
         """Put a first commit on disk: from now on messages are delivered, so that the last stop, if it was clean, no

@@ -26,6 +26,8 @@ class Config:
         tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
         data_dir: where durable things are kept; None keeps everything in memory.
         node: name of this node.
+        default_user, default_pass: the administrator that a new data directory begins with, as RabbitMQ's settings of
+            these names. Only guest is let in from loopback addresses alone.
         oauth_resource, oauth_keys: whose tokens are logins, as in :class:`~jumpmq.broker.tokens.Tokens`.
         log_level: as in :mod:`logging`.
         log_format: ``text`` or ``json``, a line a record.
@@ -52,6 +54,8 @@ class Config:
     tls_login_from: LoginName = "distinguished_name"
     data_dir: Path | None = None
     node: str = field(default_factory=default_node)
+    default_user: str = "guest"
+    default_pass: str = "guest"
     oauth_resource: str | None = None
     oauth_keys: str | None = None
     log_level: str = "info"

@@ -83,9 +83,12 @@ def config(settings: Mapping[str, Value]) -> None:
     """Show what `serve` would be set to with the same options, and whence. What is printed is a configuration file."""
     for name, found in settings.items():
         setting = SETTINGS[name]
-        line = f"{setting.key} = {setting.written(found.value)}"
-        is_set = found.value is not None or found.source != "default"
-        typer.echo(f"{line}  # {found.source}" if is_set else f"# {setting.key} is not set")
+        if setting.secret:
+            typer.echo(f"# {setting.key} is not shown  # {found.source}")
+        elif found.value is not None or found.source != "default":
+            typer.echo(f"{setting.key} = {setting.written(found.value)}  # {found.source}")
+        else:
+            typer.echo(f"# {setting.key} is not set")
 
 
 @app.command()
@@ -105,6 +108,20 @@ def tls(
         _fail(f"cannot make certificates in {directory}: {getattr(error, 'strerror', None) or error}")
     typer.echo(f"jumpmq serve --tls-cert {made.server} --tls-key {made.server_key} --tls-ca {made.ca}")
     typer.echo(f"jumpmqctl --url https://guest:guest@localhost:15671 --tls-ca {made.ca} status")
+
+
+@app.command()
+def man(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="where `man -M DIR` is to find them")],
+) -> None:
+    """Write the manual pages of `jumpmq` and `jumpmqctl`."""
+    from jumpmq.cli.manual import write_pages
+
+    try:
+        for page in write_pages(directory):
+            typer.echo(page)
+    except OSError as error:
+        _fail(f"cannot write to {directory}: {error.strerror}")
 
 
 @app.command()

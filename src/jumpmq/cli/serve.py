@@ -14,6 +14,7 @@ import uvloop
 from jumpmq.broker import Config
 from jumpmq.cli.logs import configure
 from jumpmq.cli.server import Control, serving
+from jumpmq.cli.supervisor import notify
 
 MAX_FILES = 1 << 20
 """Open files that are asked for where the system sets no limit."""
@@ -46,8 +47,10 @@ async def _serve_until_signal(config: Config) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
         _calm_garbage_collection()
         print(control.endpoints.ready_line(), flush=True)
+        notify("READY=1")
         reloading = asyncio.create_task(_reload_certificates(control, hang_up), name="reload")
         await stop.wait()
+        notify("STOPPING=1")
         reloading.cancel()
 
 

@@ -35,6 +35,7 @@ class Setting:
         purpose: what it is for.
         read: makes a text, or a value of TOML, the field's value; a ValueError says that it is none.
         default: what is shown as the default; None where there is none.
+        secret: whether its value is not to be shown.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Setting:
     purpose: str
     read: Callable[[Any], Any]
     default: str | None = None
+    secret: bool = False
 
     @property
     def key(self) -> str:
@@ -145,6 +147,10 @@ SETTINGS = {
         ),
         Setting("data_dir", "DIR", "a directory", "of definitions and messages", _path, "~/.local/share/jumpmq"),
         Setting("node", "NAME", "a name", "name of this node", _text, "jumpmq@HOST"),
+        Setting(
+            "default_user", "NAME", "a name", "the administrator that a new data directory begins with", _text, "guest"
+        ),
+        Setting("default_pass", "PASSWORD", "a password", "of the default user", _text, secret=True),
         Setting("oauth_resource", "NAME", "a name", "id of this resource server in OAuth 2 tokens", _text),
         Setting("oauth_keys", "FILE|URL", "a file or URL", "keys of tokens: a JWK set, or a public key in PEM", _text),
         _choice("log_level", "what to log on stderr", "info", "debug", "warning", "error"),

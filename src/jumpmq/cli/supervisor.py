@@ -1,0 +1,21 @@
+"""What systemd is told of a serving broker: the protocol of sd_notify(3), which is one datagram a state."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+
+
+def notify(state: str) -> None:
+    """Tells the supervisor a state, such as ``READY=1``; does nothing where `NOTIFY_SOCKET` names none.
+
+    A supervisor that cannot be reached is no reason not to serve.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]  # an abstract address
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+        datagrams.sendto(state.encode(), address)

@@ -1,0 +1,122 @@
+"""What `deploy/` and the wheel hold is judged by the programs that read it."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+import requests
+from tests.cli.commands import serving
+
+import jumpmq
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+WORST_EXPOSURE = 2.0
+"""Of 10, as `systemd-analyze security` judges; below 2 is its best word, "OK"."""
+
+
+def tool(name: str) -> str:
+    """A program of this environment, or of the machine; the test is skipped without it."""
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def check(*command: str | Path) -> str:
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_the_dockerfile_passes_lint() -> None:
+    check(tool("hadolint"), DEPLOY / "docker" / "Dockerfile")
+
+
+def test_the_compose_file_is_one() -> None:
+    check(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", DEPLOY / "docker" / "compose.yaml")
+
+
+def test_the_unit_is_right_and_exposes_little(tmp_path: Path) -> None:
+    unit = (DEPLOY / "systemd" / "jumpmq.service").read_text()
+    installed = tmp_path / "jumpmq.service"
+    installed.write_text(unit.replace("/opt/jumpmq/bin/jumpmq", "/bin/true").replace("man:jumpmq(1)", "man:true(1)"))
+    assert check(tool("systemd-analyze"), "verify", "--man=no", installed) == ""
+    exposure = check(tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", installed)
+    found = re.search(r"exposure level for jumpmq.service: (\S+)", exposure)
+    assert found is not None
+    assert float(found[1]) < WORST_EXPOSURE
+
+
+def test_systemd_hears_when_the_broker_is_ready_and_when_it_stops(tmp_path: Path) -> None:
+    address = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(address))
+        supervisor.settimeout(30)
+        with serving(tmp_path / "data", NOTIFY_SOCKET=str(address)) as broker:
+            assert supervisor.recv(100) == b"READY=1"
+            broker.process.terminate()
+            assert supervisor.recv(100) == b"STOPPING=1"
+            broker.process.wait(30)
+
+
+def test_the_first_user_may_be_another_than_guest(tmp_path: Path) -> None:
+    first = {"JUMPMQ_DEFAULT_USER": "admin", "JUMPMQ_DEFAULT_PASS": "of our own"}
+    with serving(tmp_path / "data", **first) as broker:
+        url = f"http://127.0.0.1:{broker.http_port}/api/whoami"
+        assert requests.get(url, auth=("admin", "of our own")).json()["tags"] == ["administrator"]
+        assert requests.get(url, auth=("guest", "guest")).status_code == 401
+        broker.process.terminate()
+        broker.process.wait(30)
+    with serving(tmp_path / "data") as broker:
+        url = f"http://127.0.0.1:{broker.http_port}/api/whoami"
+        assert requests.get(url, auth=("guest", "guest")).status_code == 401, "only a new data directory has it"
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    dashboard = json.loads((DEPLOY / "docker" / "grafana" / "dashboards" / "jumpmq.json").read_text())
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"\b(?:rabbitmq|jumpmq)_\w+", target["expr"])
+    }
+    with jumpmq.running() as broker:
+        metrics = requests.get(f"{broker.http_url}/metrics/per-object").text
+    there = set(re.findall(r"^# TYPE (\w+)", metrics, re.MULTILINE))
+    assert asked <= there
+
+
+@pytest.mark.timeout(400)
+def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    ignored = shutil.ignore_patterns("*.so", "*.c", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    quick = os.environ | {"CFLAGS": "-O0"}  # whether it is whole matters here, not how fast
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", source]
+    subprocess.run(build, check=True, capture_output=True, env=quick)
+    (wheel,) = (tmp_path / "dist").glob("jumpmq-*.whl")
+    venv.create(tmp_path / "fresh", with_pip=True)
+    python = tmp_path / "fresh" / "bin" / "python"
+    check(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+    kernels = "import jumpmq.amqp._kernel, jumpmq.hashing._kernel, jumpmq.queues._kernel, jumpmq.store._worker"
+    check(python, "-I", "-c", kernels)
+    assert check(python.parent / "jumpmq", "version").strip() == jumpmq.__version__
+    serve = [python.parent / "jumpmq", "serve", "--port", "0", "--http-port", "0", "--data-dir", tmp_path / "data"]
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as broker:
+        try:
+            assert broker.stdout is not None
+            url = re.search(r"http://(\S+),", broker.stdout.readline())
+            assert url is not None
+            check(python.parent / "jumpmqctl", "--url", f"http://guest:guest@{url[1]}", "ping")
+        finally:
+            broker.kill()
