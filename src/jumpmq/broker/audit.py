@@ -99,7 +99,7 @@ def _facts(change: Change) -> dict[str, Any]:
                 facts["key"] = value.key.decode("utf-8", "backslashreplace")
             case _ if field.name not in SECRET | {"connection", "user"}:
                 facts[field.name] = value
-            case _ if field.name == "user":
+            case _ if field.name == "user" and not isinstance(change, Bind):  # it is who asks
                 facts["of_user"] = value
     return facts
 

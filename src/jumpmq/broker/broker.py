@@ -158,6 +158,7 @@ class Broker:
         )
         self.topology.listeners.append(self._services.paces.follow)
         self.topology.listeners.append(closing_connections(self._services))
+        self.topology.listeners.append(self._services.user_limits.follow)
         paging = Paging(self._upkeep, self.memory, self._queues, self._channels, self.reader_groups.places)
         self._timers = Timers(self._services, self._commits, paging)
 
@@ -300,6 +301,14 @@ class Broker:
         if name is None:
             raise AccessRefused("Login failed")
         return name
+
+    async def count_published(self, user: str, messages: int) -> None:
+        """Wait until the user may publish again, and count so many messages that are published now."""
+        rate = self._services.user_limits.rate(user)
+        if rate is not None:
+            seconds = rate.wait()
+            rate.count(messages)
+            await asyncio.sleep(seconds)
 
     def close_connections(self, reason: str, chosen: Callable[[Connection], bool]) -> int:
         """Close connections on an operator's behalf; returns how many.

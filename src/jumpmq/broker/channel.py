@@ -37,6 +37,7 @@ class Channel:
         self.authorization = services.authorization
         self.reply_queues = services.reply_queues
         self.upkeep = services.upkeep
+        self.user_limits = services.user_limits
         self.consumer_max = services.config.consumer_max_per_channel
         self._turns = services.turns
         self.number = number

@@ -106,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         opened: whether ``connection.open`` has succeeded.
         closed: set when the socket is closed.
         reading: whether the client is read.
+        rate: how fast it publishes, and may.
         charges: what it holds of the broker's memory.
         congested: whether the client reads too slowly for more deliveries.
         connected_at: seconds since the epoch.
@@ -133,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reading = Reading()
         self._rest: Iterator[Event] | None = None
         self.charges = Charges(services.memory)
-        self._rate = PublishRate(services.config.publish_rate)
+        self.rate = PublishRate(services.config.publish_rate)
         self._buffer = services.receive_buffer
         self._kept = b""
         self._deferred_until = 0
@@ -177,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         for event in events:
             rest = event if isinstance(event, Publish) else None
             while rest is not None:
-                event, rest = self._services.paces.cut(self.vhost.name, rest, self._rate.piece)
+                event, rest = self._services.paces.cut(self.vhost.name, rest, self.rate.piece)
                 if rest is not None:
                     yield event
             yield event
@@ -193,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._act(event)
                     if self.congested and self._is_flooded():
                         wait = Wait.CLIENT
-                    elif self._rate.wait():
+                    elif self.rate.wait():
                         wait = Wait.RATE
                     elif time.perf_counter() > until:
                         wait = Wait.WORK
@@ -225,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         if wait is Wait.WORK:
             asyncio.get_running_loop().call_soon(self._go_on)
         elif wait is Wait.RATE:
-            asyncio.get_running_loop().call_later(self._rate.wait(), self._go_on)
+            asyncio.get_running_loop().call_later(self.rate.wait(), self._go_on)
 
     def _go_on(self) -> None:
         """Act on what was left."""
@@ -300,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
             self.charges.set("unfinished", self.protocol.unfinished)  # or a body that is now whole would count twice
             began = time.perf_counter()
             self._guard(channel, m.BasicPublish, channel.publish, run)
-            self._rate.count(len(run.messages))
+            self.rate.count(len(run.messages))
             self._services.paces.learn(self.vhost.name, run, time.perf_counter() - began)
 
     def _guard(self, channel: Channel, method: type[m.Method], act: Any, *arguments: Any) -> None:
@@ -380,6 +381,7 @@ class Connection(asyncio.BufferedProtocol):
     def set_user(self, user: str) -> None:
         """Act for a user from now on; with a token until it expires."""
         self.user = user
+        self.rate.shared = self._services.user_limits.rate(user)
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None

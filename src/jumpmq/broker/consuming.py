@@ -32,6 +32,7 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     if channel.consumer_max is not None and len(channel.consumers) >= channel.consumer_max:
         raise NotAllowed(f"reached maximum ({channel.consumer_max}) of consumers per channel")
+    channel.user_limits.require_consumer(channel.connection.user)
     if method.queue == direct_reply.NAME:
         direct_reply.consume(channel, tag, method)
         return

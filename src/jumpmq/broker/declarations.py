@@ -77,6 +77,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
             method.auto_delete,
             Arguments(method.arguments),
             connection.name if method.exclusive else None,
+            str(connection.user),  # without its token
         )
         _make(channel, changes.DeclareQueue(definition, server_named))
         queue = connection.vhost.queues[name]
@@ -153,7 +154,10 @@ def _make(channel: "Channel", change: changes.Change) -> None:
 
 def _change_binding(channel: "Channel", change: type[changes.Bind] | type[changes.Unbind], binding: Binding) -> None:
     connection = channel.connection
-    _make(channel, change(connection.vhost.name, binding, connection.name))
+    if change is changes.Bind:
+        _make(channel, changes.Bind(connection.vhost.name, binding, connection.name, str(connection.user)))
+    else:
+        _make(channel, changes.Unbind(connection.vhost.name, binding, connection.name))
 
 
 def _exchange_binding(method: m.ExchangeBind | m.ExchangeUnbind) -> Binding:

@@ -1,32 +1,49 @@
-"""A limit on how fast one connection publishes: it is read no faster."""
+"""Limits on how fast is published: by one connection, which is read no faster, and by all of a user's."""
+
+from __future__ import annotations
 
 import math
 import time
 
 BURST = 0.1
-"""Seconds that a connection may be ahead of its rate."""
+"""Seconds that a publisher may be ahead of its rate."""
+
+UNLIMITED = 1 << 62
 
 
 class PublishRate:
-    """What a connection has published, against the clock.
+    """What has been published, against the clock.
 
     Args:
         limit: messages a second; None is any number.
 
     Attributes:
-        piece: messages that may be published at once.
+        shared: what others count in too, and is waited for as well: the rate of the connection's user.
     """
 
     def __init__(self, limit: int | None) -> None:
-        self._cost = 1 / limit if limit else 0.0
+        self.shared: PublishRate | None = None
         self._paid_until = 0.0
-        self.piece = math.ceil(limit * BURST) if limit else 1 << 62
+        self.set_limit(limit)
+
+    def set_limit(self, limit: int | None) -> None:
+        """So many messages a second from now on; None is any number."""
+        self._cost = 1 / limit if limit else 0.0
+        self._piece = math.ceil(limit * BURST) if limit else UNLIMITED
+
+    @property
+    def piece(self) -> int:
+        """Messages that may be published at once."""
+        return self._piece if self.shared is None else min(self._piece, self.shared.piece)
 
     def wait(self) -> float:
         """Seconds until more may be published; 0 is at once."""
-        return max(0.0, self._paid_until - time.monotonic() - BURST) if self._cost else 0.0
+        own = max(0.0, self._paid_until - time.monotonic() - BURST) if self._cost else 0.0
+        return own if self.shared is None else max(own, self.shared.wait())
 
     def count(self, messages: int) -> None:
         """So many more were published."""
         if self._cost:
             self._paid_until = max(self._paid_until, time.monotonic()) + messages * self._cost
+        if self.shared is not None:
+            self.shared.count(messages)

@@ -1,4 +1,5 @@
-"""How many connections and channels users and virtual hosts may have (RabbitMQ, "Per-User Limits").
+"""How many connections, channels and consumers users and virtual hosts may have (RabbitMQ, "Per-User Limits"), and how
+fast users may publish.
 
 They are counted only where there is a limit, and by looking at all connections: nothing is to be kept right meanwhile.
 """
@@ -7,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import NotAllowed
 from jumpmq.amqp.protocol import State
-from jumpmq.topology import Topology, VirtualHost
+from jumpmq.broker.rate import PublishRate
+from jumpmq.topology import Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
 from jumpmq.topology.limits import Limits, reached
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class UserLimits:
     def __init__(self, topology: Topology, connections: "set[Connection]") -> None:
         self._topology = topology
         self._connections = connections
+        self._rates: dict[str, PublishRate] = {}
 
     def require_connection(self, user: str, vhost: VirtualHost) -> None:
         """Refuse unless the user may have one more connection, to this virtual host.
@@ -57,6 +60,40 @@ class UserLimits:
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})"
             )
+
+    def require_consumer(self, user: str) -> None:
+        """Refuse unless the user may have one more consumer.
+
+        Raises:
+            NotAllowed: there are as many as there may be.
+        """
+        limits = self._limits(user)
+        if "max-consumers" not in limits:
+            return
+        channels = [channel for one in self._connections if one.user == user for channel in one.channels.values()]
+        count = sum(len(channel.consumers) for channel in channels)
+        if (limit := reached(limits, "max-consumers", count)) is not None:
+            raise NotAllowed(f"number of consumers of user '{user}' has reached the user's limit ({limit})")
+
+    # --- how fast is published ---
+
+    def rate(self, user: str) -> PublishRate | None:
+        """What all that the user publishes is counted in; None where there is no limit."""
+        limit = self._limits(user).get("max-publish-rate", -1)
+        if limit <= 0:
+            self._rates.pop(user, None)
+            return None
+        rate = self._rates.setdefault(str(user), PublishRate(limit))
+        rate.set_limit(limit)
+        return rate
+
+    def follow(self, change: Change) -> None:
+        """Definitions have changed: let a user's connections publish as fast as the user may now."""
+        match change:
+            case SetUserLimit(user) | ClearUserLimit(user) | DeleteUser(user):
+                rate = self.rate(user)
+                for connection in [one for one in self._connections if one.user == user]:
+                    connection.rate.shared = rate
 
     def _limits(self, user: str) -> Limits:
         found = self._topology.users.get(user)

@@ -185,11 +185,16 @@ class DeleteQueue(Change):
 
 @dataclass(frozen=True, slots=True)
 class Bind(Change):
-    """Add a binding; nothing changes where it exists."""
+    """Add a binding; nothing changes where it exists.
+
+    Attributes:
+        user: whose it then is; "" where it is nobody's in particular.
+    """
 
     vhost: str
     binding: Binding
     connection: str | None = None
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

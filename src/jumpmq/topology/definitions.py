@@ -39,6 +39,7 @@ class QueueDefinition:
         owner: name of the connection that an exclusive queue belongs to.
         node: its home node.
         id: its number, never given again; 0 where it is only compared with the queue that exists.
+        user: who declared it first; "" where that is nobody in particular, as of shards.
     """
 
     vhost: str
@@ -50,6 +51,7 @@ class QueueDefinition:
     owner: str | None = None
     node: str = ""
     id: int = 0
+    user: str = ""
 
     @property
     def is_kept(self) -> bool:

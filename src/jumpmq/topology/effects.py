@@ -27,7 +27,7 @@ def take_effect(topology: Topology, change: changes.Change) -> None:
 
 def _add_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> None:
     if change.name not in topology.vhosts:
-        topology.vhosts[change.name] = VirtualHost(change.name, topology.records)
+        topology.vhosts[change.name] = VirtualHost(change.name, topology.records, topology.holdings)
     elif change.default_queue_type is None:
         return
     topology.vhosts[change.name].default_queue_type = change.default_queue_type
@@ -168,8 +168,8 @@ def _bind(topology: Topology, change: changes.Bind) -> None:
     vhost, binding = topology.vhost(change.vhost), change.binding
     source = vhost.exchanges[binding.source]
     if binding not in source.bindings:
-        vhost.insert_binding(binding)
-        topology.records.put_binding(source, binding, source.bindings[binding])
+        vhost.insert_binding(binding, change.user)
+        topology.records.put_binding(source, binding, source.bindings[binding], change.user)
 
 
 def _unbind(topology: Topology, change: changes.Unbind) -> None:

@@ -5,7 +5,17 @@ from collections.abc import Iterable, Mapping
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.topology import erlang
 
-USER_LIMITS = ("max-connections", "max-channels")
+USER_LIMITS = (
+    "max-connections",
+    "max-channels",
+    "max-consumers",
+    "max-queues",
+    "max-bindings",
+    "max-publish-rate",
+)
+"""The first two are RabbitMQ's. Queues and bindings are those that the user has made and that are there; the rate is in
+messages a second, over all of the user's connections and requests."""
+
 VIRTUAL_HOST_LIMITS = ("max-connections", "max-queues", "max-bindings")
 """The last one is beyond RabbitMQ; the default exchange's bindings do not count."""
 
@@ -27,6 +37,8 @@ def check(name: str, value: object, known: Iterable[str], subject: str) -> None:
         raise PreconditionFailed(f"Unrecognised terms [{term}] in {subject}")
     if not isinstance(value, int) or isinstance(value, bool):
         raise PreconditionFailed(f"{name} should be a number, actually was {erlang.json_term(value)}")
+    if name == "max-publish-rate" and not value:
+        raise PreconditionFailed(f"{name} should be above 0, or negative for no limit")
 
 
 def reached(limits: Limits, name: str, count: int) -> int | None:

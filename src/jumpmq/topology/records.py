@@ -98,11 +98,11 @@ class Records:
         if definition.is_kept:
             self._delete("queue", _key(definition.vhost, definition.name))
 
-    def put_binding(self, source: Exchange, binding: Binding, destination: Destination) -> None:
+    def put_binding(self, source: Exchange, binding: Binding, destination: Destination, user: str) -> None:
         self._note_ring(source)
         if source.durable and _is_kept(destination):
             value = {"vhost": source.vhost, **to_json(binding)}
-            self._put("binding", _key(*value.values()), value)
+            self._put("binding", _key(*value.values()), value | ({"user": user} if user else {}))
 
     def delete_binding(self, source: Exchange, binding: Binding, destination: Destination) -> None:
         self._note_ring(source)
@@ -147,9 +147,10 @@ def read_queue(value: dict[str, Any]) -> QueueDefinition:
     return from_json(QueueDefinition, {"durable": True} | value)
 
 
-def read_binding(value: dict[str, Any]) -> tuple[str, Binding]:
-    """The virtual host and binding that a ``binding`` record keeps."""
-    return value["vhost"], from_json(Binding, {name: value[name] for name in value if name != "vhost"})
+def read_binding(value: dict[str, Any]) -> tuple[str, Binding, str]:
+    """The virtual host and binding that a ``binding`` record keeps, and who made it."""
+    parts = {name: value[name] for name in value if name not in ("vhost", "user")}
+    return value["vhost"], from_json(Binding, parts), value.get("user", "")
 
 
 def _is_kept(destination: Destination) -> bool:

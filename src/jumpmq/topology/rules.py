@@ -151,6 +151,8 @@ def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> No
         equivalence.check_queue(vhost.definition(current), definition)
         return
     _refuse_beyond_limit(vhost, definition.name)
+    user = topology.users.get(definition.user)
+    topology.holdings.require(user, "queue", f"declare queue '{definition.name}'")
     check_arguments(definition)
     check_properties(definition)
 
@@ -173,12 +175,11 @@ def _check_bind(topology: Topology, change: changes.Bind) -> None:
     vhost.destination(binding, change.connection)
     source.check(binding)
     if binding not in source.bindings:
+        act = f"bind {binding.kind} '{binding.destination}'"
         limit = limits.reached(vhost.limits, "max-bindings", vhost.binding_count)
         if limit is not None:
-            raise PreconditionFailed(
-                f"cannot bind {binding.kind} '{binding.destination}': binding limit in vhost '{vhost.name}' ({limit}) "
-                "is reached"
-            )
+            raise PreconditionFailed(f"cannot {act}: binding limit in vhost '{vhost.name}' ({limit}) is reached")
+        topology.holdings.require(topology.users.get(change.user), "binding", act)
 
 
 def _check_unbind(topology: Topology, change: changes.Unbind) -> None:

@@ -21,6 +21,7 @@ from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.effects import take_effect
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
+from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.sharding import Sharding
 from jumpmq.topology.users import Permissions, TopicPermissions, User
@@ -58,6 +59,7 @@ class Topology:
         vhosts, users: by name.
         sharding: knows the shards of exchanges.
         records: where durable definitions are kept.
+        holdings: how much each user has made.
         next_queue_id: the number of the next queue; those below were given, or are not to be.
         listeners: called with each change that was applied.
     """
@@ -83,6 +85,7 @@ class Topology:
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}
         self.records = records.Records(journal)
+        self.holdings = Holdings()
         self.next_queue_id = 1
         self.sharding = Sharding(node, self.define_queue)
         self.listeners: list[Callable[[changes.Change], None]] = []
@@ -120,6 +123,7 @@ class Topology:
         auto_delete: bool = False,
         arguments: Arguments = NO_ARGUMENTS,
         owner: str | None = None,
+        user: str = "",
     ) -> QueueDefinition:
         """A queue's definition with a number of its own, and this node as its home.
 
@@ -130,7 +134,7 @@ class Topology:
             arguments = Arguments([*arguments, Field("x-queue-type", "S", default)])
         number = self.next_queue_id
         self.next_queue_id += 1
-        return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, self.node, number)
+        return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, self.node, number, user)
 
     def check(self, change: changes.Change) -> None:
         """Refuse a change that may not be made, by the definitions that there are.
@@ -232,7 +236,7 @@ class Topology:
         for kind, key, value in definitions:
             found[kind].append((key, value) if kind == "counter" else value)
         for value in found["vhost"]:
-            host = VirtualHost(value["name"], self.records)
+            host = VirtualHost(value["name"], self.records, self.holdings)
             host.default_queue_type = value.get("default_queue_type")
             self.vhosts[host.name] = host
         self._restore_users(found)
@@ -242,8 +246,8 @@ class Topology:
         for value in found["queue"]:
             self.insert_queue(records.read_queue(value))
         for value in found["binding"]:
-            vhost, binding = records.read_binding(value)
-            self.vhosts[vhost].insert_binding(binding)
+            vhost, binding, user = records.read_binding(value)
+            self.vhosts[vhost].insert_binding(binding, user)
         for value in found["ring"]:
             self._restore_ring(self.vhosts[value["vhost"]].exchanges[value["exchange"]], value["state"])
         counters = dict(found["counter"])

@@ -85,10 +85,11 @@ def _binding(topology: Topology, change: changes.Bind) -> Changes:
 
 
 def _unbinding(topology: Topology, change: changes.Unbind) -> Changes:
-    source = topology.vhost(change.vhost).exchanges.get(change.binding.source)
+    vhost = topology.vhost(change.vhost)
+    source = vhost.exchanges.get(change.binding.source)
     if source is None or change.binding not in source.bindings:
         return []
-    return [changes.Bind(change.vhost, change.binding)]
+    return [changes.Bind(change.vhost, change.binding, user=vhost.binder(source, change.binding))]
 
 
 def _policy(topology: Topology, change: changes.SetPolicy) -> Changes:

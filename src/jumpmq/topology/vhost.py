@@ -12,6 +12,7 @@ from jumpmq.queues import Queue
 from jumpmq.topology.bindings import Binding, Kind
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Destination, Exchange, make_exchange
+from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes, route
@@ -41,6 +42,7 @@ class VirtualHost:
     Args:
         name: such as ``/``.
         records: where durable definitions are kept.
+        holdings: where is counted what users have made.
 
     Attributes:
         exchanges, queues: by name.
@@ -50,10 +52,11 @@ class VirtualHost:
         limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
     """
 
-    def __init__(self, name: str, records: Records) -> None:
+    def __init__(self, name: str, records: Records, holdings: Holdings) -> None:
         self.name = name
         self.default_queue_type: str | None = None
         self.records = records
+        self._holdings = holdings
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.policies = Policies()
@@ -63,7 +66,7 @@ class VirtualHost:
         self._definitions: dict[Queue, QueueDefinition] = {}
         self._shards: dict[str, dict[tuple[str, int], Queue]] = {}
         self._owned: dict[str, dict[Queue, None]] = {}
-        self._bound_to: dict[Destination, dict[Binding, None]] = {}
+        self._bound_to: dict[Destination, dict[Binding, str]] = {}
         for exchange, kind in PREDECLARED.items():
             internal = exchange == "amq.rabbitmq.trace"
             self.insert_exchange(ExchangeDefinition(name, exchange, kind, durable=True, internal=internal))
@@ -133,6 +136,10 @@ class VirtualHost:
     def bindings_to(self, destination: Destination) -> list[Binding]:
         """All bindings that lead to a queue or exchange, the oldest first."""
         return list(self._bound_to.get(destination, ()))
+
+    def binder(self, source: Exchange, binding: Binding) -> str:
+        """The user who made a binding that is there."""
+        return self._bound_to[source.bindings[binding]][binding]
 
     def locked(self, name: str) -> ResourceLocked:
         """The error for who may not have an exclusive queue."""
@@ -258,6 +265,7 @@ class VirtualHost:
         """Add a queue, and its binding to the default exchange."""
         self.queues[queue.name] = queue
         self._definitions[queue] = definition
+        self._holdings.add(definition.user, "queue")
         if definition.owner is not None:
             self._owned.setdefault(definition.owner, {})[queue] = None
         if (shard := parse_shard_name(queue.name, queue.node)) is not None:
@@ -270,6 +278,7 @@ class VirtualHost:
         del self.queues[queue.name]
         self._in_force.pop(queue, None)
         definition = self._definitions.pop(queue)
+        self._holdings.remove(definition.user, "queue")
         if definition.owner is not None:
             _discard(self._owned, definition.owner, queue)
         if (shard := parse_shard_name(queue.name, queue.node)) is not None:
@@ -280,11 +289,12 @@ class VirtualHost:
 
     # --- bindings ---
 
-    def insert_binding(self, binding: Binding) -> None:
-        """Add a binding between what is there."""
+    def insert_binding(self, binding: Binding, user: str = "") -> None:
+        """Add a binding between what is there, which a user has made."""
         destination = self.destination(binding)
         self.exchanges[binding.source].bind(binding, destination)
-        self._bound_to.setdefault(destination, {})[binding] = None
+        self._bound_to.setdefault(destination, {})[binding] = user
+        self._holdings.add(user, "binding")
         self.binding_count += bool(binding.source)
 
     def remove_binding(self, binding: Binding) -> None:
@@ -300,6 +310,7 @@ class VirtualHost:
 
     def _take_binding(self, source: Exchange, binding: Binding) -> None:
         destination = source.bindings[binding]
+        self._holdings.remove(self.binder(source, binding), "binding")
         source.unbind(binding)
         _discard(self._bound_to, destination, binding)
         if source.name:

@@ -16,7 +16,11 @@ Everywhere = Annotated[bool, typer.Option("--global", help="of all that have any
 
 
 def set_user_limits(session: Session, username: Name, definition: Definition) -> None:
-    """Sets a user's limits: max-connections, max-channels. Others that the user has stay."""
+    """Sets a user's limits; others that the user has stay.
+
+    Limits are max-connections, max-channels, max-consumers, max-queues, max-bindings and max-publish-rate (messages a
+    second). A negative number is no limit.
+    """
     session.inform(f'Setting user limits to "{definition}" for user "{username}" ...')
     limits = _read(definition)
     _of_user(session, username)

@@ -40,7 +40,11 @@ async def limits_of_user(request: Request) -> Response:
 
 
 async def put_user_limit(request: Request) -> Response:
-    """``PUT /api/user-limits/{user}/{limit}``: set ``max-connections`` or ``max-channels``; negative is unlimited."""
+    """``PUT /api/user-limits/{user}/{limit}``: set one; negative is unlimited.
+
+    Limits are ``max-connections``, ``max-channels``, ``max-consumers``, ``max-queues``, ``max-bindings`` and
+    ``max-publish-rate``, in messages a second.
+    """
     user, value = requested.name(request, "user"), await _value(request)
     if user not in requested.broker(request).topology.users:
         raise BadRequest(f"no_such_user: {user}")

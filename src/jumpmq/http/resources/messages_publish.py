@@ -48,6 +48,7 @@ async def publish(request: Request) -> JSONResponse:
         return _answer(Published(), repeated=True)
     persistent = requested.flag(request, "persistent")
     messages = messages_of(octets, query.get("exchange", ""), query.get("queue"), persistent=persistent)
+    await broker.count_published(user.name, len(messages))
     with broker.turns.turn():
         try:
             published = publish_many(

@@ -57,6 +57,7 @@ async def publish(request: Request) -> JSONResponse:
         time.time(),
     )
     broker = requested.broker(request)
+    await broker.count_published(requested.user(request).name, 1)
     try:
         routed = publish_one(broker.authorization, requested.user(request).name, host, message)
     except AMQPError as error:  # RabbitMQ answers 400 to all of them here

@@ -50,7 +50,9 @@ async def declare_queue(request: Request) -> Response:
         raise BadRequest(f"Node {body['node']} could not be contacted")
     existed = name in host.queues
     body.pop("node", None)
-    definition = requested.broker(request).topology.define_queue(host.name, name, **body)
+    definition = requested.broker(request).topology.define_queue(
+        host.name, name, **body, user=str(requested.user(request).name)
+    )
     await changing.apply(request, DeclareQueue(definition))
     return changing.put_answer(existed)
 

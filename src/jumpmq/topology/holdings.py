@@ -1,0 +1,45 @@
+"""How much each user has made that is there: what the limits of users on queues and bindings are held against."""
+
+from collections import Counter
+from typing import Literal
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.topology.limits import reached
+from jumpmq.topology.users import User
+
+What = Literal["queue", "binding"]
+
+
+class Holdings:
+    """Queues and bindings by the user who made them, in all virtual hosts; what nobody made is not counted."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, What]] = Counter()
+
+    def add(self, user: str, what: What) -> None:
+        """The user has made one more."""
+        if user:
+            self._counts[user, what] += 1
+
+    def remove(self, user: str, what: What) -> None:
+        """One that the user had made is gone."""
+        if user:
+            self._counts[user, what] -= 1
+            if not self._counts[user, what]:
+                del self._counts[user, what]
+
+    def require(self, user: User | None, what: What, act: str) -> None:
+        """Refuse unless the user may have one more.
+
+        Args:
+            user: None where it is nobody who has limits.
+            act: what is refused, such as ``declare queue 'q'``.
+
+        Raises:
+            PreconditionFailed: there are as many as there may be.
+        """
+        if user is None or not user.limits:
+            return
+        limit = reached(user.limits, f"max-{what}s", self._counts[user.name, what])
+        if limit is not None:
+            raise PreconditionFailed(f"cannot {act}: {what} limit of user '{user.name}' ({limit}) is reached")
