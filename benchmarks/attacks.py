@@ -1,0 +1,296 @@
+"""What others wait while somebody does harm: a probe sends a message there and back, again and again.
+
+    python -m benchmarks.attacks [--seconds N] [--only NAME ...]
+
+Each attack goes on for so long, from a process of its own. Printed are how often it was made, and the median, the
+99.9th percentile and the longest of the probe's ways meanwhile, in milliseconds. The first two lines are to compare with:
+no attack, and two processes beside the broker that do nothing but compute, as the attackers' own work does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection as Pipe
+
+import requests
+
+from benchmarks.brokers import HOST, JumpMQ
+from benchmarks.load.client import BODY, HEADER, Address, Connection, LoadError, frame, method, short
+from benchmarks.stalls import probe
+
+GUEST = ("guest", "guest")
+REGEX = "(.|.|.|.|.|.|.|.)*!"
+PATTERNS, WORDS = 300, 127
+HEADER_BINDINGS, RUN = 1000, 3000
+FANOUT = 500
+INVENTED = 700
+SILENT, FILES = 160, 128
+LARGEST = 16 << 20
+
+
+class Clock:
+    """How long an attack goes on.
+
+    Attributes:
+        until: its end, by the monotonic clock.
+    """
+
+    until = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return max(0.0, self.until - time.monotonic())
+
+    @property
+    def goes_on(self) -> bool:
+        return self.left > 0
+
+
+Attack = Callable[[JumpMQ, Clock], Iterator[None]]
+"""Is made ready up to its first yield, and made once by each further one, as long as the clock goes on."""
+
+
+def nothing(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    yield
+    while clock.goes_on:
+        time.sleep(0.1)
+        yield
+
+
+def neighbours(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    """Two processes compute."""
+    yield
+    others = [multiprocessing.Process(target=_compute, args=(clock.until,)) for _ in range(2)]
+    for one in others:
+        one.start()
+    for one in others:
+        one.join()
+    yield
+
+
+def _compute(until: float) -> None:
+    while time.monotonic() < until:
+        sum(range(1000))
+
+
+def regex_listing(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    """A list is asked for by an expression that backtracks for ever."""
+    session, url = _session(), f"http://{HOST}:{broker.http_port}/api/exchanges"
+    yield
+    while clock.goes_on:
+        session.get(url, params={"page": "1", "use_regex": "true", "name": REGEX}, timeout=60)
+        yield
+
+
+def regex_policy(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    """A policy is set with such an expression."""
+    session, url = _session(), f"http://{HOST}:{broker.http_port}/api/policies/%2F/hostile"
+    yield
+    while clock.goes_on:
+        session.put(url, json={"pattern": REGEX, "definition": {"max-length": 5}}, timeout=60)
+        yield
+    session.delete(url)
+
+
+def topic_patterns(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    """Messages of 127 words are matched with 300 patterns of as many words, `a`, `*` and `#` in turn."""
+    connection = Connection(Address(broker.port))
+    connection.declare_exchange("hostile.topic", "topic")
+    connection.declare_queue("hostile.q")
+    for number in range(PATTERNS):
+        words = ["a*#"[(number >> place % 9 & 1) + (place + number) % 2] for place in range(WORDS)]
+        connection.bind("hostile.q", "hostile.topic", ".".join([*words[:-2], f"b{number}"]))
+    yield
+    yield from _publish(connection, "hostile.topic", ".".join("a" * WORDS), b"", 1, clock)
+    connection.delete_exchange("hostile.topic")
+    connection.delete_queue("hostile.q")
+
+
+def header_bindings(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    """Runs of 3,000 messages are matched with 1,000 header bindings."""
+    connection = Connection(Address(broker.port))
+    connection.declare_exchange("hostile.headers", "headers")
+    connection.declare_queue("hostile.q")
+    for number in range(HEADER_BINDINGS):
+        table = _table({"x-match": "all", "k": "v", "n": str(number)})
+        connection.call(50, 20, b"\0\0" + short("hostile.q") + short("hostile.headers") + short("") + b"\0" + table)
+    properties = b"\x20\x00" + _table({"k": "v", "n": "none"})
+    yield
+    yield from _publish(connection, "hostile.headers", "", properties, RUN, clock)
+    connection.delete_exchange("hostile.headers")
+    connection.delete_queue("hostile.q")
+
+
+def fanout(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    """Runs of messages go to 500 queues each."""
+    connection = Connection(Address(broker.port))
+    connection.declare_exchange("hostile.fanout", "fanout")
+    queues = [f"hostile.q{number}" for number in range(FANOUT)]
+    for queue in queues:
+        table = struct.pack(">I", 17) + short("x-max-length") + b"I" + struct.pack(">i", 10)
+        connection.call(50, 10, b"\0\0" + short(queue) + b"\0" + struct.pack(">I", len(table) - 4) + table[4:])
+        connection.bind(queue, "hostile.fanout", "")
+    yield
+    yield from _publish(connection, "hostile.fanout", "", b"", 100, clock)
+    connection.delete_exchange("hostile.fanout")
+    for queue in queues:
+        connection.delete_queue(queue)
+
+
+def invented_users(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    """700 clients at once log in as users whom nobody knows."""
+    yield
+    while clock.goes_on:
+        with contextlib.ExitStack() as stack:
+            for number in range(INVENTED):
+                client = stack.enter_context(socket.create_connection((HOST, broker.port), timeout=60))
+                client.sendall(b"AMQP\x00\x00\x09\x01" + _start_ok(f"invented-{number}", "x"))
+            time.sleep(min(2.0, clock.left))
+        yield
+
+
+def bad_logins(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    """One client guesses at guest's password over both ports; beside it guest logs in by the right one."""
+    yield
+    while clock.goes_on:
+        with contextlib.ExitStack() as stack:
+            for _ in range(20):
+                client = stack.enter_context(socket.create_connection((HOST, broker.port), timeout=60))
+                client.sendall(b"AMQP\x00\x00\x09\x01" + _start_ok("guest", "wrong"))
+            Connection(Address(broker.port)).close()
+            url = f"http://{HOST}:{broker.http_port}/api/whoami"
+            assert requests.get(url, auth=GUEST, timeout=60).status_code == 200
+            assert requests.get(url, auth=("guest", "wrong"), timeout=60).status_code == 401
+        yield
+
+
+def silent_sockets(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    """160 clients of the management port say nothing, where 128 files may be open."""
+    yield
+    while clock.goes_on:
+        with contextlib.ExitStack() as stack:
+            for _ in range(SILENT):
+                stack.enter_context(socket.create_connection((HOST, broker.http_port), timeout=60))
+            time.sleep(min(1.0, clock.left))
+            url = f"http://{HOST}:{broker.http_port}/api/whoami"
+            assert requests.get(url, auth=GUEST, timeout=60).status_code == 200
+        yield
+
+
+def long_json(broker: JumpMQ, clock: Clock) -> Iterator[None]:
+    """Definitions of 16 MB, of very many small values."""
+    session, url = _session(), f"http://{HOST}:{broker.http_port}/api/definitions"
+    octets = json.dumps({"queues": [[]] * (LARGEST // 4 - 10)}).encode()[:LARGEST]
+    yield
+    while clock.goes_on:
+        session.post(url, data=octets, headers={"Content-Type": "application/json"}, timeout=60)
+        yield
+
+
+ATTACKS: dict[str, Attack] = {
+    one.__name__: one
+    for one in (
+        *(nothing, neighbours, regex_listing, regex_policy, topic_patterns, header_bindings, fanout),
+        *(invented_users, bad_logins, silent_sockets, long_json),
+    )
+}
+CONFINED = {"silent_sockets"}
+"""Those on a broker that may open few files."""
+
+
+def _session() -> requests.Session:
+    session = requests.Session()
+    session.auth = GUEST
+    return session
+
+
+def _table(values: dict[str, str]) -> bytes:
+    fields = b"".join(
+        short(name) + b"S" + struct.pack(">I", len(text)) + text.encode() for name, text in values.items()
+    )
+    return struct.pack(">I", len(fields)) + fields
+
+
+def _start_ok(user: str, password: str) -> bytes:
+    secret = f"\0{user}\0{password}".encode()
+    return method(
+        0, 10, 11, struct.pack(">I", 0) + short("PLAIN") + struct.pack(">I", len(secret)) + secret + short("en_US")
+    )
+
+
+def _publish(
+    connection: Connection, exchange: str, key: str, properties: bytes, run: int, clock: Clock
+) -> Iterator[None]:
+    """Publish runs of messages, each when the one before was read."""
+    header = struct.pack(">HHQ", 60, 0, 1) + (properties or b"\0\0")
+    publish = method(1, 60, 40, b"\0\0" + short(exchange) + short(key) + b"\0")
+    octets = (publish + frame(HEADER, 1, header) + frame(BODY, 1, b"x")) * run
+    while clock.goes_on:
+        connection.send(octets)
+        connection.prefetch(0)  # is answered when all before it is done
+        yield
+
+
+class Confined(JumpMQ):
+    """A broker that may open 128 files."""
+
+    def _launch(self, command: list[str], environment: dict[str, str]) -> None:
+        super()._launch(["prlimit", f"--nofile={FILES}:{FILES}", *command], environment)
+
+
+def run(name: str, seconds: float) -> None:
+    """One attack on a broker of its own; prints its line."""
+    with (Confined if name in CONFINED else JumpMQ)() as broker:
+        here, there = multiprocessing.Pipe()
+        probing = multiprocessing.Process(target=probe, args=(broker.port, there), daemon=True)
+        probing.start()
+        hit, told = multiprocessing.Pipe()
+        attacking = multiprocessing.Process(target=_attack, args=(name, broker, seconds, told))
+        attacking.start()
+        hit.recv()  # it is ready
+        here.send(None)
+        here.recv()
+        hit.send(None)
+        count = hit.recv()
+        here.send(None)
+        taken = sorted(here.recv())
+        attacking.join()
+        probing.terminate()
+        probing.join()
+    quantiles = (taken[len(taken) // 2], taken[int(len(taken) * 0.999)], taken[-1])
+    shown = " ".join(f"{1000 * one:10.2f}" for one in quantiles)
+    print(f"{name:18} {count:6} {len(taken):8} {shown}", flush=True)
+
+
+def _attack(name: str, broker: JumpMQ, seconds: float, pipe: Pipe) -> None:
+    """Make ready, say so, and from the word on attack; tell how often that was done."""
+    clock = Clock()
+    made = ATTACKS[name](broker, clock)
+    next(made)
+    pipe.send(None)
+    pipe.recv()
+    clock.until = time.monotonic() + seconds
+    with contextlib.suppress(LoadError):
+        pipe.send(sum(1 for _ in made))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=10, help="of each attack")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=ATTACKS, default=list(ATTACKS))
+    options = parser.parse_args()
+    print(f"{'attack':18} {'made':>6} {'probes':>8} {'p50 ms':>10} {'p99.9 ms':>10} {'longest ms':>10}")
+    for name in options.only:
+        run(name, options.seconds)
+
+
+if __name__ == "__main__":
+    main()
