@@ -3,8 +3,8 @@
     python -m benchmarks.attacks [--seconds N] [--only NAME ...]
 
 Each attack goes on for so long, from a process of its own. Printed are how often it was made, and the median, the
-99.9th percentile and the longest of the probe's ways meanwhile, in milliseconds. The first two lines are to compare with:
-no attack, and two processes beside the broker that do nothing but compute, as the attackers' own work does.
+99.9th percentile and the longest of the probe's ways meanwhile, in milliseconds. The first two lines are to compare
+with: no attack, and two processes beside the broker that do nothing but compute, as the attackers' own work does.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ AT_ONCE = 256 << 10
 """Octets of a body that is read at once, and characters of an element."""
 
 PIECE = 128 << 10
-"""Characters of a long string that are read at once."""
+"""Characters of a long string, or of a list, that are read at once."""
+
+ELEMENTS_AT_ONCE = 1000
 
 MAX_ELEMENTS = 250_000
 """Elements of all lists together in a large body."""
@@ -79,16 +81,17 @@ class _Reader:
     def _list(self) -> Generator[None, None, list[Any]]:
         found: list[Any] = []
         self._expect("[")
-        stepped = self.place
+        stepped, since = self.place, 0
         while self._next() != "]":
             if found:
                 self._expect(",")
             found.append(self._small())
             self._elements += 1
+            since += 1
             if self._elements > MAX_ELEMENTS:
                 raise ValueError(f"its lists have more than {MAX_ELEMENTS} elements")
-            if self.place - stepped > PIECE:
-                stepped = self.place
+            if since == ELEMENTS_AT_ONCE or self.place - stepped > PIECE:
+                stepped, since = self.place, 0
                 yield
         self._expect("]")
         return found
