@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
@@ -16,6 +16,9 @@ from jumpmq.queues.ready import BatchReader
 from jumpmq.queues.runs import settle_stored
 from jumpmq.store import Batch
 from jumpmq.store.stream_files import StreamFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
 
@@ -233,6 +236,24 @@ class Queue(ABC):
     def peek(self, first_seq: int, last_seq: int, limit: int | None = None) -> list[Message]:
         """As :meth:`browse`, at most ``limit`` of them."""
         return list(islice(self.browse(first_seq, last_seq), limit))
+
+    def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch] | None":
+        """As :meth:`browse`, in record batches with the columns of :func:`jumpmq.store.columns.schema`, cut from files
+        without looking at each message; None where the kind does not keep its messages so.
+        """
+        return None
+
+    def ready_range(self) -> tuple[int, int]:
+        """The number of the first ready message, and that of the youngest message that the queue was given."""
+        last = self.next_seq - 1
+        first = next(self.browse(1, last), None)
+        return (first.seq if first else last + 1, last)
+
+    def seq_at(self, timestamp: float) -> int | None:
+        """The number of the first message published at ``timestamp`` (seconds since the epoch) or later, else that of
+        the next one; None where the kind cannot tell.
+        """
+        return None
 
     @abstractmethod
     def settle(self, messages: list[Message], outcome: Outcome) -> None:

@@ -104,23 +104,13 @@ class Stream(Queue):
         self.published += len(messages)
         return []
 
-    def read(self, first: int, last: int) -> "Iterator[pa.RecordBatch]":
-        """The messages with offsets ``first`` to ``last``, as far as they are there, in batches that are not copied.
+    def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch]":
+        return self._log.read(first_seq, last_seq)
 
-        Returns:
-            Columns as :func:`jumpmq.store.columns.schema` has them; ``seq`` is the offset.
+    def ready_range(self) -> tuple[int, int]:
+        return self.first, self.end - 1
 
-        Raises:
-            StoreError: a part is damaged.
-        """
-        return self._log.read(first, last)
-
-    def offset_of(self, timestamp: float) -> int:
-        """Offset of the first message published at ``timestamp`` (seconds since the epoch) or later, else :attr:`end`.
-
-        Raises:
-            StoreError: a part is damaged.
-        """
+    def seq_at(self, timestamp: float) -> int:
         return self._log.offset_of(timestamp)
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
@@ -215,10 +205,10 @@ class Stream(Queue):
             if value in ("first", "last", "next"):
                 return {"first": self.first, "last": self._log.last_chunk, "next": self._log.end}[value]
             if (age := seconds_of(value)) is not None:
-                return self.offset_of(time.time() - age)
+                return self.seq_at(time.time() - age)
             shown = f'{{longstr,<<"{value}">>}}'
         elif field.type == "T":
-            return self.offset_of(float(value))
+            return self.seq_at(float(value))
         elif field.type in "bBsuIilL":
             return max(int(value), self.first)
         else:

@@ -72,19 +72,49 @@ class Client:
         with _said_here(self._broker):
             return [queue["name"] for queue in self._broker.get("queues", self._vhost, columns="name")]
 
-    def ranges(self, exchange: str | None, queues: list[str]) -> dict[str, dict[str, int]]:
-        """``first_seq``, ``last_seq`` and number of ready ``messages`` of an exchange's queues, or of these queues.
+    def ranges(
+        self, exchange: str | None, queues: list[str], *, timestamp: float | None = None, missing: bool = False
+    ) -> dict[str, dict[str, Any]]:
+        """``first_seq``, ``last_seq`` and more of an exchange's queues and of these; see the endpoint ``/api/ranges``.
+
+        Args:
+            timestamp: asks for ``seq_at`` of streams, in seconds since the epoch.
+            missing: whether None may stand for a queue that is not there.
 
         Raises:
             NotThere: there is no such exchange or queue.
         """
-        body = {"queues": queues} if exchange is None else {"exchange": exchange}
-        answer: dict[str, dict[str, int]] = self._ask("POST", "ranges", self._vhost, body=body)
+        body: dict[str, Any] = {"queues": queues, "timestamp": timestamp, "missing": missing}
+        body |= {} if exchange is None else {"exchange": exchange}
+        answer: dict[str, dict[str, Any]] = self._ask("POST", "ranges", self._vhost, body=body)
         return answer
 
     def ready(self, slices: list[Slice], columns: list[str]) -> Iterator[pa.RecordBatch]:
         """The ready messages of ranges ``[queue, first_seq, last_seq]``; nothing is consumed."""
         return self._batches("messages", self._vhost, body={"slices": slices, "columns": columns})
+
+    def cut(self, stream: str, first: int, last: int, columns: list[str], *, whole: bool) -> Iterator[pa.RecordBatch]:
+        """The messages of a stream with offsets ``first`` to ``last``; an answer that breaks off is taken up.
+
+        Args:
+            columns: ``seq`` is one of them.
+            whole: whether it is an error where some are not there any more.
+
+        Raises:
+            Gone: some are not.
+        """
+        patience = _Patience(self._retry_seconds)
+        while first <= last:
+            body = {"slices": [[stream, first, last]], "columns": columns, "whole": whole}
+            try:
+                for batch in self._answer("messages", self._vhost, body=body, skip=0):
+                    first = batch.column("seq")[-1].as_py() + 1
+                    patience = _Patience(self._retry_seconds)
+                    yield batch
+            except BrokerAway as error:
+                patience.pause(error)
+            else:
+                return
 
     def group(self, name: str) -> dict[str, dict[str, Any]]:
         """Where a group of readers is, by queue."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from jumpmq.management import ClientTLS
 from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.streams.places import Place
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class SourceOptions:
         lease: seconds that the broker waits for a streaming query that has fallen silent, before what the query
             reserved goes back to the queues.
         fail_on_data_loss: whether a query ends when messages that it had not read are gone.
+        starting_offsets, ending_offsets: where reading streams begins and, in a batch read, ends; None unless given.
         checkpoint: ``checkpointLocation``, the same as the query's: with it a micro-batch is acknowledged as soon as
             Spark has noted that it is complete, else when the next one is planned.
     """
@@ -71,6 +73,8 @@ class SourceOptions:
     lease: float = 60.0
     fail_on_data_loss: bool = True
     checkpoint: str | None = None
+    starting_offsets: Place | None = None
+    ending_offsets: Place | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -226,6 +230,8 @@ SOURCE_OPTIONS: Reads = {
     "lease": ("lease", seconds(1)),
     "failondataloss": ("fail_on_data_loss", truth),
     "checkpointlocation": ("checkpoint", text),
+    "startingoffsets": ("starting_offsets", Place.parse),
+    "endingoffsets": ("ending_offsets", Place.parse),
 }
 
 NAMES = {
@@ -233,7 +239,7 @@ NAMES = {
     for name in (
         *("brokerRetrySeconds", "tlsCa", "tlsCertificate", "tlsKey", "maxMessagesPerTrigger", "maxBytesPerTrigger"),
         *("maxPartitions", "minPartitions", "maxMessagesPerPartition", "keepOrder", "failOnDataLoss"),
-        *("checkpointLocation", "onUnroutable", "txnAppId", "txnVersion"),
+        *("checkpointLocation", "startingOffsets", "endingOffsets", "onUnroutable", "txnAppId", "txnVersion"),
     )
 }
 """How the names are written that are not all in lower case."""

@@ -1,8 +1,9 @@
-"""The format ``jumpmq``: its readers and writers, and the batch reader, a look at what is ready in the queues."""
+"""The format ``jumpmq``: its readers and writers, and the batch reader: a look at what is ready in queues, and ranges
+of streams.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
@@ -27,6 +28,10 @@ from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import SCHEMA, check_schema, wire_columns
 from jumpmq.spark.sink import BatchWriter, SinkOptions, StreamWriter
 from jumpmq.spark.stream import QueueStreamReader
+from jumpmq.spark.streams import batch
+from jumpmq.spark.streams.kinds import STREAM, queue_names, reads_streams, require_meant
+from jumpmq.spark.streams.ranges import OffsetRanges, read_ranges
+from jumpmq.spark.streams.reader import OffsetStreamReader
 
 
 class JumpMQDataSource(DataSource):
@@ -67,15 +72,18 @@ class JumpMQDataSource(DataSource):
             raise JumpMQError("messages cannot be overwritten: write with output mode 'append'")
         return StreamWriter(SinkOptions.parse(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> QueueStreamReader:  # noqa: N802 (Spark's name)
+    def streamReader(self, schema: StructType) -> QueueStreamReader | OffsetStreamReader:  # noqa: N802 (Spark's name)
         check_schema(schema)
-        return QueueStreamReader(SourceOptions.parse(self.options), schema, self.parallelism)
+        options = SourceOptions.parse(self.options)
+        kind = OffsetStreamReader if reads_streams(options) else QueueStreamReader
+        return kind(options, schema, self.parallelism)
 
 
 class QueueReader(DataSourceReader):
-    """Reads what is ready, and leaves it there.
+    """Reads what is ready, and leaves it there; of streams, what is between two offsets.
 
-    Messages that arrive after planning are not read; those that are consumed between planning and reading are missed.
+    In other queues, messages that arrive after planning are not read; those that are consumed between planning and
+    reading are missed.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
@@ -85,23 +93,29 @@ class QueueReader(DataSourceReader):
         self._wanted: list[Callable[[str], bool]] = []
 
     def partitions(self) -> list[InputPartition]:
-        client = Client(self._options.broker)
+        client, options = Client(self._options.broker), self._options
         client.require_jumpmq()
-        names = list(self._options.queues)
-        if self._options.pattern is not None:
-            names = [name for name in client.queues() if re.fullmatch(self._options.pattern, name)]
-        found = client.ranges(self._options.exchange, names)
-        ranges = {name: at for name, at in found.items() if all(wanted(name) for wanted in self._wanted)}
+        starts = options.starting_offsets
+        found = client.ranges(
+            options.exchange, queue_names(client, options), timestamp=None if starts is None else starts.timestamp
+        )
+        require_meant({name: at["type"] for name, at in found.items()}, options)
+        wanted = {name: at for name, at in found.items() if all(want(name) for want in self._wanted)}
+        streams = {name: at for name, at in wanted.items() if at["type"] == STREAM}
+        ranges = {name: at for name, at in wanted.items() if name not in streams}
         counts = {name: at["messages"] for name, at in ranges.items()}
-        groups = pieces(counts, self._options, self._parallelism)
-        return [Slices([_by_seq(piece, ranges[piece.queue]) for piece in group]) for group in groups]
+        groups = pieces(counts, options, self._parallelism) if ranges else []
+        slices = [Slices([_by_seq(piece, ranges[piece.queue]) for piece in group]) for group in groups]
+        return [*slices, *batch.plan(client, options, streams, self._parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, OffsetRanges):
+            yield from read_ranges(partition, self._options, self._schema)
         if not isinstance(partition, Slices):  # Spark's stand-in where there is no partition at all
             return
         columns, convert = wire_columns(self._schema), converter(self._schema)
-        for batch in Client(self._options.broker, met=True).ready(partition.slices, columns):
-            yield convert(batch)
+        for found in Client(self._options.broker, met=True).ready(partition.slices, columns):
+            yield convert(found)
 
 
 class FilteringReader(QueueReader):

@@ -21,7 +21,6 @@ for the last one never. ``stop`` is never called either: Spark kills the process
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -41,6 +40,7 @@ from jumpmq.spark.partitions import Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 from jumpmq.spark.session import Session
+from jumpmq.spark.streams.kinds import queue_names
 
 IDLE_PAUSE = 0.05
 """Seconds to wait before saying that there is nothing new: without a trigger, Spark asks again at once."""
@@ -86,7 +86,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note where the queues end: what arrives later is for the next query."""
         self._client.require_jumpmq()
-        exchange, names = self._options.exchange, self._names()
+        exchange, names = self._options.exchange, queue_names(self._client, self._options)
         self._last_seqs = {queue: at["last_seq"] for queue, at in self._client.ranges(exchange, names).items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -143,15 +143,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             names = list(self._last_seqs)
             wanted["last_seq"] = self._last_seqs
         else:
-            names = self._names()
+            names = queue_names(self._client, self._options)
             wanted["exchange"] = self._options.exchange
         return wanted | {"queues": dict.fromkeys(names) | done}
-
-    def _names(self) -> list[str]:
-        """The queues to read, but for those of an exchange."""
-        if self._options.pattern is not None:
-            return [name for name in self._client.queues() if re.fullmatch(self._options.pattern, name)]
-        return list(self._options.queues)
 
     def _counts(self, group: str, ranges: dict[str, tuple[int | None, int]]) -> dict[str, int | None]:
         """How many messages there are in ranges of reservations, behind the first number up to the second; None where

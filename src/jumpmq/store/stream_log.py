@@ -99,33 +99,34 @@ class StreamLog:
             StoreError: it is damaged.
         """
         segment = next(one for one in reversed(self._segments) if one.first <= offset)
-        row = segment.row_of(offset)
+        found = self._chunk(segment, segment.row_of(offset))
+        if offset >= found.first + found.rows:
+            raise StoreError(f"{segment.path} lacks what comes after message {found.first + found.rows - 1}")
+        return found
+
+    def _chunk(self, segment: Segment, row: int) -> Chunk:
         key = segment.first_of(row)
         found = self._cache.get(key)
         if found is None:
             found = self._cache[key] = segment.chunk(row)
             if len(self._cache) > CACHED:
                 self._cache.popitem(last=False)
-        if offset >= found.first + found.rows:
-            raise StoreError(f"{segment.path} lacks what comes after message {found.first + found.rows - 1}")
         return found
 
     def read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """The messages with offsets ``first`` to ``last`` as far as they are there, in batches as they were written.
 
-        Nothing is copied: the columns lie in mapped files. See :func:`jumpmq.store.columns.schema`; ``seq`` is the
-        offset.
+        What is there when the first is asked for is read to its end, whatever retention lets go of meanwhile. Nothing
+        is copied: the columns lie in mapped files. See :func:`jumpmq.store.columns.schema`; ``seq`` is the offset.
 
         Raises:
             StoreError: a chunk is damaged.
         """
-        offset = max(first, self.first)
-        while offset <= last and offset < self.end:
-            chunk = self.chunk(offset)
-            start = offset - chunk.first
-            count = min(chunk.rows - start, last - offset + 1)
-            yield chunk.batch.slice(start, count)
-            offset += count
+        for segment in [one for one in self._segments if first < one.end and one.first <= last]:
+            for row in range(max(segment.row_of(first), 0), segment.row_of(last) + 1):
+                chunk = self._chunk(segment, row)
+                start, stop = max(first - chunk.first, 0), min(last + 1 - chunk.first, chunk.rows)
+                yield chunk.batch.slice(start, stop - start)
 
     def offset_of(self, timestamp: float) -> int:
         """Offset of the first message published at ``timestamp`` (seconds since the epoch) or later, else ``end``."""

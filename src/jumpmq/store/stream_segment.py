@@ -12,6 +12,7 @@ what follows the last chunk is zeros: a chunk that is not whole ends the file.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
@@ -180,9 +181,10 @@ class Segment:
         return Chunk(first, count, pa.ipc.read_record_batch(pa.py_buffer(body), columns.schema()))
 
     def remove(self) -> None:
-        """Delete the file; chunks that were read stay readable."""
+        """Delete the file; whoever reads it reads on."""
+        with contextlib.suppress(OSError, ValueError):
+            self._mapped()
         self.path.unlink(missing_ok=True)
-        self._map = None
 
     def _mapped(self) -> mmap.mmap:
         if self._map is None or len(self._map) < self.size:

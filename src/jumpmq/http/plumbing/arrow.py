@@ -8,7 +8,7 @@ and property list), decoded by whoever needs them. A reader may ask for some of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.runs import body_octets
@@ -16,6 +16,8 @@ from jumpmq.store import columns as store_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    Rows = TypeVar("Rows", list[Message], pa.RecordBatch)
 
 COLUMNS = ("queue", "seq", "exchange", "routing_key", "properties", "body", "published_at", "redelivered")
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
@@ -26,6 +28,9 @@ BATCH_OCTETS = 4 << 20
 
 Part = tuple[str, list[Message]]
 """Messages of one queue, with its name."""
+
+ColumnPart: TypeAlias = "tuple[str, pa.RecordBatch]"
+"""Messages of one stream as they lie in its file, with its name."""
 
 
 class ArrowEncoder:
@@ -53,7 +58,13 @@ class ArrowEncoder:
     def batch(self, parts: list[Part]) -> bytes:
         """One record batch message."""
         messages = parts[0][1] if len(parts) == 1 else [message for _, part in parts for message in part]
-        arrays = [self._column(parts, messages, name) for name in self._schema.names]
+        return self._encoded([self._column(parts, messages, name) for name in self._schema.names])
+
+    def column_batch(self, parts: list[ColumnPart]) -> bytes:
+        """The same of messages as they lie in streams: whole columns are copied, and no message looked at."""
+        return self._encoded([self._cut_column(parts, name) for name in self._schema.names])
+
+    def _encoded(self, arrays: list[pa.Array]) -> bytes:
         octets: bytes = self._pa.record_batch(arrays, schema=self._schema).serialize().to_pybytes()
         return octets
 
@@ -64,19 +75,28 @@ class ArrowEncoder:
             return self._pa.array([message.redelivered for message in messages], self._pa.bool_())
         return store_columns.column(messages, name)
 
+    def _cut_column(self, parts: list[ColumnPart], name: str) -> pa.Array:
+        if name == "redelivered":
+            return self._pa.repeat(False, sum(len(part) for _, part in parts))
+        if name == "queue":
+            arrays = [self._pa.repeat(queue, len(part)) for queue, part in parts]
+        else:
+            arrays = [part.column(name) for _, part in parts]
+        return arrays[0] if len(arrays) == 1 else self._pa.concat_arrays(arrays)
+
     @staticmethod
     def tail() -> bytes:
         """The end-of-stream marker; a stream without it was cut off."""
         return b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
-def bounded(parts: Iterable[Part]) -> Iterator[list[Part]]:
+def bounded(parts: Iterable[tuple[str, Rows]]) -> Iterator[list[tuple[str, Rows]]]:
     """Cut and join messages so that they make record batches of bounded size, and no small ones without need."""
-    gathered: list[Part] = []
+    gathered: list[tuple[str, Rows]] = []
     rows = octets = 0
     for queue, messages in parts:
         for piece in _cut(messages):
-            size = body_octets(piece)
+            size = _octets(piece)
             if gathered and (rows + len(piece) > BATCH_ROWS or octets + size > BATCH_OCTETS):
                 yield gathered
                 gathered, rows, octets = [], 0, 0
@@ -87,13 +107,17 @@ def bounded(parts: Iterable[Part]) -> Iterator[list[Part]]:
         yield gathered
 
 
-def _cut(messages: list[Message]) -> Iterator[list[Message]]:
+def _cut(messages: Rows) -> Iterator[Rows]:
     for start in range(0, len(messages), BATCH_ROWS):
         yield from _halved(messages[start : start + BATCH_ROWS])
 
 
-def _halved(messages: list[Message]) -> Iterator[list[Message]]:
-    if len(messages) == 1 or body_octets(messages) <= BATCH_OCTETS:
+def _octets(messages: list[Message] | pa.RecordBatch) -> int:
+    return body_octets(messages) if isinstance(messages, list) else int(messages.nbytes)
+
+
+def _halved(messages: Rows) -> Iterator[Rows]:
+    if len(messages) == 1 or _octets(messages) <= BATCH_OCTETS:
         yield messages
         return
     middle = len(messages) // 2

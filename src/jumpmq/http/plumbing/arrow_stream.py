@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import groupby
+from typing import cast
 
 from starlette.responses import StreamingResponse
 
-from jumpmq.http.plumbing.arrow import COLUMNS, MEDIA_TYPE, ArrowEncoder, Part, bounded, load_pyarrow
+from jumpmq.http.plumbing.arrow import COLUMNS, MEDIA_TYPE, ArrowEncoder, ColumnPart, Part, bounded, load_pyarrow
 from jumpmq.http.plumbing.errors import BadRequest
 
 
@@ -23,7 +25,7 @@ def columns_of(names: list[str]) -> tuple[str, ...]:
 
 
 async def arrow_stream(
-    parts: Iterable[Part],
+    parts: Iterable[Part | ColumnPart],
     columns: tuple[str, ...],
     *,
     headers: dict[str, str] | None = None,
@@ -38,11 +40,21 @@ async def arrow_stream(
     return StreamingResponse(_octets(parts, columns, alive), media_type=MEDIA_TYPE, headers=headers)
 
 
-async def _octets(parts: Iterable[Part], columns: tuple[str, ...], alive: Callable[[], None]) -> AsyncIterator[bytes]:
+async def _octets(
+    parts: Iterable[Part | ColumnPart], columns: tuple[str, ...], alive: Callable[[], None]
+) -> AsyncIterator[bytes]:
     encoder = ArrowEncoder(columns)
     yield encoder.head()
-    for batch in bounded(parts):
-        yield encoder.batch(batch)
+    for batch in _batches(encoder, parts):
+        yield batch
         alive()
         await asyncio.sleep(0)
     yield encoder.tail()
+
+
+def _batches(encoder: ArrowEncoder, parts: Iterable[Part | ColumnPart]) -> Iterator[bytes]:
+    for single, run in groupby(parts, key=lambda part: isinstance(part[1], list)):
+        if single:
+            yield from map(encoder.batch, bounded(cast("Iterable[Part]", run)))
+        else:
+            yield from map(encoder.column_batch, bounded(cast("Iterable[ColumnPart]", run)))

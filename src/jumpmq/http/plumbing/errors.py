@@ -23,6 +23,10 @@ class UnsupportedMediaType(Exception):
     """The body is of a type that is not read here: status 415."""
 
 
+class Gone(Exception):
+    """What is asked for was there once: status 410."""
+
+
 class Unauthorized(Exception):
     """The user may not do that: status 401, as RabbitMQ says it."""
 
@@ -116,6 +120,7 @@ ANSWERS = {
     BadRequest: bad_request,
     UnsupportedMediaType: unsupported_media_type,
     Unauthorized: forbidden,
+    Gone: gone,
     ReservationGone: gone,
     GroupInUse: in_use,
     NoSession: no_session,

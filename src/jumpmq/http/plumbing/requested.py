@@ -6,6 +6,7 @@ What is wrong is a :class:`BadRequest`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from jumpmq.topology import Exchange, User, VirtualHost
 
 LAST_SEQ = (1 << 63) - 1
+LAST_SECOND = 253402300799
+"""The end of the year 9999."""
+
 MAX_BODY = 1 << 20
 """Octets of JSON that a request may send, unless its resource says otherwise."""
 
@@ -151,6 +155,24 @@ def flag(request: Request, parameter: str) -> bool:
     if text not in ("true", "false"):
         raise BadRequest(f"'{parameter}' must be true or false, not '{text}'")
     return text == "true"
+
+
+def seconds(request: Request, parameter: str) -> float:
+    """A time from the query, in seconds since the epoch.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    text = request.query_params[parameter]
+    with contextlib.suppress(ValueError):
+        if is_seconds(found := float(text)):
+            return found
+    raise BadRequest(f"'{parameter}' must be a number of seconds since the epoch, not '{text}'")
+
+
+def is_seconds(value: object) -> bool:
+    """Whether a value is a time that a message may have been published at."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LAST_SECOND
 
 
 def is_whole(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""The ready messages of queues as an Arrow stream: a snapshot, nothing is consumed."""
+"""The ready messages of queues as an Arrow stream: a snapshot, nothing is consumed. Of a stream, any range of it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,27 @@ from starlette.responses import Response, StreamingResponse
 from jumpmq.broker.bound_queues import bound_queues
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer
-from jumpmq.http.plumbing.arrow import BATCH_ROWS, COLUMNS, Part
+from jumpmq.http.plumbing.arrow import BATCH_ROWS, COLUMNS, ColumnPart, Part
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.plumbing.errors import BadRequest, Gone
 from jumpmq.queues import Queue
 
 MAX_SLICES = 100_000
 
 
 async def ready_messages(request: Request) -> StreamingResponse:
-    """``GET /api/queues/{vhost}/{queue}/messages?from=SEQ&to=SEQ&columns=seq,body``: the ready messages of a range."""
+    """``GET /api/queues/{vhost}/{queue}/messages?from=SEQ&to=SEQ&columns=seq,body``: the ready messages of a range.
+
+    Of a stream, numbers are offsets, and ``since=SECONDS`` may stand for ``from``: what was published then or later, in
+    seconds since the epoch.
+    """
     queue = requested.unlocked_queue(request)
     check_permission(request, queue.vhost, "read", queue.name)
     first, last = requested.number(request, "from", 0), requested.number(request, "to", requested.LAST_SEQ)
+    if "since" in request.query_params:
+        first = _seq_at(queue, requested.seconds(request, "since"))
     columns = columns_of(request.query_params.get("columns", ",".join(COLUMNS[1:])).split(","))
     return await arrow_stream(_ready(queue, first, last), columns)
 
@@ -34,13 +40,19 @@ async def ready_messages(request: Request) -> StreamingResponse:
 async def ready_slices(request: Request) -> StreamingResponse:
     """``POST /api/messages/{vhost}``: the ready messages of ranges of several queues, one range after the other.
 
-    The body is ``{"slices": [[QUEUE, FIRST_SEQ, LAST_SEQ], ...], "columns": [...]}``.
+    The body is ``{"slices": [[QUEUE, FIRST_SEQ, LAST_SEQ], ...], "columns": [...], "whole": false}``. With ``whole``,
+    for streams only, the answer is 410 unless they still have all that is asked for.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
-    slices = slices_of(body, 3)
+    slices = [
+        (name, first or 0, requested.LAST_SEQ if last is None else last) for name, first, last in slices_of(body, 3)
+    ]
     queues = {name: host.queue(name, requested.NO_CONNECTION) for name, *_ in slices}
     for name in queues:
         check_permission(request, host.name, "read", name)
+    if body.get("whole") is True:
+        for name, first, last in slices:
+            _require_whole(queues[name], first, last)
     parts = (part for name, first, last in slices for part in _ready(queues[name], first, last))
     return await arrow_stream(parts, columns_of(body.get("columns", list(COLUMNS))))
 
@@ -49,17 +61,23 @@ async def ranges(request: Request) -> Response:
     """``POST /api/ranges/{vhost}``: where the ready messages of queues begin and end, and how many they are.
 
     The body is ``{"exchange": NAME}``, for all queues bound to it, directly or through other exchanges, or ``{"queues":
-    [NAME, ...]}``, the answer ``{NAME: {"first_seq": SEQ, "last_seq": SEQ, "messages": COUNT}, ...}``, where
-    ``last_seq`` is that of the youngest message that the queue was given.
+    [NAME, ...]}``, or both, the answer ``{NAME: {"first_seq": SEQ, "last_seq": SEQ, "messages": COUNT, "type": KIND,
+    "id": ID}, ...}``, where ``last_seq`` is that of the youngest message that the queue was given, and a queue that is
+    deleted and declared again has another ``id``. With ``"timestamp": SECONDS`` a stream has ``"seq_at": SEQ`` too, the
+    first message published then or later, else the next one; with ``"missing": true`` null stands for a queue that is
+    not there.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
+    names = [str(name) for name in body.get("queues", ())]
+    absent = [name for name in names if name not in host.queues] if body.get("missing") is True else []
+    queues = {name: host.queue(name, requested.NO_CONNECTION) for name in names if name not in absent}
     if "exchange" in body:
-        queues = bound_queues(host.exchange(str(body["exchange"])))
-    else:
-        queues = [host.queue(str(name), requested.NO_CONNECTION) for name in body.get("queues", ())]
-    for queue in queues:
-        check_permission(request, host.name, "read", queue.name)
-    return answer({queue.name: _range(queue) for queue in queues})
+        queues |= {queue.name: queue for queue in bound_queues(host.exchange(str(body["exchange"])))}
+    for name in [*queues, *absent]:
+        check_permission(request, host.name, "read", name)
+    timestamp = _timestamp(body)
+    found: dict[str, dict[str, Any] | None] = {name: _range(queues[name], timestamp) for name in sorted(queues)}
+    return answer(found | dict.fromkeys(absent))
 
 
 def slices_of(body: dict[str, Any], length: int) -> list[list[Any]]:
@@ -79,16 +97,49 @@ def slices_of(body: dict[str, Any], length: int) -> list[list[Any]]:
     return slices
 
 
-def _ready(queue: Queue, first: int, last: int) -> Iterator[Part]:
+def _ready(queue: Queue, first: int, last: int) -> Iterator[Part | ColumnPart]:
+    if (batches := queue.record_batches(first, last)) is not None:
+        yield from ((queue.name, batch) for batch in batches)
+        return
     found = queue.browse(first, last)
     while messages := list(islice(found, BATCH_ROWS)):
         yield queue.name, messages
 
 
-def _range(queue: Queue) -> dict[str, int]:
-    last = queue.next_seq - 1
-    first = next(queue.browse(1, last), None)
-    return {"first_seq": first.seq if first else last + 1, "last_seq": last, "messages": queue.ready_count}
+def _range(queue: Queue, timestamp: float | None) -> dict[str, Any]:
+    first, last = queue.ready_range()
+    shown = {"first_seq": first, "last_seq": last, "messages": queue.ready_count, "type": queue.type, "id": queue.id}
+    seq_at = None if timestamp is None else queue.seq_at(timestamp)
+    return shown if seq_at is None else shown | {"seq_at": seq_at}
+
+
+def _seq_at(queue: Queue, timestamp: float) -> int:
+    found = queue.seq_at(timestamp)
+    if found is None:
+        raise BadRequest(f"queue '{queue.name}' is of type {queue.type}, and only streams are read by time")
+    return found
+
+
+def _require_whole(queue: Queue, first: int, last: int) -> None:
+    """Refuse unless a stream has all messages of a range.
+
+    Raises:
+        Gone: it has not.
+    """
+    if not queue.append_only:
+        raise BadRequest(f"queue '{queue.name}' is of type {queue.type}: what is read of it may have gaps")
+    lowest, highest = queue.ready_range()
+    if first <= last and not (lowest <= first and last <= highest):
+        raise Gone(
+            f"stream '{queue.name}' in vhost '{queue.vhost}' has offsets {lowest} to {highest}, not {first} to {last}"
+        )
+
+
+def _timestamp(body: dict[str, Any]) -> float | None:
+    value = body.get("timestamp")
+    if value is None or requested.is_seconds(value):
+        return value
+    raise BadRequest(f"'timestamp' must be a number of seconds since the epoch, not {str(value)[:100]}")
 
 
 ROUTES = [

@@ -96,8 +96,8 @@ async def reserve(request: Request) -> JSONResponse:
     )
     for queue in wanted.offsets:
         check_permission(request, host.name, "read", queue)
-        if queue in host.queues:
-            host.queue(queue, requested.NO_CONNECTION)
+        if queue in host.queues and host.queue(queue, requested.NO_CONNECTION).append_only:
+            raise BadRequest(f"'{queue}' is a stream: it is read by offsets, and not by reservations")
     places, lost = await _groups(request).reserve(host, name, wanted, _session(body))
     found = {
         queue: {"offset": place.latest, "messages": place.outstanding, "ready": place.queue.ready_count}

@@ -1,0 +1,47 @@
+"""A range of each stream as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from jumpmq.spark.client import Client
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.streams.places import EARLIEST, LATEST
+from jumpmq.spark.streams.ranges import GO_ON, partitions_of
+
+
+def plan(
+    client: Client, options: SourceOptions, streams: dict[str, dict[str, Any]], parallelism: int | None
+) -> list[InputPartition]:
+    """The partitions of a batch read: what is there from ``startingOffsets`` to before ``endingOffsets``.
+
+    Args:
+        streams: what the broker says of each, asked with the time at which reading begins, if it begins at one.
+
+    Raises:
+        JumpMQError: the beginning is not there any more, and ``failOnDataLoss`` is not false.
+    """
+    start, end = options.starting_offsets or EARLIEST, options.ending_offsets or LATEST
+    at_end = streams if end.timestamp is None else client.ranges(None, list(streams), timestamp=end.timestamp)
+    ranges = {}
+    for name, found in streams.items():
+        first = starting(name, start.offset_in(found), found, options)
+        ranges[name] = first, min(end.offset_in(at_end[name]), found["last_seq"] + 1)
+    return partitions_of(ranges, options, parallelism)
+
+
+def starting(name: str, offset: int, found: dict[str, Any], options: SourceOptions) -> int:
+    """The offset from which a stream is read if one wants to begin at ``offset``: the lowest that is there, perhaps.
+
+    Raises:
+        JumpMQError: that is a higher one, and ``failOnDataLoss`` is not false.
+    """
+    lowest = int(found["first_seq"])
+    if offset < lowest and options.fail_on_data_loss:
+        raise JumpMQError(
+            f"stream '{name}' begins with offset {lowest}, retention has let go of {offset} to {lowest - 1}; {GO_ON}"
+        )
+    return max(offset, lowest)

@@ -1,0 +1,69 @@
+"""Which of the queues that are read are streams."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from jumpmq.spark.client import Client
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.options import SourceOptions
+
+STREAM = "stream"
+
+
+def queue_names(client: Client, options: SourceOptions) -> list[str]:
+    """The queues that options name, by name or pattern; none where they name an exchange."""
+    if options.pattern is not None:
+        return [name for name in client.queues() if re.fullmatch(options.pattern, name)]
+    return list(options.queues)
+
+
+def reads_streams(options: SourceOptions) -> bool:
+    """Whether a streaming query reads streams by offsets, else queues by reservations. Where there is no queue yet, it
+    reads streams if it says where to start.
+
+    Raises:
+        JumpMQError: it would read both, or what is for streams is said of other queues.
+    """
+    client = Client(options.broker)
+    client.require_jumpmq()
+    found = client.ranges(options.exchange, queue_names(client, options), missing=True)
+    kinds = {name: at["type"] for name, at in found.items() if at is not None}
+    require_meant(kinds, options)
+    streams = [name for name, kind in kinds.items() if kind == STREAM]
+    if 0 < len(streams) < len(kinds):
+        other = next(name for name in kinds if name not in streams)
+        raise JumpMQError(
+            f"'{streams[0]}' is a stream and '{other}' is of type {kinds[other]}: "
+            "read streams and other queues by queries of their own"
+        )
+    return bool(streams) or (not kinds and options.starting_offsets is not None)
+
+
+def require_meant(kinds: Mapping[str, str], options: SourceOptions) -> None:
+    """Refuse unless options that are for streams meet nothing else.
+
+    Raises:
+        JumpMQError: one of them is given, and one of the queues is no stream.
+    """
+    given = {"startingOffsets": options.starting_offsets, "endingOffsets": options.ending_offsets}
+    option = next((name for name, value in given.items() if value is not None), None)
+    other = next((name for name, kind in kinds.items() if kind != STREAM), None)
+    if option is not None and other is not None:
+        raise JumpMQError(f"option '{option}' is for streams, and queue '{other}' is of type {kinds[other]}")
+
+
+def require_only_streams(found: Mapping[str, dict[str, Any] | None]) -> None:
+    """Refuse unless all queues that are there are streams.
+
+    Args:
+        found: what the broker says of each.
+
+    Raises:
+        JumpMQError: one is not.
+    """
+    other = next((name for name, at in found.items() if at is not None and at["type"] != STREAM), None)
+    if other is not None:
+        raise JumpMQError(f"'{other}' is no stream, and the query reads streams: read it by a query of its own")

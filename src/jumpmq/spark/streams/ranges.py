@@ -1,0 +1,83 @@
+"""Ranges of offsets: what one task reads, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from jumpmq.spark.client import Client
+from jumpmq.spark.errors import Gone, JumpMQError, NotThere
+from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.partitions import pieces
+from jumpmq.spark.rows import converter
+from jumpmq.spark.schema import wire_columns
+
+GO_ON = "set option 'failOnDataLoss' to false to go on without"
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Messages of a stream from offset ``first`` to before ``end``."""
+
+    stream: str
+    first: int
+    end: int
+
+
+@dataclass
+class OffsetRanges(InputPartition):
+    """Ranges that one task reads, one after the other."""
+
+    ranges: list[OffsetRange]
+
+
+def partitions_of(
+    ranges: dict[str, tuple[int, int]], options: SourceOptions, parallelism: int | None
+) -> list[InputPartition]:
+    """Divide ranges, ``(first, end)`` by stream, into partitions; long ones are cut."""
+    counts = {name: end - first for name, (first, end) in ranges.items() if end > first}
+    if not counts:
+        return []
+    return [
+        OffsetRanges(
+            [OffsetRange(one.queue, start := ranges[one.queue][0] + one.first, start + one.count) for one in group]
+        )
+        for group in pieces(counts, options, parallelism)
+    ]
+
+
+def read_ranges(partition: OffsetRanges, options: SourceOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The messages of a partition in Spark's columns.
+
+    Raises:
+        JumpMQError: some are not there any more, and ``failOnDataLoss`` is not false.
+    """
+    convert = converter(schema)
+    columns = sorted({"seq", *wire_columns(schema)})
+    client, accept_loss = Client(options.broker, met=True), not options.fail_on_data_loss
+    for one in partition.ranges:
+        for batch in _messages(client, one, columns, accept_loss):
+            yield convert(batch)
+
+
+def _messages(client: Client, one: OffsetRange, columns: list[str], accept_loss: bool) -> Iterator[pa.RecordBatch]:
+    expected = one.first
+    try:
+        for batch in client.cut(one.stream, one.first, one.end - 1, columns, whole=not accept_loss):
+            first, last = batch.column("seq")[0].as_py(), batch.column("seq")[-1].as_py()
+            if not accept_loss and (first != expected or last - first + 1 != len(batch)):
+                break
+            expected = last + 1
+            yield batch
+    except NotThere as error:
+        if not accept_loss:
+            raise JumpMQError(f"{error}: it was deleted while the query used it; {GO_ON}") from None
+        return
+    except Gone as error:
+        raise JumpMQError(f"{error}; {GO_ON}") from None
+    if not accept_loss and expected != one.end:
+        raise JumpMQError(f"stream '{one.stream}' lacks messages from offset {expected} on; {GO_ON}")

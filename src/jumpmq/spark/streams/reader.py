@@ -1,0 +1,183 @@
+"""The streaming reader of streams: micro-batches are ranges of offsets, and the checkpoint is all that there is of a
+query.
+
+How it works. Spark's *offset* is ``{"source": TEXT, "streams": {NAME: {"id": ID, "from": OFFSET, "offset": OFFSET},
+...}}``: for each stream, which messages the micro-batch reads that ends there, from ``from`` to before ``offset``. So
+one offset says the whole micro-batch, and a repeated one has the same rows, also the first of all: Spark logs where it
+ended, and not where it began. ``id`` tells a stream from one that was deleted and declared again by the same name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from jumpmq.spark.client import Client
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.streams.batch import starting
+from jumpmq.spark.streams.kinds import queue_names, require_only_streams
+from jumpmq.spark.streams.places import LATEST
+from jumpmq.spark.streams.ranges import GO_ON, OffsetRanges, partitions_of, read_ranges
+
+IDLE_PAUSE = 0.05
+"""Seconds to wait before saying that there is nothing new: without a trigger, Spark asks again at once."""
+
+Offset = dict[str, Any]
+Found = dict[str, Any]
+"""What the broker says of a stream."""
+
+
+class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads streams in ranges of offsets."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
+        for name, value in (
+            ("group", options.group),
+            ("maxBytesPerTrigger", options.max_octets),
+        ):
+            if value is not None:
+                raise JumpMQError(f"option '{name}' is for queues that are read by reservations, not for streams")
+        if options.ending_offsets is not None:
+            raise JumpMQError("option 'endingOffsets' is for batch reads: a streaming query has no end")
+        self._options = options
+        self._schema = schema
+        self._parallelism = parallelism
+        self._client = Client(options.broker, met=True)
+        self._initial: Offset | None = None
+        self._ends: dict[str, int] | None = None
+        self._waiting: dict[str, int] = {}
+
+    def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
+        if self._initial is None:
+            place = self._options.starting_offsets or LATEST
+            streams = {}
+            for name, found in sorted(self._ask(*self._subject(), timestamp=place.timestamp).items()):
+                first = starting(name, place.offset_in(found), found, self._options)
+                streams[name] = {"id": found["id"], "from": first, "offset": first}
+            self._initial = {"source": self._options.subject, "streams": streams}
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._options.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note where the streams end: what arrives later is for the next query."""
+        self._ends = {name: found["last_seq"] + 1 for name, found in self._ask(*self._subject()).items()}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        self._require_own(start)
+        done: dict[str, dict[str, int]] = start["streams"]
+        exchange, names = self._subject() if self._ends is None else (None, list(self._ends))
+        found = self._there(self._ask(exchange, [*names, *done], missing=True), done)
+        begins = {name: self._begin(name, at, done.get(name)) for name, at in found.items()}
+        waiting = {name: max(0, self._end(name, at) - begins[name]) for name, at in found.items()}
+        granted = _shared(waiting, limit.max_rows if isinstance(limit, ReadMaxRows) else sum(waiting.values()))
+        self._waiting = {name: waiting[name] - granted[name] for name in waiting}
+        streams = {
+            name: {"id": found[name]["id"], "from": begins[name], "offset": begins[name] + granted[name]}
+            for name in sorted(found)
+            if name in done or granted[name]
+        }
+        if _places(streams) == _places(done):
+            time.sleep(IDLE_PAUSE if self._ends is None else 0)
+            return start
+        return start | {"streams": streams}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """What waits in the streams beyond the last micro-batch."""
+        return {"ready": self._waiting, "total": sum(self._waiting.values())} if self._waiting else None
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        self._require_own(end)
+        batch = {name: one for name, one in end["streams"].items() if one["from"] < one["offset"]}
+        if start == end or not batch:
+            return []
+        found = self._there(self._ask(None, list(batch), missing=True), batch)
+        ranges = {}
+        for name, one in batch.items():
+            if name in found and found[name]["id"] == one["id"]:
+                ranges[name] = starting(name, one["from"], found[name], self._options), one["offset"]
+            elif self._options.fail_on_data_loss:
+                raise JumpMQError(_declared_anew(name))
+        return partitions_of(ranges, self._options, self._parallelism)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, OffsetRanges)
+        return read_ranges(partition, self._options, self._schema)
+
+    def _subject(self) -> tuple[str | None, list[str]]:
+        """What is read: an exchange's streams, or these."""
+        return self._options.exchange, queue_names(self._client, self._options)
+
+    def _ask(
+        self, exchange: str | None, names: list[str], *, timestamp: float | None = None, missing: bool = False
+    ) -> dict[str, Found]:
+        """What the broker says of an exchange's streams and of these, None of those that are ``missing``."""
+        found = self._client.ranges(exchange, names, timestamp=timestamp, missing=missing)
+        require_only_streams(found)
+        return found
+
+    def _there(self, found: dict[str, Found], done: dict[str, Any]) -> dict[str, Found]:
+        """Without those that are gone.
+
+        Raises:
+            JumpMQError: one is, the query has read it, and ``failOnDataLoss`` is not false.
+        """
+        gone = [name for name, at in found.items() if at is None and name in done]
+        if gone and self._options.fail_on_data_loss:
+            raise JumpMQError(f"stream '{gone[0]}' was deleted while the query used it; {GO_ON}")
+        return {name: at for name, at in found.items() if at is not None}
+
+    def _begin(self, name: str, found: Found, done: dict[str, int] | None) -> int:
+        """The first offset that the query has not read; of a stream that is new to it, the lowest."""
+        if done is None:
+            return int(found["first_seq"])
+        if done["id"] == found["id"]:
+            return starting(name, done["offset"], found, self._options)
+        if self._options.fail_on_data_loss:
+            raise JumpMQError(_declared_anew(name))
+        return int(found["first_seq"])
+
+    def _end(self, name: str, found: Found) -> int:
+        end = int(found["last_seq"]) + 1
+        return end if self._ends is None else min(end, self._ends.get(name, end))
+
+    def _require_own(self, offset: Offset) -> None:
+        """Refuse unless the checkpoint is this query's."""
+        if "streams" not in offset:
+            raise JumpMQError(
+                "the query's checkpoint is of queues, but it reads streams: give it a checkpoint of its own"
+            )
+        if offset["source"] != self._options.subject:
+            raise JumpMQError(
+                f"the query's checkpoint is of {offset['source']}, but the query reads {self._options.subject}: "
+                "give it a checkpoint of its own"
+            )
+
+
+def _places(streams: dict[str, dict[str, int]]) -> dict[str, tuple[int, int]]:
+    return {name: (one["id"], one["offset"]) for name, one in streams.items()}
+
+
+def _declared_anew(name: str) -> str:
+    return f"stream '{name}' was deleted and declared again; {GO_ON}"
+
+
+def _shared(waiting: dict[str, int], most: int) -> dict[str, int]:
+    """How many messages of each stream a micro-batch has: all, or shares as large as what waits, ``most`` together."""
+    total = sum(waiting.values())
+    if total <= most:
+        return waiting
+    shares, before, given = {}, 0, 0
+    for name, count in waiting.items():
+        before += count
+        shares[name] = before * most // total - given
+        given += shares[name]
+    return shares

@@ -1,0 +1,69 @@
+"""What tests of streams in Spark publish, and how they read it where they do without Spark itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from jumpmq.spark import SCHEMA, JumpMQDataSource
+
+STREAM = {"x-queue-type": "stream"}
+SHORT = STREAM | {"x-stream-max-segment-size-bytes": 1000, "x-max-length-bytes": 3000}
+"""A stream that keeps a few messages of 800 octets."""
+
+
+def fill(channel: Any, stream: str, count: int, *, start: int = 0, size: int = 4) -> list[bytes]:
+    """Publish numbered messages to a stream; on disk when this returns."""
+    channel.confirm_delivery()
+    published = [b"%0*d" % (size, number) for number in range(start, start + count)]
+    for body in published:
+        channel.basic_publish("", stream, body, mandatory=True)
+    return published
+
+
+def rows(broker: Any, **options: Any) -> list[dict[str, Any]]:
+    """What a batch read has, by queue and offset."""
+    reader = source(broker, options).reader(SCHEMA)
+    return read(reader, reader.partitions())
+
+
+class Query:
+    """A streaming query as Spark runs it: what it says is kept as a checkpoint would be, as text."""
+
+    def __init__(self, broker: Any, start: str | None = None, **options: Any) -> None:
+        self._reader = source(broker, options).streamReader(SCHEMA)
+        self._start = json.dumps(self._reader.initialOffset()) if start is None else start
+        self._batch: tuple[str, str] | None = None
+
+    @property
+    def end(self) -> str:
+        """What the checkpoint says of the last micro-batch."""
+        return self._start
+
+    def batch(self, most: int = 1000) -> list[dict[str, Any]]:
+        """The rows of the next micro-batch."""
+        end = json.dumps(self._reader.latestOffset(json.loads(self._start), ReadMaxRows(most)))
+        self._batch, self._start = (self._start, end), end
+        return self.repeated()
+
+    def repeated(self) -> list[dict[str, Any]]:
+        """The rows of the last micro-batch once more."""
+        assert self._batch is not None
+        start, end = map(json.loads, self._batch)
+        return read(self._reader, self._reader.partitions(start, end))
+
+
+def source(broker: Any, options: dict[str, Any]) -> JumpMQDataSource:
+    given = {"url": broker.http_url} | options
+    return JumpMQDataSource({name: str(value) for name, value in given.items()})
+
+
+def read(reader: Any, partitions: Any) -> list[dict[str, Any]]:
+    found = [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
+    return sorted(found, key=lambda row: (row["queue"], row["seq"]))
+
+
+def bodies(found: list[dict[str, Any]]) -> list[bytes]:
+    return [row["body"] for row in found]
