@@ -8,8 +8,8 @@ from tests.http.api import API
 from tests.spark.sources import table
 
 from jumpmq.hashing import HashRing
+from jumpmq.hashing.chi_squared import critical_value
 from jumpmq.spark import JumpMQError, Router, movement, register_route, repartition_by_queue, route, uniformity
-from jumpmq.spark.chi_squared import critical_value
 from jumpmq.spark.page import buckets_page, movement_page, uniformity_page
 from jumpmq.spark.pipelines.tables import bucket_tests, changed
 

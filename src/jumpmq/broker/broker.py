@@ -24,6 +24,7 @@ from jumpmq.broker.paging import Paging
 from jumpmq.broker.passwords import hash_password
 from jumpmq.broker.reader_groups import ReaderGroups
 from jumpmq.broker.receiving import ReceiveBuffer
+from jumpmq.broker.ring_traffic import RingTraffic
 from jumpmq.broker.services import Services
 from jumpmq.broker.timers import Timers
 from jumpmq.broker.tokens import Tokens
@@ -56,6 +57,7 @@ class Broker:
         memory: what is held for messages; whoever holds some charges it.
         alarms: whether memory or disk is short.
         reader_groups: who holds reservations.
+        ring_traffic: counts the keys of hash exchanges.
         writers: how far those have got that publish in batches.
         authorization, authenticator: what users may do, and who they are.
         connections: the open connections.
@@ -64,6 +66,7 @@ class Broker:
     topology: Topology
     turns: Turns
     alarms: Alarms
+    ring_traffic: RingTraffic
     authorization: Authorization
     authenticator: Authenticator
 
@@ -111,6 +114,8 @@ class Broker:
             await self._commits.close()
             raise
         self.topology.listeners.append(audit.recording(self.topology, self.turns))
+        if self.config.key_sketches == "on":
+            self.ring_traffic.start()
         self._timers.start()
         self.reader_groups.start()
         self._mark_started()
@@ -137,6 +142,7 @@ class Broker:
             later=self._upkeep.work,
         )
         dead_letters.topology = self.topology
+        self.ring_traffic = RingTraffic(self.topology)
         self._upkeep.on_lease_end = self._delete_unused
         self._commits.before_flush = self.topology.flush_rings
         self.authorization = Authorization(self.topology)

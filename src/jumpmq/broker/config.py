@@ -39,6 +39,7 @@ class Config:
         memory_limit: octets held for messages at which publishers are blocked, as a size (``2GB``) or a share of the
             machine's or the container's memory (``0.4``); None is RabbitMQ's default.
         disk_free_limit: octets of free disk below which publishers are blocked, as a size; None is RabbitMQ's default.
+        key_sketches: ``on`` or ``off``: whether hash exchanges count their messages, different and frequent keys.
         write_backlog: octets waiting for the disk beyond which publishers are no longer read.
     """
 
@@ -67,6 +68,7 @@ class Config:
     publish_rate: int | None = None
     memory_limit: str | None = None
     disk_free_limit: str | None = None
+    key_sketches: str = "on"
     write_backlog: int = 64 << 20
 
     @property

@@ -67,6 +67,11 @@ class ReaderGroup:
         """Messages reserved and not acknowledged."""
         return sum(place.outstanding for place in self.places.values())
 
+    @property
+    def query(self) -> str | None:
+        """What the query that read last calls itself."""
+        return self._query
+
     def alive(self, now: float) -> bool:
         """Whether a query reads for the group."""
         return self._session is not None and now < self._alive_until

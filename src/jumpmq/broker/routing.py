@@ -37,6 +37,8 @@ def push(vhost: VirtualHost, exchange: str | Exchange, messages: list[Message], 
         NotFound, AccessRefused: as :meth:`VirtualHost.publishable`.
     """
     routed = vhost.route(exchange, messages, plain=not flags & HEADERS)
+    source = vhost.exchanges[exchange] if isinstance(exchange, str) else exchange
+    source.received += len(messages)
     refused: list[Message] = []
     for queue, share in routed.queues.items():
         refused += push_to(queue, share, flags)

@@ -195,6 +195,7 @@ SETTINGS = {
             "0.4",
         ),
         Setting("disk_free_limit", "SIZE", "a size", "of disk left free when publishers are blocked", _size, "50MB"),
+        _choice("key_sketches", "whether hash exchanges count their different and frequent keys", "on", "off"),
         Setting(
             "write_backlog",
             "OCTETS",

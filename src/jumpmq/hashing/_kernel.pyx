@@ -417,3 +417,196 @@ def modulus_of_arrow(out, int32_t buckets, keys):
             memcpy(remainders.start + i * sizeof(int32_t), &remainder, sizeof(int32_t))
     if not sound:
         raise ValueError(OUTSIDE)
+
+
+cdef extern from *:
+    int __builtin_clzll(unsigned long long) noexcept nogil
+
+
+cdef enum:
+    PLACE_BITS = 10
+    PLACES = 1 << 10
+    RANKS = 64 - 10 + 2
+    FREQUENT = 64
+    ALL_NOTED = 1024
+    MEAN_GAP = 16
+    LONGEST_KEY = 255
+
+
+cdef inline uint64_t load_some(const uint8_t* octets, Py_ssize_t count) noexcept nogil:
+    cdef uint8_t word[8]
+    memcpy(word, b"\0\0\0\0\0\0\0\0", 8)
+    memcpy(word, octets, count)
+    return <uint64_t>load(word) | <uint64_t>load(word + 4) << 32
+
+
+cdef inline uint64_t spread(uint64_t hash) noexcept nogil:
+    hash = (hash ^ (hash >> 33)) * 0xFF51AFD7ED558CCDu
+    hash = (hash ^ (hash >> 33)) * 0xC4CEB9FE1A85EC53u
+    return hash ^ (hash >> 33)
+
+
+cdef inline uint64_t wide_hash(const uint8_t* octets, Py_ssize_t length) noexcept nogil:
+    cdef uint64_t hash = <uint64_t>length * 0x9E3779B97F4A7C15u
+    while length >= 8:
+        hash = (hash ^ (<uint64_t>load(octets) | <uint64_t>load(octets + 4) << 32)) * 0x9DDFEA08EB382D69u
+        hash ^= hash >> 29
+        octets += 8
+        length -= 8
+    if length:
+        hash = (hash ^ load_some(octets, length)) * 0x9DDFEA08EB382D69u
+        hash ^= hash >> 29
+    return spread(hash)
+
+
+cdef class KeyCounts:
+    cdef Py_ssize_t _owners
+    cdef uint8_t** _registers
+    cdef uint64_t* _messages
+    cdef uint64_t _hashes[FREQUENT]
+    cdef int64_t _counts[FREQUENT]
+    cdef int64_t _errors[FREQUENT]
+    cdef int32_t _of[FREQUENT]
+    cdef list _keys
+    cdef readonly int64_t noted
+    cdef int64_t _gap, _weight
+    cdef uint32_t _random
+
+    def __cinit__(self, Py_ssize_t owners):
+        self._owners = owners
+        self._keys = []
+        self._gap = self._weight = 1
+        self._random = 2463534242u
+        self._registers = <uint8_t**>calloc(max(owners, 1), sizeof(uint8_t*))
+        self._messages = <uint64_t*>calloc(max(owners, 1), sizeof(uint64_t))
+        if self._registers == NULL or self._messages == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef Py_ssize_t owner
+        if self._registers != NULL:
+            for owner in range(self._owners):
+                free(self._registers[owner])
+        free(self._registers)
+        free(self._messages)
+
+    def note(self, list keys not None, list owners not None):
+        cdef Py_ssize_t i, owner, count = PyList_GET_SIZE(keys)
+        cdef PyObject* key
+        cdef uint64_t hash
+        if count != PyList_GET_SIZE(owners):
+            raise ValueError("each key has an owner")
+        for i in range(count):
+            key = PyList_GET_ITEM(keys, i)
+            if not PyBytes_Check(<object>key):
+                raise TypeError(f"a key is bytes, not {type(<object>key).__name__}")
+            owner = <object>PyList_GET_ITEM(owners, i)
+            self._require(owner)
+            hash = wide_hash(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
+            self._rank(owner, hash)
+            self._messages[owner] += 1
+            self.noted += 1
+            self._gap -= 1
+            if self._gap == 0:
+                self._count(hash, <object>key, <int32_t>owner, self._weight, 0)
+                self._next_gap()
+
+    def note_missing(self, Py_ssize_t owner, int64_t count):
+        self._require(owner)
+        self._messages[owner] += count
+
+    cdef int _require(self, Py_ssize_t owner) except -1:
+        if not 0 <= owner < self._owners:
+            raise IndexError(f"no owner {owner} among {self._owners}")
+        return 0
+
+    cdef int _rank(self, Py_ssize_t owner, uint64_t hash) except -1:
+        cdef uint8_t* registers = self._registers[owner]
+        cdef uint8_t rank = <uint8_t>(__builtin_clzll((hash << PLACE_BITS) | (<uint64_t>1 << (PLACE_BITS - 1))) + 1)
+        if registers == NULL:
+            registers = self._registers[owner] = <uint8_t*>calloc(PLACES, 1)
+            if registers == NULL:
+                raise MemoryError
+        registers += hash >> (64 - PLACE_BITS)
+        if registers[0] < rank:
+            registers[0] = rank
+        return 0
+
+    cdef void _next_gap(self) noexcept:
+        if self.noted < ALL_NOTED:
+            self._gap = self._weight = 1
+            return
+        self._random ^= self._random << 13
+        self._random ^= self._random >> 17
+        self._random ^= self._random << 5
+        self._gap = 1 + self._random % (2 * MEAN_GAP - 1)
+        self._weight = MEAN_GAP
+
+    cdef int _count(self, uint64_t hash, bytes key, int32_t owner, int64_t weight, int64_t error) except -1:
+        cdef Py_ssize_t i, least = 0, used = PyList_GET_SIZE(self._keys)
+        for i in range(used):
+            if self._hashes[i] == hash:
+                self._counts[i] += weight
+                self._errors[i] += error
+                self._of[i] = owner
+                return 0
+        if used < FREQUENT:
+            least = used
+            self._counts[least] = 0
+            self._keys.append(None)
+        else:
+            for i in range(1, used):
+                if self._counts[i] < self._counts[least]:
+                    least = i
+        self._hashes[least] = hash
+        self._errors[least] = self._counts[least] + error
+        self._counts[least] += weight
+        self._of[least] = owner
+        self._keys[least] = key if len(key) <= LONGEST_KEY else key[:LONGEST_KEY]
+        return 0
+
+    def messages(self):
+        return [self._messages[owner] for owner in range(self._owners)]
+
+    def ranks(self, Py_ssize_t owner=-1):
+        cdef uint8_t merged[PLACES]
+        cdef Py_ssize_t i, one
+        cdef list found = [0] * RANKS
+        if owner >= self._owners:
+            raise IndexError(f"no owner {owner} among {self._owners}")
+        for i in range(PLACES):
+            merged[i] = 0
+        for one in range(self._owners) if owner < 0 else (owner,):
+            if self._registers[one] != NULL:
+                for i in range(PLACES):
+                    merged[i] = max(merged[i], self._registers[one][i])
+        for i in range(PLACES):
+            found[merged[i]] += 1
+        return found
+
+    def frequent(self):
+        return [
+            (self._keys[i], self._of[i], self._counts[i], self._errors[i]) for i in range(PyList_GET_SIZE(self._keys))
+        ]
+
+    def merged(self, KeyCounts other not None):
+        cdef KeyCounts both = KeyCounts(self._owners)
+        cdef KeyCounts part
+        cdef Py_ssize_t owner, i
+        if other._owners != self._owners:
+            raise ValueError("counts of different rings")
+        for part in (self, other):
+            both.noted += part.noted
+            for owner in range(self._owners):
+                both._messages[owner] += part._messages[owner]
+                if part._registers[owner] == NULL:
+                    continue
+                if both._registers[owner] == NULL:
+                    both._registers[owner] = <uint8_t*>calloc(PLACES, 1)
+                    if both._registers[owner] == NULL:
+                        raise MemoryError
+                for i in range(PLACES):
+                    both._registers[owner][i] = max(both._registers[owner][i], part._registers[owner][i])
+            for i in range(PyList_GET_SIZE(part._keys)):
+                both._count(part._hashes[i], part._keys[i], part._of[i], part._counts[i], part._errors[i])
+        return both

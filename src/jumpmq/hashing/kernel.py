@@ -3,18 +3,36 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jumpmq.hashing._kernel import MISSING, Buckets, jump, moduli, modulus_of_arrow, phash2, phash2_list
+    from jumpmq.hashing._kernel import MISSING, Buckets, KeyCounts, jump, moduli, modulus_of_arrow, phash2, phash2_list
 
     COMPILED: bool
 else:
     try:
-        from jumpmq.hashing._kernel import MISSING, Buckets, jump, moduli, modulus_of_arrow, phash2, phash2_list
+        from jumpmq.hashing._kernel import (
+            MISSING,
+            Buckets,
+            KeyCounts,
+            jump,
+            moduli,
+            modulus_of_arrow,
+            phash2,
+            phash2_list,
+        )
 
         COMPILED = True
     except ImportError:
         import warnings
 
-        from jumpmq.hashing._reference import MISSING, Buckets, jump, moduli, modulus_of_arrow, phash2, phash2_list
+        from jumpmq.hashing._reference import (
+            MISSING,
+            Buckets,
+            KeyCounts,
+            jump,
+            moduli,
+            modulus_of_arrow,
+            phash2,
+            phash2_list,
+        )
 
         COMPILED = False
         warnings.warn(
@@ -24,4 +42,4 @@ else:
             stacklevel=2,
         )
 
-__all__ = ["COMPILED", "MISSING", "Buckets", "jump", "moduli", "modulus_of_arrow", "phash2", "phash2_list"]
+__all__ = ["COMPILED", "MISSING", "Buckets", "KeyCounts", "jump", "moduli", "modulus_of_arrow", "phash2", "phash2_list"]

@@ -173,6 +173,10 @@ class HashRing:
         owner = self._buckets.owner(key)
         return self._names[owner] if owner >= 0 else None
 
+    def place(self, key: bytes | int) -> int:
+        """As :meth:`route`, the destination as an index into ``names``; -1 if the ring is empty."""
+        return self._buckets.owner(key)
+
     def route_index(self, keys: list[bytes]) -> list[int]:
         """The destination of each key, as an index into ``names``; -1 if the ring is empty.
 

@@ -17,7 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from jumpmq.http.plumbing.authentication import Authentication
 from jumpmq.http.plumbing.errors import ANSWERS
 from jumpmq.http.plumbing.origins import SameOrigin
+from jumpmq.http.plumbing.sessions import Sessions
 from jumpmq.http.resources import (
+    allowed,
     bindings,
     channels,
     connections,
@@ -25,7 +27,9 @@ from jumpmq.http.resources import (
     definitions,
     exchanges,
     health,
+    history,
     limits,
+    log,
     messages_publish,
     metrics,
     node_limits,
@@ -35,6 +39,7 @@ from jumpmq.http.resources import (
     parameters,
     permissions,
     policies,
+    previews,
     publish,
     queue_contents,
     queue_messages,
@@ -46,11 +51,16 @@ from jumpmq.http.resources import (
     topic_permissions,
     users,
     vhosts,
+    warnings,
+    what_if,
 )
+from jumpmq.http.site import session
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
+    from jumpmq.http.history import History
     from jumpmq.http.rates import Rates
+    from jumpmq.http.recent_log import RecentLog
 
 
 API = (
@@ -67,31 +77,46 @@ API = (
         limits,
         policies,
     ),
-    *(limits, policies, parameters, definitions, health, readers, openapi, rings, shards, stop),
+    *(parameters, previews, definitions, health, readers, openapi, rings, what_if, shards, stop),
+    *(warnings, history, log, allowed),
 )
 """The resources below ``/api``; ``ROUTES`` of each says which paths are its."""
 
 METRICS = (metrics,)
 """The resources below ``/metrics``."""
 
-SITE: tuple[ModuleType, ...] = ()
-"""What is served to everybody: nothing so far."""
+SITE = (session,)
+"""What is served to everybody: the login of the page."""
 
 
-def application(broker: Broker, rates: Rates, stop_broker: Callable[[], None] | None = None) -> ASGIApp:
+def application(
+    broker: Broker,
+    rates: Rates,
+    history: History,
+    recent_log: RecentLog,
+    stop_broker: Callable[[], None] | None = None,
+) -> ASGIApp:
     """The ASGI application of a broker.
 
     Args:
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
     """
-    state = {"broker": broker, "rates": rates, "stop_broker": stop_broker}
+    sessions = Sessions(broker)
+    state = {
+        "broker": broker,
+        "rates": rates,
+        "history": history,
+        "recent_log": recent_log,
+        "sessions": sessions,
+        "stop_broker": stop_broker,
+    }
     api, metrics, site = (_room(resources, state) for resources in (API, METRICS, SITE))
-    named = {"api": _guarded(api, broker), "metrics": _guarded(metrics, broker)}
+    named = {"api": _guarded(api, broker, sessions), "metrics": _guarded(metrics, broker, sessions)}
     return EncodedPaths(Mounts(named, site))
 
 
-def _guarded(app: ASGIApp, broker: Broker) -> ASGIApp:
-    return SameOrigin(Authentication(app, broker))
+def _guarded(app: ASGIApp, broker: Broker, sessions: Sessions) -> ASGIApp:
+    return SameOrigin(Authentication(app, broker, sessions))
 
 
 def _room(resources: Iterable[ModuleType], state: dict[str, object]) -> Starlette:

@@ -12,8 +12,10 @@ import uvicorn
 from jumpmq.broker import Broker
 from jumpmq.broker.listeners import Listener
 from jumpmq.http.application import application
+from jumpmq.http.history import History
 from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol
 from jumpmq.http.rates import Rates
+from jumpmq.http.recent_log import RecentLog
 
 
 class HTTPServer:
@@ -26,9 +28,10 @@ class HTTPServer:
     def __init__(self, broker: Broker, stop_broker: Callable[[], None] | None = None) -> None:
         self._broker = broker
         self._rates = Rates(broker)
+        self._recent_log = RecentLog()
         self._server = _Server(
             uvicorn.Config(
-                application(broker, self._rates, stop_broker),
+                application(broker, self._rates, History(broker, self._rates), self._recent_log, stop_broker),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -51,6 +54,7 @@ class HTTPServer:
         self._task = asyncio.create_task(self._server.serve(), name="http")
         await self._server.ready.wait()
         self._rates.start()
+        self._recent_log.start()
         config = self._broker.config
         if config.http_port is not None:
             await self._broker.listen(Listener("http", config.host, config.http_port, self._server.accept))
@@ -60,6 +64,7 @@ class HTTPServer:
 
     async def stop(self) -> None:
         """Close all connections, also those in the middle of an answer, within some two seconds."""
+        self._recent_log.stop()
         await self._rates.stop()
         if self._task is not None:
             self._server.should_exit = True

@@ -10,7 +10,7 @@ from pyspark.sql.functions import col, count, desc
 from pyspark.sql.functions import sum as total
 
 from jumpmq.hashing import HashRing
-from jumpmq.spark.chi_squared import chi_squared_test, critical_value
+from jumpmq.hashing.chi_squared import chi_squared_test, critical_value
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.router import Router
 from jumpmq.spark.routing import route

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jumpmq.cli.demo.findings import LATE, Lateness, Order, QueueShare
-from jumpmq.spark.chi_squared import chi_squared_test
+from jumpmq.hashing.chi_squared import chi_squared_test
 
 
 @dataclass(frozen=True)

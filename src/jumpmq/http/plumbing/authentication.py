@@ -1,4 +1,6 @@
-"""Basic authentication (RFC 7617), or a bearer token (RFC 6750), before anything else is looked at."""
+"""Basic authentication (RFC 7617), a bearer token (RFC 6750), or a session of the page, before anything else is
+looked at.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from jumpmq.broker import audit
 from jumpmq.broker.accounts import account
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.errors import Unauthorized, refused, unauthorized
+from jumpmq.http.plumbing.sessions import HEADER, Sessions
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -30,23 +33,31 @@ REMEMBERED = 10_000
 class Authentication:
     """Lets requests of known users with a tag for the port pass; ``scope["user"]`` says who."""
 
-    def __init__(self, app: ASGIApp, broker: Broker) -> None:
+    def __init__(self, app: ASGIApp, broker: Broker, sessions: Sessions) -> None:
         self._app = app
         self._broker = broker
+        self._sessions = sessions
         self._recorded: dict[tuple[str, str], float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope["client"][0] if scope.get("client") else ""
-        credentials = _credentials(HTTPConnection(scope).headers.get("authorization", ""))
+        headers = HTTPConnection(scope).headers
+        credentials = _credentials(headers.get("authorization", ""))
         if credentials is None:
-            await unauthorized("Not_Authorized")(scope, receive, send)
-            return
-        try:
-            scope["user"] = await self._broker.authenticate(*credentials, peer)
-        except AccessRefused:
-            audit.record("login refused", logging.WARNING, user=credentials[0], mechanism="HTTP", address=peer)
-            await unauthorized("Login failed")(scope, receive, send)
-            return
+            user = self._sessions.user(headers)
+            if user is None:
+                # a browser that is told of Basic asks its user by itself, in the middle of the page
+                answered = refused if HEADER in headers else unauthorized
+                await answered("Not_Authorized")(scope, receive, send)
+                return
+            scope["user"] = user
+        else:
+            try:
+                scope["user"] = await self._broker.authenticate(*credentials, peer)
+            except AccessRefused:
+                audit.record("login refused", logging.WARNING, user=credentials[0], mechanism="HTTP", address=peer)
+                await unauthorized("Login failed")(scope, receive, send)
+                return
         try:
             found = account(self._broker.topology, scope["user"])
             if found is None:
@@ -55,7 +66,8 @@ class Authentication:
         except Unauthorized as error:
             await refused(str(error))(scope, receive, send)
             return
-        self._record(scope["user"], peer)
+        if credentials is not None:  # a session's login was recorded when it began
+            self._record(scope["user"], peer)
         audit.HTTP_USER.set(scope["user"])
         await self._app(scope, receive, send)
 

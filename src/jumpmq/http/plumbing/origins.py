@@ -24,11 +24,12 @@ class SameOrigin:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = foreign_page() if _is_foreign(Headers(scope=scope)) else self._app
+        app = foreign_page() if is_foreign(Headers(scope=scope)) else self._app
         await app(scope, receive, send)
 
 
-def _is_foreign(headers: Headers) -> bool:
+def is_foreign(headers: Headers) -> bool:
+    """Whether a page of another site asks."""
     if headers.get("sec-fetch-site", "none").lower() not in OWN:
         return True
     origin = headers.get("origin")

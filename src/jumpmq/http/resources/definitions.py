@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,6 +20,9 @@ from jumpmq.http.resources.policies import shown as shown_policy
 from jumpmq.http.resources.users import shown_user
 from jumpmq.topology import Policy, VirtualHost
 
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
+
 COMPATIBLE_WITH = "3.10.8"
 """The version of RabbitMQ whose format this is."""
 
@@ -31,22 +34,24 @@ def _named(host: VirtualHost) -> dict[str, Any]:
 
 async def export_all(request: Request) -> Response:
     """``GET /api/definitions``: users, virtual hosts and all that is declared in them."""
-    topology = requested.broker(request).topology
-    hosts, users = list(topology.vhosts.values()), list(topology.users.values())
-    return answer(
-        {
-            "rabbit_version": COMPATIBLE_WITH,
-            "rabbitmq_version": COMPATIBLE_WITH,
-            "product_name": "JumpMQ",
-            "product_version": __version__,
-            "users": [shown_user(user) for user in users],
-            "vhosts": [_named(host) for host in hosts],
-            "permissions": [shown_permissions(user, vhost) for user in users for vhost in user.permissions],
-            "topic_permissions": [entry for user in users for entry in topic_permissions.shown(user)],
-            "global_parameters": [],
-            **_declared(hosts),
-        }
-    )
+    return answer(exported(requested.broker(request)))
+
+
+def exported(broker: Broker) -> dict[str, Any]:
+    """The whole broker as a definitions file has it."""
+    hosts, users = list(broker.topology.vhosts.values()), list(broker.topology.users.values())
+    return {
+        "rabbit_version": COMPATIBLE_WITH,
+        "rabbitmq_version": COMPATIBLE_WITH,
+        "product_name": "JumpMQ",
+        "product_version": __version__,
+        "users": [shown_user(user) for user in users],
+        "vhosts": [_named(host) for host in hosts],
+        "permissions": [shown_permissions(user, vhost) for user in users for vhost in user.permissions],
+        "topic_permissions": [entry for user in users for entry in topic_permissions.shown(user)],
+        "global_parameters": [],
+        **_declared(hosts),
+    }
 
 
 async def export_host(request: Request) -> Response:

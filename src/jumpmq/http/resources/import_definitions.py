@@ -182,6 +182,16 @@ def import_definitions(topology: Topology, found: Entry, vhost: str | None) -> I
             raise BadRequest(f"{subject}: {error.text}") from None
 
 
+def check_definitions(topology: Topology, found: Entry) -> Iterator[None]:
+    """Read every entry of a definitions file, a step each, and change nothing.
+
+    Raises:
+        BadRequest: an entry is wrong.
+    """
+    for _ in _changes(topology, FILE.read(found), None):
+        yield
+
+
 def _changes(topology: Topology, found: Entry, vhost: str | None) -> Iterator[tuple[str, Change]]:
     """The changes that the file is, each with the entry that it comes from."""
     for name, section in SECTIONS.items():

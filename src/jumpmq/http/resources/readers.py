@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +39,36 @@ async def list_groups(request: Request) -> JSONResponse:
     return JSONResponse(
         [{"name": group.name, **_shown(request, group)} for group in _groups(request).groups(host.name)]
     )
+
+
+async def all_groups(request: Request) -> JSONResponse:
+    """``GET /api/readers``: the groups of all virtual hosts that the user sees, a place in a queue each.
+
+    Of each ``reserved`` and ``ready`` messages (not yet reserved: how far the group is behind), the ``age`` of the
+    oldest reserved one, whether a query is ``alive``, and how much of its ``lease`` is left, all in seconds.
+    """
+    hosts = requested.visible_hosts(request)
+    groups = [group for host in hosts for group in _groups(request).groups(host.name)]
+    places = [(group, place) for group in groups for place in group.places.values() if _may_read(request, place.queue)]
+    now = asyncio.get_running_loop().time()
+    return JSONResponse([_shown_in_brief(group, place, now) for group, place in places])
+
+
+def _shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[str, Any]:
+    oldest = next(place.messages, None)
+    return {
+        "vhost": group.vhost,
+        "name": group.name,
+        "query": group.query,
+        "alive": group.alive(now),
+        "queue": place.queue.name,
+        "reserved": place.outstanding,
+        "lapsed": place.lapsed,
+        "ready": place.queue.ready_count,
+        "age": None if oldest is None else round(max(0.0, time.time() - oldest.published_at), 1),
+        "lease": group.lease,
+        "lease_left": round(max(0.0, group.deadline - now), 1) if math.isfinite(group.deadline) else None,
+    }
 
 
 async def show(request: Request) -> JSONResponse:
@@ -276,6 +308,7 @@ def _lease(body: dict[str, Any]) -> float:
 
 
 ROUTES = [
+    Endpoint("GET", "/api/readers", all_groups),
     Endpoint("GET", "/api/readers/{vhost}", list_groups),
     Endpoint("GET", "/api/readers/{vhost}/{group}", show),
     Endpoint("DELETE", "/api/readers/{vhost}/{group}", release),

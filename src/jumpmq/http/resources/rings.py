@@ -1,4 +1,4 @@
-"""``/api/exchanges/{vhost}/{exchange}/ring``: which destination has which buckets. JumpMQ's own; RabbitMQ has none."""
+"""``/api/exchanges/{vhost}/{exchange}/ring``: who has which buckets, and what went there. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
+from jumpmq.hashing.chi_squared import ChiSquared, chi_squared_test, survival
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.topology.exchanges import ConsistentHashExchange
+from jumpmq.topology.exchanges.traffic import STANDARD_ERROR, Counted, FrequentKey
+
+HOTTEST = 20
+"""Keys that are shown."""
 
 
 async def ring(request: Request) -> Response:
@@ -21,12 +26,32 @@ async def ring(request: Request) -> Response:
     Buckets are runs, ``[first, count]``: a ring may have millions. Destinations are in order of binding; an exchange
     among them is called ``exchange:NAME``.
     """
+    return answer_object(request, shown(hash_exchange(request)))
+
+
+async def traffic(request: Request) -> Response:
+    """``GET /api/exchanges/{vhost}/{exchange}/ring/traffic``: what went over the ring in the last minutes.
+
+    Of each destination ``share``, by weight; ``messages``; and ``keys``, about how many different ones. How likely
+    counts that follow the weights are to stray as far is the ``p_value`` of ``spread``. ``hottest`` are the most
+    frequent keys with their share of the messages. With ``--key-sketches off`` nothing is counted, and ``counted`` is
+    false.
+    """
+    return answer_object(request, shown_traffic(hash_exchange(request)))
+
+
+def hash_exchange(request: Request) -> ConsistentHashExchange:
+    """The consistent hash exchange that the path names.
+
+    Raises:
+        NotFound: there is none, or it is of another type.
+    """
     exchange = requested.exchange(request)
     if not isinstance(exchange, ConsistentHashExchange):
         raise NotFound(
             f"exchange '{exchange.name}' in vhost '{exchange.vhost}' has no ring: its type is {exchange.type}"
         )
-    return answer_object(request, shown(exchange))
+    return exchange
 
 
 def shown(exchange: ConsistentHashExchange) -> dict[str, Any]:
@@ -44,4 +69,71 @@ def shown(exchange: ConsistentHashExchange) -> dict[str, Any]:
     }
 
 
-ROUTES = [Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/ring", ring, access=Access.ADMINISTRATOR)]
+def shown_traffic(exchange: ConsistentHashExchange) -> dict[str, Any]:
+    """The traffic of a ring as JSON."""
+    weights, buckets = exchange.ring.destinations, max(exchange.ring.buckets, 1)
+    counted = exchange.traffic.counted() if exchange.traffic is not None else None
+    if counted is None or list(counted.names) != exchange.ring.names:  # nothing came since the ring changed
+        counted = Counted(None, exchange.ring.names, [0] * len(weights), [0] * len(weights), 0, 0, 0, [])
+    return {
+        "counted": exchange.traffic is not None,
+        "hashed": " ".join(exchange.hashed or ("routing key",)),
+        "since": counted.since,
+        "messages": sum(counted.messages),
+        "keys": counted.all_keys,
+        "missing": counted.missing,
+        "missing_since_start": exchange.missing_count,
+        "destinations": [
+            {"destination": name, "weight": weight, "share": weight / buckets, "messages": messages, "keys": keys}
+            for (name, weight), messages, keys in zip(weights.items(), counted.messages, counted.keys, strict=True)
+        ],
+        "spread": {
+            "messages": _shown_test(spread_of_messages(exchange, counted)),
+            "keys": _shown_test(spread_of_keys(exchange, counted)),
+        },
+        "hottest": [_shown_key(one, counted.noted) for one in counted.frequent[:HOTTEST]],
+    }
+
+
+def spread_of_messages(exchange: ConsistentHashExchange, counted: Counted) -> ChiSquared | None:
+    """Whether messages follow the weights; None where there are too few to tell."""
+    weights = list(exchange.ring.destinations.values())
+    total, buckets = sum(counted.messages), sum(weights)
+    if len(weights) < 2 or total * min(weights) / buckets < 5:  # the usual bound of the approximation
+        return None
+    return chi_squared_test(counted.messages, weights)
+
+
+def spread_of_keys(exchange: ConsistentHashExchange, counted: Counted) -> ChiSquared | None:
+    """The same of different keys. Their numbers are estimates: each has the estimate's variance on top of its own."""
+    weights = list(exchange.ring.destinations.values())
+    total, buckets = sum(counted.keys), sum(weights)
+    if len(weights) < 2 or total * min(weights) / buckets < 5:
+        return None
+    statistic = 0.0
+    for keys, weight in zip(counted.keys, weights, strict=True):
+        expected = total * weight / buckets
+        statistic += (keys - expected) ** 2 / (expected + (STANDARD_ERROR * expected) ** 2)
+    return ChiSquared(statistic, len(weights) - 1, survival(statistic, len(weights) - 1))
+
+
+def _shown_test(test: ChiSquared | None) -> dict[str, float] | None:
+    if test is None:
+        return None
+    return {"chi_squared": round(test.statistic, 2), "degrees": test.degrees, "p_value": test.p_value}
+
+
+def _shown_key(found: FrequentKey, noted: int) -> dict[str, Any]:
+    return {
+        "key": found.key.decode("utf-8", "backslashreplace"),
+        "destination": found.destination,
+        "messages": found.messages,
+        "share": found.messages / noted,
+        "error": found.error / noted,
+    }
+
+
+ROUTES = [
+    Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/ring", ring, access=Access.MONITORING),
+    Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/ring/traffic", traffic, access=Access.MONITORING),
+]

@@ -34,6 +34,7 @@ class Exchange(ABC):
         declared_alternate: name of the exchange that gets what no binding matches, or None; the argument.
         alternate: the one in force, by argument or policy.
         fed_exchanges: how many of the bindings lead to an exchange.
+        received: messages published to it since the broker started.
     """
 
     type: ClassVar[str]
@@ -54,7 +55,7 @@ class Exchange(ABC):
         self.arguments = definition.arguments
         self.alternate = self.declared_alternate = string_argument(definition, "alternate-exchange")
         self.bindings: dict[Binding, Destination] = {}
-        self.fed_exchanges = 0
+        self.fed_exchanges = self.received = 0
 
     def __repr__(self) -> str:
         return f"<{self.type} exchange {self.name!r} in vhost {self.vhost!r}>"

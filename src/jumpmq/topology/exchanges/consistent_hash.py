@@ -18,6 +18,7 @@ from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange, Split, gather, string_argument
+from jumpmq.topology.exchanges.traffic import Traffic
 
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
 
@@ -32,6 +33,7 @@ class ConsistentHashExchange(Exchange):
     Attributes:
         ring: destinations by their labels (:func:`label`).
         missing_count: messages that lacked the header or property, since the broker started.
+        traffic: counts keys where somebody wants to know; None where nobody does.
     """
 
     type = "x-consistent-hash"
@@ -42,6 +44,7 @@ class ConsistentHashExchange(Exchange):
         self._header, self._property = _hashed(definition)
         self.ring = HashRing(_removal(definition))
         self.missing_count = 0
+        self.traffic: Traffic | None = None
         self._bindings_to: dict[Destination, list[Binding]] = {}
         self._by_label: dict[str, Destination] = {}
         self._order: list[Destination] | None = None
@@ -82,48 +85,93 @@ class ConsistentHashExchange(Exchange):
             if name not in self.ring:
                 self.ring.add(name, wanted)
 
+    def count_traffic(self) -> None:
+        """Count keys from now on."""
+        if self.traffic is None:
+            self.traffic, self._order = Traffic(), None
+
+    @property
+    def hashed(self) -> tuple[str, str] | None:
+        """What is hashed instead of the routing key: ``("header", NAME)`` or ``("property", NAME)``."""
+        if self._header is not None:
+            return "header", self._header
+        return None if self._property is None else ("property", self._property)
+
+    @property
+    def missing_destination(self) -> str | None:
+        """The label of the destination of messages that lack the header or property."""
+        return self.ring.route(MISSING)
+
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
-        if not self._by_label:
-            return ()
-        return (self._destination(self._key(envelope)),)
+        return self.split_envelopes([envelope])[0]
 
     def split(self, messages: list[Message]) -> Split[Message]:
         if not self._by_label:
             return {}, messages
         if self._header is not None:
-            self.missing_count += len(messages)
-            return {self._destination(MISSING): messages}, []
+            order = self._in_order()
+            place = self.ring.place(MISSING)
+            self._lack(place, len(messages))
+            return {order[place]: messages}, []
         if self._property is not None:
-            return super().split(messages)
+            return self._split_hashed([Envelope(message) for message in messages], messages)
         return self._split_keys([message.routing_key for message in messages], messages)
 
     def split_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
-        if not self._by_label or self._header is not None or self._property is not None:
-            return super().split_envelopes(envelopes)
+        if not self._by_label:
+            return {}, envelopes
+        if self._header is not None or self._property is not None:
+            return self._split_hashed(envelopes, envelopes)
         return self._split_keys([envelope.keys[0] for envelope in envelopes], envelopes)
 
     def _split_keys(self, keys: list[bytes], items: list[T]) -> Split[T]:
+        order, places = self._in_order(), self.ring.route_index(keys)
+        if self.traffic is not None:
+            self.traffic.note(keys, places)
+        return gather(order, places, items), []
+
+    def _split_hashed(self, envelopes: list[Envelope], items: list[T]) -> Split[T]:
+        """Split by header or property, of which some may be missing."""
+        order = self._in_order()
+        places: list[int] = []
+        noted: list[bytes] = []
+        noted_places: list[int] = []
+        for envelope in envelopes:
+            found = self._key(envelope)
+            places.append(place := self.ring.place(MISSING if found is None else found[0]))
+            if found is None:
+                self._lack(place, 1)
+            else:
+                noted.append(found[1])
+                noted_places.append(place)
+        if self.traffic is not None:
+            self.traffic.note(noted, noted_places)
+        return gather(order, places, items), []
+
+    def _in_order(self) -> list[Destination]:
+        """The destinations as the ring counts them."""
         if self._order is None:
             self._order = [self._by_label[name] for name in self.ring.names]
-        return gather(self._order, self.ring.route_index(keys), items), []
+            if self.traffic is not None:
+                self.traffic.begin(self.ring.names)
+        return self._order
 
-    def _destination(self, key: bytes | int) -> Destination:
-        name = self.ring.route(key)
-        assert name is not None, "destinations are bound"
-        return self._by_label[name]
+    def _lack(self, place: int, count: int) -> None:
+        self.missing_count += count
+        if self.traffic is not None:
+            self.traffic.note_missing(place, count)
 
-    def _key(self, envelope: Envelope) -> bytes | int:
-        """What of a message is hashed."""
+    def _key(self, envelope: Envelope) -> tuple[bytes | int, bytes] | None:
+        """What of a message is hashed, and how it is shown; None where it is missing."""
         if self._header is not None:
             for name, kind, value in envelope.headers:
                 if name == self._header and kind != "V":
-                    return header_key(kind, value)
-        elif self._property is None:
-            return envelope.keys[0]
-        elif (value := getattr(envelope.properties, self._property)) is not None:
-            return str(value).encode(errors="surrogateescape")
-        self.missing_count += 1
-        return MISSING
+                    key = header_key(kind, value)
+                    return key, key if isinstance(key, bytes) else str(value).encode(errors="surrogateescape")
+        elif (value := getattr(envelope.properties, self._property or "")) is not None:
+            key = str(value).encode(errors="surrogateescape")
+            return key, key
+        return None
 
     def _add(self, binding: Binding, destination: Destination) -> None:
         name = label(destination)

@@ -32,6 +32,11 @@ class ModulusHashExchange(Exchange):
         self._bound.remove(destination)
         self._sorted = None
 
+    @property
+    def names(self) -> list[str]:
+        """The destinations as they are counted; an exchange among them is called ``exchange:NAME``."""
+        return [f"exchange:{one.name}" if isinstance(one, Exchange) else one.name for one in self._order()]
+
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
         order = self._order()
         return (order[modulus(envelope.keys, len(order))],) if order else ()

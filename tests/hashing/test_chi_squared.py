@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from jumpmq.spark.chi_squared import chi_squared_test, survival
+from jumpmq.hashing.chi_squared import chi_squared_test, survival
 
 # Critical values to two decimals, as in RabbitMQ's document on the consistent hash exchange, where the value for four
 # degrees of freedom is misprinted as 3.49.

@@ -1,0 +1,41 @@
+"""Counting of keys on every hash ring, where the broker is set up to count them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jumpmq.topology import Change, ConsistentHashExchange, DeclareExchange, Topology
+
+
+class RingTraffic:
+    """Has the hash exchanges of a topology count their keys, those that are there and those to come."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._on = False
+
+    def start(self) -> None:
+        """Count from now on."""
+        self._on = True
+        for exchange in self.exchanges():
+            exchange.count_traffic()
+        self._topology.listeners.append(self._follow)
+
+    def turn(self, now: float) -> None:
+        """Let windows end that are old enough; see :meth:`Traffic.turn`."""
+        for exchange in self.exchanges() if self._on else ():
+            if exchange.traffic is not None:
+                exchange.traffic.turn(now)
+
+    def exchanges(self) -> Iterator[ConsistentHashExchange]:
+        """All hash exchanges."""
+        for vhost in list(self._topology.vhosts.values()):
+            for exchange in list(vhost.exchanges.values()):
+                if isinstance(exchange, ConsistentHashExchange):
+                    yield exchange
+
+    def _follow(self, change: Change) -> None:
+        if isinstance(change, DeclareExchange):
+            exchange = self._topology.vhosts[change.definition.vhost].exchanges.get(change.definition.name)
+            if isinstance(exchange, ConsistentHashExchange):
+                exchange.count_traffic()

@@ -1,0 +1,36 @@
+"""``/api/users/{user}/allowed/{vhost}/{name}``: what a user would be allowed to do to a queue or exchange of a name."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.topology import User
+from jumpmq.topology.users import Operation
+
+
+async def allowed(request: Request) -> Response:
+    """``GET /api/users/{user}/allowed/{vhost}/{name}``: whether the user may configure, write and read that.
+
+    Of each operation ``allowed``, and the ``pattern`` that decides: null where the user has no permissions in the
+    virtual host. The name need not be that of anything that exists.
+    """
+    host, name = requested.virtual_host(request), requested.exchange_name(request, "name")
+    user = requested.broker(request).topology.user(requested.name(request, "user"))
+    return answer({operation: _decided(user, host.name, operation, name) for operation in get_args(Operation)})
+
+
+def _decided(user: User, vhost: str, operation: Operation, name: str) -> dict[str, Any]:
+    granted = user.permissions.get(vhost)
+    if granted is None:
+        return {"allowed": False, "pattern": None}
+    return {"allowed": granted.allows(operation, name), "pattern": getattr(granted, operation)}
+
+
+ROUTES = [Endpoint("GET", "/api/users/{user}/allowed/{vhost}/{name}", allowed, access=Access.ADMINISTRATOR)]

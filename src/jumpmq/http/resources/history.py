@@ -1,0 +1,56 @@
+"""``/api/history``: samples over time, of the broker, a queue or an exchange. JumpMQ's own."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.http.history import COARSE, COARSE_COUNT, History
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+
+DEFAULT_SECONDS = 300
+MAX_SECONDS = COARSE * COARSE_COUNT
+
+
+async def of_broker(request: Request) -> Response:
+    """``GET /api/history?seconds=300``: rates, backlog, memory and disk of the broker.
+
+    Samples are a second apart, or a minute where more than ten are asked for; ``at`` is in seconds since the epoch.
+    """
+    return answer(_history(request).of_broker(_seconds(request)))
+
+
+async def of_queue(request: Request) -> Response:
+    """``GET /api/history/queues/{vhost}/{queue}?seconds=300``: the same of a queue, from when it was first asked for.
+
+    The fullest queues are followed without being asked for.
+    """
+    return answer(_history(request).of_queue(requested.queue(request), _seconds(request)))
+
+
+async def of_exchange(request: Request) -> Response:
+    """``GET /api/history/exchanges/{vhost}/{exchange}?seconds=300``: what was published to an exchange."""
+    return answer(_history(request).of_exchange(requested.exchange(request), _seconds(request)))
+
+
+def _history(request: Request) -> History:
+    found: History = request.app.state.history
+    return found
+
+
+def _seconds(request: Request) -> int:
+    found = requested.number(request, "seconds", DEFAULT_SECONDS)
+    if not 1 <= found <= MAX_SECONDS:
+        raise BadRequest(f"'seconds' must be a whole number from 1 to {MAX_SECONDS}, not '{found}'")
+    return found
+
+
+ROUTES = [
+    Endpoint("GET", "/api/history", of_broker, access=Access.MONITORING),
+    Endpoint("GET", "/api/history/queues/{vhost}/{queue}", of_queue),
+    Endpoint("GET", "/api/history/exchanges/{vhost}/{exchange}", of_exchange),
+]

@@ -1,0 +1,1 @@
+"""The page: its login, and its static files."""

@@ -1,0 +1,86 @@
+"""``/session``: login and logout of the page."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from jumpmq.amqp.errors import AccessRefused
+from jumpmq.broker import audit
+from jumpmq.broker.accounts import account
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer
+from jumpmq.http.plumbing.errors import Unauthorized, foreign_page, refused
+from jumpmq.http.plumbing.origins import is_foreign
+from jumpmq.http.plumbing.sessions import HEADER, Sessions, set_cookie
+from jumpmq.http.schema.shapes import TEXT, Shape
+
+if TYPE_CHECKING:
+    from jumpmq.topology import User
+
+SHAPE = Shape({"username": TEXT, "password": TEXT}, required=("username", "password"))
+MAX_CREDENTIALS = 16 << 10
+"""Octets of user and password; a token may be long."""
+
+
+async def show(request: Request) -> Response:
+    """``GET /session``: who is logged in here; 401 where nobody is."""
+    name = _sessions(request).user(request.headers)
+    found = account(requested.broker(request).topology, name) if name is not None else None
+    return refused("Not logged in") if found is None else answer(_shown(request, found))
+
+
+async def log_in(request: Request) -> Response:
+    """``POST /session`` with ``{"username", "password"}``: begin a session; guesses are slowed as everywhere."""
+    if is_foreign(request.headers) or HEADER not in request.headers:
+        return foreign_page()
+    requested.require_json(request)
+    body = await requested.shaped_body(request, SHAPE, MAX_CREDENTIALS)
+    broker, peer = requested.broker(request), request.client.host if request.client else ""
+    try:
+        name = await broker.authenticate(body["username"], body["password"], peer)
+    except AccessRefused:
+        audit.record("login refused", logging.WARNING, user=body["username"], mechanism="page", address=peer)
+        return refused("Login failed")
+    found = account(broker.topology, name)
+    try:
+        if found is None:
+            raise Unauthorized("Login failed")
+        Access.MANAGEMENT.require(found)
+    except Unauthorized as error:
+        return refused(str(error))
+    audit.record("login", user=name, mechanism="page", address=peer)
+    answered = answer(_shown(request, found))
+    answered.headers["Set-Cookie"] = set_cookie(_sessions(request).open(name), request.url.scheme == "https")
+    return answered
+
+
+async def log_out(request: Request) -> Response:
+    """``DELETE /session``: end the session."""
+    if is_foreign(request.headers) or HEADER not in request.headers:
+        return foreign_page()
+    _sessions(request).close(request.headers)
+    cookie = set_cookie("", request.url.scheme == "https")
+    return Response(status_code=204, headers={"Set-Cookie": cookie})
+
+
+def _sessions(request: Request) -> Sessions:
+    found: Sessions = request.app.state.sessions
+    return found
+
+
+def _shown(request: Request, user: User) -> dict[str, object]:
+    broker = requested.broker(request)
+    return {"user": user.name, "tags": list(user.tags), "node": broker.node}
+
+
+ROUTES = [
+    Route("/session", show, methods=["GET"]),
+    Route("/session", log_in, methods=["POST"]),
+    Route("/session", log_out, methods=["DELETE"]),
+]

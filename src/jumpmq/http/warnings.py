@@ -1,0 +1,315 @@
+"""What an operator should know, each with what to do: the short answer to "why is one queue full?".
+
+Only what costs little is looked at: alarms, hash rings with traffic, sharded exchanges, and the fullest queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from jumpmq.broker.consumers import ChannelConsumer
+from jumpmq.http.rates import Rates
+from jumpmq.http.resources.rings import spread_of_keys, spread_of_messages
+from jumpmq.queues import Queue
+from jumpmq.topology import ConsistentHashExchange, VirtualHost
+from jumpmq.topology.exchanges.traffic import Counted
+from jumpmq.topology.shards import parse_shard_name
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
+
+RINGS = 200
+SHARDED = 200
+"""Exchanges of each kind that are looked at."""
+
+UNLIKELY = 0.001
+"""A p-value below which a spread is not taken for chance."""
+
+UNEVEN = 1.25
+"""A destination's messages in relation to its weight, beyond which skew matters: many messages show the least skew."""
+
+HOT = 0.1
+"""Of the messages that a key has to have to be called hot."""
+
+FEW = 200
+"""Messages on a ring below which nothing is said of how they spread."""
+
+NEAR_FULL = 0.95
+BACKLOG = 100
+"""Ready messages below which a queue with consumers is not worth a warning."""
+
+KEYS_A_DESTINATION = 20
+"""Below so many different keys a destination, their number alone makes shares uneven."""
+
+
+@dataclass(frozen=True)
+class Warning:
+    """One finding.
+
+    Attributes:
+        kind: what it is, in a word.
+        severity: ``alarm`` where something is refused or blocked, else ``warning``.
+        object: ``node``, ``exchange`` or ``queue``, of that ``vhost`` and ``name``.
+        text: what is so.
+        advice: what to do.
+    """
+
+    kind: str
+    severity: str
+    object: str
+    vhost: str
+    name: str
+    text: str
+    advice: str
+
+    def shown(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def find(broker: Broker, rates: Rates) -> Iterator[Warning]:
+    """All warnings, alarms first; some milliseconds of work in steps that the caller may divide."""
+    yield from _alarms(broker)
+    rings = [one for one in broker.ring_traffic.exchanges() if one.traffic is not None][:RINGS]
+    for exchange in rings:
+        yield from _ring(exchange)
+    yield from _shards(broker)
+    for queue in rates.latest.fullest:
+        if not queue.deleted:
+            yield from _queue(broker, rates, queue)
+
+
+def _alarms(broker: Broker) -> Iterator[Warning]:
+    alarms, blocked = broker.alarms, sum(one.state in ("blocked", "blocking") for one in broker.connections)
+    held = f"{_octets(broker.memory.total)} of {_octets(broker.memory.limit)} are held for messages"
+    if alarms.memory:
+        yield _node(
+            broker,
+            "memory-alarm",
+            "alarm",
+            f"Memory is short: {held}. Publishers are blocked ({blocked} connections).",
+            "Drain the fullest queues: add consumers, or purge what nobody needs. The limit is --memory-limit.",
+        )
+    elif broker.memory.total > 0.8 * broker.memory.limit:
+        yield _node(
+            broker,
+            "memory",
+            "warning",
+            f"Memory is getting short: {held}.",
+            "Look at the fullest queues below before publishers are blocked.",
+        )
+    if alarms.disk_free is None:
+        return
+    free = f"{_octets(alarms.disk_free)} of disk are free, the limit is {_octets(alarms.disk_free_limit)}"
+    if alarms.disk:
+        text = f"The disk is short: {free}. Publishers are blocked ({blocked} connections)."
+        advice = "Free disk space, or drain durable queues: their files go once they are empty."
+        yield _node(broker, "disk-alarm", "alarm", text, advice)
+    elif alarms.disk_free < 3 * alarms.disk_free_limit:
+        advice = "Free disk space before publishers are blocked. The limit is set with --disk-free-limit."
+        yield _node(broker, "disk", "warning", f"The disk is getting short: {free}.", advice)
+
+
+def _node(broker: Broker, kind: str, severity: str, text: str, advice: str) -> Warning:
+    return Warning(kind, severity, "node", "", broker.node, text, advice)
+
+
+# --- rings ---
+
+
+def _ring(exchange: ConsistentHashExchange) -> Iterator[Warning]:
+    assert exchange.traffic is not None
+    counted = exchange.traffic.counted()
+    total = sum(counted.messages)
+    if not total or list(counted.names) != exchange.ring.names:
+        return
+    if counted.missing and exchange.hashed is not None:
+        yield _missing(exchange, counted, total)
+    test = spread_of_messages(exchange, counted)
+    if test is None or total < FEW or test.p_value > UNLIKELY:
+        return
+    ratio, share, name = _fullest_destination(exchange, counted, total)
+    if ratio < UNEVEN:
+        return
+    hottest = counted.frequent[0] if counted.frequent else None
+    lower = (hottest.messages - hottest.error) / total if hottest is not None else 0.0
+    if hottest is not None and lower >= HOT and hottest.destination == name:
+        key = hottest.key.decode("utf-8", "backslashreplace")
+        yield _of_exchange(
+            exchange,
+            "hot-key",
+            f"The key '{key}' has {lower:.0%} of the messages to '{exchange.name}': they all go to '{name}', which "
+            f"gets {share:.0%} where its weight lets expect {share / ratio:.0%}.",
+            "More queues do not help: one key stays in one queue. Divide the key (add a part to it where order does "
+            f"not matter), or give '{name}' faster consumers.",
+        )
+    elif not counted.missing or counted.missing < 0.1 * total:
+        yield _skew(exchange, counted, name, share, share / ratio)
+
+
+def _missing(exchange: ConsistentHashExchange, counted: Counted, total: int) -> Warning:
+    kind, what = exchange.hashed or ("header", "")
+    went = exchange.missing_destination
+    return _of_exchange(
+        exchange,
+        "missing-header",
+        f"{counted.missing:,} of {total:,} recent messages to '{exchange.name}' lack the {kind} '{what}' that "
+        f"is hashed: they all go to '{went}'. Since the start: {exchange.missing_count:,}.",
+        f"Have the publishers set the {kind} '{what}' on every message.",
+    )
+
+
+def _skew(exchange: ConsistentHashExchange, counted: Counted, name: str, share: float, expected: float) -> Warning:
+    text = f"'{name}' gets {share:.0%} of the messages to '{exchange.name}'; its weight lets expect {expected:.0%}."
+    keys = spread_of_keys(exchange, counted)
+    if counted.all_keys < KEYS_A_DESTINATION * len(counted.names):
+        advice = f"There are only about {counted.all_keys} different keys: hash something with more different values."
+    elif keys is None or keys.p_value > UNLIKELY:
+        advice = "The keys are spread evenly, so some keys have more messages than others: see the hottest on the ring."
+    else:
+        advice = "The keys themselves are spread unevenly: compare weights and shares on the ring."
+    return _of_exchange(exchange, "skew", text, advice)
+
+
+def _fullest_destination(exchange: ConsistentHashExchange, counted: Counted, total: int) -> tuple[float, float, str]:
+    """The destination that has most messages for its weight: how many times what is expected, its share, its name."""
+    buckets = exchange.ring.buckets
+    return max(
+        (messages / total * buckets / weight, messages / total, name)
+        for (name, weight), messages in zip(exchange.ring.destinations.items(), counted.messages, strict=True)
+    )
+
+
+def _of_exchange(exchange: ConsistentHashExchange, kind: str, text: str, advice: str) -> Warning:
+    return Warning(kind, "warning", "exchange", exchange.vhost, exchange.name, text, advice)
+
+
+# --- queues ---
+
+
+def _shards(broker: Broker) -> Iterator[Warning]:
+    """Sharded exchanges of which some shards have consumers and others have none."""
+    sharded = [
+        (host, exchange.name)
+        for host in broker.topology.vhosts.values()
+        for exchange in host.exchanges.values()
+        if host.sharding(exchange) is not None
+    ]
+    for host, name in sharded[:SHARDED]:
+        found = broker.topology.sharding.shards(host, name)
+        idle = [shard for shard in found if not shard.consumers and not _is_read(broker, shard.queue)]
+        waiting = sum(shard.messages for shard in idle)
+        if not idle or (len(idle) == len(found) and not waiting):
+            continue
+        numbers = ", ".join(str(shard.number) for shard in idle[:8]) + (", ..." if len(idle) > 8 else "")
+        yield Warning(
+            "shard-without-consumer",
+            "warning",
+            "shards",
+            host.name,
+            name,
+            f"{len(idle)} of {len(found)} shards of '{name}' have no consumer (number {numbers}): {waiting:,} messages "
+            "wait there.",
+            f"Consume from '{name}' {len(idle)} more times, on connections or channels of their own: each goes to the "
+            "shard with the fewest consumers.",
+        )
+
+
+def _queue(broker: Broker, rates: Rates, queue: Queue) -> Iterator[Warning]:
+    limit = queue.limits.max_length
+    if limit is not None and queue.ready_count >= NEAR_FULL * limit:
+        yield _full(queue, limit)
+    if queue.consumers:
+        yield from _slow(rates, queue)
+    elif not _is_read(broker, queue) and not _is_shard(broker, queue):
+        yield from _unconsumed(broker, rates, queue)
+
+
+def _full(queue: Queue, limit: int) -> Warning:
+    consequence = {
+        "drop-head": "the oldest are dropped",
+        "reject-publish": "publishers are refused",
+        "reject-publish-dlx": "new ones are dead-lettered",
+    }[queue.limits.overflow]
+    return Warning(
+        "queue-full",
+        "alarm",
+        "queue",
+        queue.vhost,
+        queue.name,
+        f"'{queue.name}' has {queue.ready_count:,} of at most {limit:,} messages: {consequence}.",
+        "Add consumers, or raise max-length.",
+    )
+
+
+def _slow(rates: Rates, queue: Queue) -> Iterator[Warning]:
+    """A queue whose consumers do not keep up."""
+    stats = rates.of_queue(queue)
+    coming, done = stats["publish_details"]["rate"], stats["ack_details"]["rate"]
+    automatic = [one for one in queue.consumers if one.no_ack]
+    if automatic:
+        done = max(done, stats["deliver_get_details"]["rate"])
+    if queue.ready_count < BACKLOG or (coming <= done * 1.05 and done):
+        return
+    count = f"{len(queue.consumers)} consumer{'s' if len(queue.consumers) > 1 else ''}"
+    verb = "take" if automatic else "acknowledge"
+    text = (
+        f"{count} of '{queue.name}' {verb} {done:,.0f} messages a second, {coming:,.0f} a second come; "
+        f"{queue.ready_count:,} wait."
+    )
+    held = [one for one in queue.consumers if isinstance(one, ChannelConsumer) and one.prefetch and one.capacity() <= 0]
+    if len(held) == len(queue.consumers):
+        advice = (
+            f"Every consumer holds its whole prefetch ({queue.unacknowledged_count:,} messages) unacknowledged: they "
+            "are slow, or have forgotten to acknowledge. Look at them, or add consumers."
+        )
+    else:
+        advice = "Add consumers, or raise their prefetch."
+    yield Warning("slow-consumer", "warning", "queue", queue.vhost, queue.name, text, advice)
+
+
+def _unconsumed(broker: Broker, rates: Rates, queue: Queue) -> Iterator[Warning]:
+    coming = rates.of_queue(queue)["publish_details"]["rate"]
+    siblings = _siblings(broker.topology.vhosts[queue.vhost], queue)
+    if queue.ready_count < BACKLOG and not siblings:
+        return
+    if not coming and not siblings:
+        return
+    others = f"; {siblings} of the queues beside it on the ring have some" if siblings else ""
+    yield Warning(
+        "queue-without-consumer",
+        "warning",
+        "queue",
+        queue.vhost,
+        queue.name,
+        f"'{queue.name}' has {queue.ready_count:,} messages and no consumer{others}.",
+        "Start a consumer, or unbind the queue if nobody wants what it gets.",
+    )
+
+
+def _siblings(host: VirtualHost, queue: Queue) -> int:
+    """How many queues with consumers share a hash exchange with this one."""
+    sources = {binding.source for binding in host.bindings_to(queue)}
+    rings = [one for name in sources if isinstance(one := host.exchanges[name], ConsistentHashExchange)]
+    beside = {one for ring in rings for one in ring.bindings.values() if isinstance(one, Queue) and one is not queue}
+    return sum(1 for one in beside if one.consumers)
+
+
+def _is_read(broker: Broker, queue: Queue) -> bool:
+    """Whether a group of readers reads from the queue."""
+    return any(queue.name in group.places for group in broker.reader_groups.groups(queue.vhost))
+
+
+def _is_shard(broker: Broker, queue: Queue) -> bool:
+    """Whether the queue is the shard of an exchange that is there, which is warned of as a whole."""
+    parsed = parse_shard_name(queue.name, queue.node)
+    exchange = broker.topology.vhosts[queue.vhost].exchanges.get(parsed[0]) if parsed is not None else None
+    return exchange is not None and broker.topology.vhosts[queue.vhost].sharding(exchange) is not None
+
+
+def _octets(count: int) -> str:
+    size, unit = float(count), 0
+    while size >= 1000 and unit < 4:
+        size, unit = size / 1000, unit + 1
+    return f"{size:,.1f} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}" if unit else f"{count} B"

@@ -1,0 +1,159 @@
+"""What went through a hash ring lately: messages and different keys of each destination, and the frequent keys.
+
+Counts are kept in windows, the current one and the one before it. Whoever knows the time ends a window with
+:meth:`Traffic.turn`; one in which nothing came does not end, so that what came last remains to be seen. A change of
+the ring begins anew: what went before says nothing of how the ring spreads now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jumpmq.hashing.kernel import KeyCounts
+
+WINDOW = 60.0
+"""Seconds after which a window ends."""
+
+STANDARD_ERROR = 1.04 / math.sqrt(1024)
+"""Of the number of different keys, relative (Flajolet et al., 2007, with 1,024 registers)."""
+
+
+@dataclass(frozen=True)
+class FrequentKey:
+    """A key that many messages have.
+
+    Attributes:
+        destination: where its messages go.
+        messages: how many it had at most, and by how many fewer it may be.
+    """
+
+    key: bytes
+    destination: str
+    messages: int
+    error: int
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What windows have counted.
+
+    Attributes:
+        since: when the older one began, as told to :meth:`Traffic.turn`; None where nothing came yet.
+        names: the destinations, to which ``messages`` and ``keys`` belong.
+        messages: those without the header or property that is hashed among them.
+        keys: estimates of how many different ones there were.
+        all_keys: the same of all destinations together.
+        missing: messages without the header or property.
+        noted: messages with it: what shares of ``frequent`` are of.
+        frequent: the most frequent key first.
+    """
+
+    since: float | None
+    names: Sequence[str]
+    messages: list[int]
+    keys: list[int]
+    all_keys: int
+    missing: int
+    noted: int
+    frequent: list[FrequentKey]
+
+
+class _Window:
+    def __init__(self, owners: int) -> None:
+        self.since: float | None = None
+        self.counts = KeyCounts(owners)
+        self.missing = 0
+
+
+class Traffic:
+    """The traffic of one ring."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._now = _Window(0)
+        self._before: _Window | None = None
+
+    def begin(self, names: Sequence[str]) -> None:
+        """The ring has changed: these are its destinations, in the order that owners are counted in."""
+        self._names = list(names)
+        self._now, self._before = _Window(len(self._names)), None
+
+    def note(self, keys: list[bytes], owners: list[int]) -> None:
+        """Messages with these keys went to these destinations."""
+        self._now.counts.note(keys, owners)
+
+    def note_missing(self, owner: int, count: int) -> None:
+        """Messages without the header or property that is hashed went there."""
+        self._now.counts.note_missing(owner, count)
+        self._now.missing += count
+
+    def turn(self, now: float) -> None:
+        """Begin another window, where the current one has messages and is old enough; to be called every second or so.
+
+        Args:
+            now: seconds, by any clock.
+        """
+        window = self._now
+        if not window.counts.noted and not window.missing:
+            return
+        if window.since is None:
+            window.since = now
+        elif now - window.since >= WINDOW:
+            self._now, self._before = _Window(len(self._names)), window
+
+    def counted(self) -> Counted:
+        """What the last one or two windows have counted: some 5 microseconds a destination."""
+        window, before = self._now, self._before
+        counts, missing, since = window.counts, window.missing, window.since
+        if before is not None:
+            counts, missing, since = counts.merged(before.counts), missing + before.missing, before.since
+        found = sorted(counts.frequent(), key=lambda one: -one[2])
+        return Counted(
+            since,
+            self._names,
+            counts.messages(),
+            [round(distinct(counts.ranks(owner))) for owner in range(len(self._names))],
+            round(distinct(counts.ranks())),
+            missing,
+            counts.noted,
+            [FrequentKey(key, self._names[owner], count, error) for key, owner, count, error in found],
+        )
+
+
+def distinct(ranks: list[int]) -> float:
+    """How many different keys left registers of these ranks (Ertl, arXiv 1702.01284, algorithm 6: no bias to correct).
+
+    Args:
+        ranks: how many registers have rank 0, 1, 2...
+    """
+    registers, top = sum(ranks), len(ranks) - 1
+    if ranks[0] == registers:
+        return 0.0
+    z = registers * _tau(1 - ranks[top] / registers)
+    for rank in range(top - 1, 0, -1):
+        z = 0.5 * (z + ranks[rank])
+    z += registers * _sigma(ranks[0] / registers)
+    return registers * registers / (2 * math.log(2) * z)
+
+
+def _sigma(x: float) -> float:
+    y, z = 1.0, x
+    while True:
+        x *= x
+        before, z, y = z, z + x * y, y + y
+        if z == before:
+            return z
+
+
+def _tau(x: float) -> float:
+    if x in (0.0, 1.0):
+        return 0.0
+    y, z = 1.0, 1 - x
+    while True:
+        x = math.sqrt(x)
+        y *= 0.5
+        before, z = z, z - (1 - x) ** 2 * y
+        if z == before:
+            return z / 3

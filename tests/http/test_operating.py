@@ -1,0 +1,196 @@
+"""What the page asks the broker: histories, warnings, the traffic of rings, what a change would do."""
+
+import time
+
+import pika
+import pytest
+import requests
+from tests.http.api import publish
+
+
+def until(found, seconds=15):
+    """What a function finds, once it finds something."""
+    end = time.monotonic() + seconds
+    while not (result := found()):
+        assert time.monotonic() < end, "nothing came"
+        time.sleep(0.1)
+    return result
+
+
+@pytest.fixture
+def ring(channel):
+    """An exchange that hashes the header ``user`` over three queues."""
+    channel.exchange_declare("orders", "x-consistent-hash", durable=True, arguments={"hash-header": "user"})
+    for name in ("q1", "q2", "q3"):
+        channel.queue_declare(name, durable=True)
+        channel.queue_bind(name, "orders", "1")
+    return "orders"
+
+
+def send(channel, users):
+    for user in users:
+        headers = {} if user is None else {"user": user}
+        channel.basic_publish("orders", "", b"order", pika.BasicProperties(headers=headers))
+
+
+def kinds(api):
+    return {(one["kind"], one["name"]) for one in api.get("warnings")}
+
+
+def test_the_traffic_of_a_ring_is_counted_by_destination_and_key(api, channel, ring):
+    send(channel, [*[f"user-{number}" for number in range(300)], *["hot"] * 200])
+    shown = until(lambda: (found := api.get("exchanges", "/", ring, "ring", "traffic"))["messages"] == 500 and found)
+    assert shown["hashed"] == "header user"
+    assert sum(one["messages"] for one in shown["destinations"]) == 500
+    assert shown["keys"] == pytest.approx(301, rel=0.15)
+    assert shown["hottest"][0]["key"] == "hot"
+    assert shown["hottest"][0]["share"] == pytest.approx(0.4, abs=0.02)
+    assert shown["spread"]["messages"]["p_value"] < 0.001
+    assert shown["spread"]["keys"]["p_value"] > 0.0001
+    held = {one["destination"]: one["messages"] for one in shown["destinations"]}
+    assert held == {name: api.get("queues", "/", name)["messages"] for name in held}
+
+
+def test_a_hot_key_is_warned_of_with_its_name(api, channel, ring):
+    send(channel, [*[f"user-{number}" for number in range(300)], *["hot"] * 200])
+    until(lambda: ("hot-key", ring) in kinds(api))
+    (warning,) = [one for one in api.get("warnings") if one["kind"] == "hot-key"]
+    assert "'hot'" in warning["text"] and warning["advice"]
+
+
+def test_messages_without_the_header_are_warned_of(api, channel, ring):
+    send(channel, [None] * 50 + ["somebody"])
+    until(lambda: ("missing-header", ring) in kinds(api))
+    shown = api.get("exchanges", "/", ring, "ring", "traffic")
+    assert (shown["missing"], shown["missing_since_start"], shown["messages"]) == (50, 50, 51)
+
+
+def test_a_ring_that_spreads_well_is_not_warned_of(api, channel, ring):
+    send(channel, [f"user-{number}" for number in range(3000)])
+    until(lambda: api.get("exchanges", "/", ring, "ring", "traffic")["messages"] == 3000)
+    assert not [one for one in api.get("warnings") if one["object"] == "exchange"]
+
+
+def test_a_change_of_the_ring_begins_the_counts_anew(api, channel, ring):
+    send(channel, ["a", "b", "c"])
+    until(lambda: api.get("exchanges", "/", ring, "ring", "traffic")["messages"] == 3)
+    channel.queue_unbind("q1", ring, "1")
+    shown = api.get("exchanges", "/", ring, "ring", "traffic")
+    assert [one["destination"] for one in shown["destinations"]] == ["q2", "q3"]
+    assert shown["messages"] == 0
+
+
+def test_a_shard_without_a_consumer_is_warned_of(api, channel):
+    channel.exchange_declare("sharded", "x-modulus-hash", durable=True)
+    api.request("PUT", "policies", "/", "shards", json={"pattern": "^sharded$", "definition": {"shards-per-node": 3}})
+    for _ in range(2):
+        channel.basic_consume("sharded", lambda *_: None)
+    (warning,) = [one for one in api.get("warnings") if one["kind"] == "shard-without-consumer"]
+    assert "1 of 3 shards" in warning["text"]
+
+
+def test_a_slow_consumer_and_a_full_queue_are_warned_of(api, channel):
+    channel.queue_declare("slow", durable=True, arguments={"x-max-length": 200})
+    channel.basic_qos(prefetch_count=5)
+    channel.basic_consume("slow", lambda *_: None)
+    publish(channel, "slow", [b"work"] * 205)
+    until(lambda: {("slow-consumer", "slow"), ("queue-full", "slow")} <= kinds(api))
+    (warning,) = [one for one in api.get("warnings") if one["kind"] == "slow-consumer"]
+    assert "whole prefetch" in warning["advice"]
+
+
+def test_a_history_tells_what_came_and_how_much_waits(api, channel):
+    channel.queue_declare("work", durable=True)
+    until(lambda: api.get("history", "queues", "/", "work")["at"])
+    publish(channel, "work", [b"work"] * 50)
+    shown = until(lambda: 50 in (found := api.get("history", "queues", "/", "work"))["ready"] and found)
+    assert len({len(column) for name, column in shown.items() if name != "interval"}) == 1
+    assert sum(shown["publish"]) > 0
+    overall = api.get("history", seconds=60)
+    assert overall["interval"] == 1 and overall["ready"][-1] == 50 and overall["memory"][-1] > 1e6
+    assert api.get("history", seconds=3600)["interval"] == 60
+    assert api.request("GET", "history", params={"seconds": "0"}).status_code == 400
+
+
+def test_what_if_foretells_what_moves_and_changes_nothing(api, channel, ring):
+    before = api.get("exchanges", "/", ring, "ring")
+    found = api.post("exchanges", "/", ring, "ring", "what-if", body={"changes": [{"destination": "q1", "weight": 0}]})
+    assert found["removal"] == "minimal"
+    assert found["least"] == pytest.approx(1 / 3, abs=0.001)
+    assert found["outcomes"]["minimal"]["moved"] == pytest.approx(1 / 3, abs=0.01)
+    assert found["outcomes"]["shift"]["moved"] > found["outcomes"]["minimal"]["moved"]
+    assert found["weights"]["after"] == {"q2": 1, "q3": 1}
+    assert api.get("exchanges", "/", ring, "ring") == before
+    refused = api.request(
+        "POST", "exchanges", "/", ring, "ring", "what-if", json={"changes": [{"destination": "x", "weight": 0}]}
+    )
+    assert refused.status_code == 400 and "not bound" in refused.json()["reason"]
+
+
+def test_what_more_shards_would_move(api, channel):
+    channel.exchange_declare("sharded", "x-consistent-hash", durable=True)
+    api.request("PUT", "policies", "/", "shards", json={"pattern": "^sharded$", "definition": {"shards-per-node": 3}})
+    found = api.post("exchanges", "/", "sharded", "ring", "what-if", body={"shards": 4})
+    assert found["outcomes"]["minimal"]["moved"] == pytest.approx(0.25, abs=0.01)
+    refused = api.request("POST", "exchanges", "/", "amq.direct", "ring", "what-if", json={"shards": 4})
+    assert refused.status_code == 400
+
+
+def test_all_groups_of_readers_are_listed(api, channel):
+    channel.queue_declare("read", durable=True)
+    publish(channel, "read", [b"row"] * 5)
+    api.post("readers", "/", "query", "reserve", body={"queues": {"read": None}, "max_messages": 3, "lease": 30})
+    (shown,) = api.get("readers")
+    assert (shown["name"], shown["queue"], shown["reserved"], shown["ready"]) == ("query", "read", 3, 2)
+    assert 0 < shown["lease_left"] <= 30 and shown["age"] >= 0
+
+
+def test_what_a_user_would_be_allowed(api):
+    api.request("PUT", "users", "app", json={"password": "secret", "tags": ""})
+    assert not api.get("users", "app", "allowed", "/", "orders")["write"]["allowed"]
+    api.request("PUT", "permissions", "/", "app", json={"configure": "", "write": "^orders", "read": ".*"})
+    found = api.get("users", "app", "allowed", "/", "orders-1")
+    assert {key: one["allowed"] for key, one in found.items()} == {"configure": False, "write": True, "read": True}
+
+
+def test_a_policy_is_previewed(api, channel):
+    for name in ("orders-1", "orders-2", "other"):
+        channel.queue_declare(name, durable=True)
+    api.request(
+        "PUT", "policies", "/", "first", json={"pattern": "-2$", "definition": {"max-length": 1}, "priority": 5}
+    )
+    body = {"pattern": "^orders", "definition": {"max-length": 10}, "apply-to": "queues"}
+    found = api.post("preview", "policies", "/", "mine", body=body)
+    assert (found["queues"], found["exchanges"], found["in_force"]) == (2, 0, 1)
+    assert {one["name"]: one["hidden_by"] for one in found["items"]} == {"orders-1": None, "orders-2": "first"}
+    assert api.request("POST", "preview", "policies", "/", "mine", json={**body, "pattern": "("}).status_code == 400
+
+
+def test_definitions_are_previewed(api, channel):
+    channel.queue_declare("kept", durable=True)
+    exported = api.get("definitions")
+    exported["queues"].append({"vhost": "/", "name": "new", "durable": True, "auto_delete": False, "arguments": {}})
+    exported["queues"][0]["durable"] = False
+    found = api.post("preview", "definitions", body=exported)
+    assert found["sections"]["queues"] == {"new": 1, "changed": 1, "same": 0}
+    assert found["sections"]["exchanges"]["changed"] == found["sections"]["bindings"]["new"] == 0
+    assert [(one["name"], one["change"], one["refused"]) for one in found["changes"]] == [
+        ("/ kept", "changed", True),
+        ("/ new", "new", False),
+    ]
+    assert "new" not in {one["name"] for one in api.get("queues")}
+    assert api.request("POST", "preview", "definitions", json={"queues": [{}]}).status_code == 400
+
+
+def test_the_log_is_shown_to_administrators(api):
+    requests.get(f"{api.address}/api/overview", auth=("stranger", "guess"), timeout=30)
+    assert "stranger" in api.get("log", text="login refused")[0]["message"]
+
+
+def test_a_monitoring_user_sees_rings_and_shards(api, channel, ring):
+    api.request("PUT", "users", "watcher", json={"password": "secret", "tags": "monitoring"})
+    api.request("PUT", "permissions", "/", "watcher", json=dict.fromkeys(("configure", "write", "read"), ""))
+    api.session.auth = ("watcher", "secret")
+    assert api.get("exchanges", "/", ring, "ring")["buckets"] == 3
+    assert api.get("warnings") == []
+    assert api.request("GET", "log").status_code == 401

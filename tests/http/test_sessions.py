@@ -1,0 +1,86 @@
+"""The page's login: a cookie that scripts cannot read, that proves nothing without a header, and that ends."""
+
+import pytest
+import requests
+
+PAGE = {"X-JumpMQ-Page": "1"}
+GUEST = {"username": "guest", "password": "guest"}
+
+
+@pytest.fixture
+def page(api):
+    """A browser's session: cookies are kept, no other credentials are sent."""
+    session = requests.Session()
+    session.address = api.address
+    return session
+
+
+def log_in(page, credentials=GUEST, **options):
+    return page.post(f"{page.address}/session", json=credentials, headers=PAGE, timeout=30, **options)
+
+
+def whoami(page, headers=PAGE):
+    return page.get(f"{page.address}/api/whoami", headers=headers, timeout=30)
+
+
+def test_a_login_begins_a_session(page):
+    assert page.get(f"{page.address}/session", headers=PAGE, timeout=30).status_code == 401
+    answered = log_in(page)
+    assert answered.json()["user"] == "guest"
+    cookie = answered.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
+    assert whoami(page).json()["name"] == "guest"
+    assert page.get(f"{page.address}/session", headers=PAGE, timeout=30).json()["tags"] == ["administrator"]
+
+
+def test_the_cookie_is_nothing_without_the_header(page):
+    log_in(page)
+    assert whoami(page, {}).status_code == 401
+    queue = f"{page.address}/api/queues/%2F/forged"
+    assert page.put(queue, json={}, timeout=30).status_code == 401
+    assert page.put(queue, json={}, headers={**PAGE, "Origin": "http://evil.example"}, timeout=30).status_code == 403
+    assert page.put(queue, json={}, headers=PAGE, timeout=30).status_code == 201
+
+
+def test_a_browser_is_not_made_to_ask_by_itself(page):
+    assert "WWW-Authenticate" not in whoami(page).headers
+    assert "WWW-Authenticate" in whoami(page, {}).headers
+
+
+def test_a_login_needs_the_header_and_the_password(page):
+    assert page.post(f"{page.address}/session", json=GUEST, timeout=30).status_code == 403
+    assert log_in(page, {**GUEST, "password": "wrong"}).status_code == 401
+    assert log_in(page, {"username": "guest"}).status_code == 400
+    assert not page.cookies
+
+
+def test_who_may_not_use_the_port_has_no_session(api, page):
+    api.request("PUT", "users", "app", json={"password": "secret", "tags": ""})
+    refused = log_in(page, {"username": "app", "password": "secret"})
+    assert refused.status_code == 401 and "Not management user" in refused.text
+
+
+def test_a_logout_ends_the_session(page):
+    log_in(page)
+    token = page.cookies["jumpmq_session"]
+    page.delete(f"{page.address}/session", headers=PAGE, timeout=30)
+    assert not page.cookies
+    assert whoami(page, {**PAGE, "Cookie": f"jumpmq_session={token}"}).status_code == 401
+
+
+@pytest.mark.parametrize("change", ["password", "deletion"])
+def test_a_change_of_the_user_ends_its_sessions(api, page, change):
+    api.request("PUT", "users", "ann", json={"password": "secret", "tags": "monitoring"})
+    assert log_in(page, {"username": "ann", "password": "secret"}).status_code == 200
+    assert whoami(page).status_code == 200
+    if change == "password":
+        api.request("PUT", "users", "ann", json={"password": "another", "tags": "monitoring"})
+    else:
+        api.request("DELETE", "users", "ann")
+    assert whoami(page).status_code == 401
+
+
+def test_a_session_has_the_rights_of_its_user(api, page):
+    api.request("PUT", "users", "ann", json={"password": "secret", "tags": "monitoring"})
+    log_in(page, {"username": "ann", "password": "secret"})
+    assert page.get(f"{page.address}/api/users", headers=PAGE, timeout=30).status_code == 401

@@ -1,0 +1,61 @@
+"""What a change would move is what it moves."""
+
+import pytest
+
+from jumpmq.hashing import HashRing
+from jumpmq.topology.what_if import Step, least, modulus_outcomes, ring_outcomes, weights_after
+
+
+def ring(removal="minimal", **weights):
+    made = HashRing(removal)
+    for name, weight in weights.items():
+        made.add(name, weight)
+    return made
+
+
+def test_unbinding_moves_one_destinations_keys_or_nearly_all():
+    found = ring_outcomes(ring(**{f"q{number}": 1 for number in range(10)}).state(), [Step("q0", 0)])
+    assert found["minimal"].moved == pytest.approx(0.1, abs=0.005)
+    assert {move.source for move in found["minimal"].moves} == {"q0"}
+    assert found["shift"].moved > 0.9
+
+
+def test_binding_moves_keys_to_the_new_destination_alone():
+    for outcome in ring_outcomes(ring("shift", q0=1, q1=1).state(), [Step("q2", 2)]).values():
+        assert outcome.moved == pytest.approx(0.5, abs=0.01)
+        assert {move.target for move in outcome.moves} == {"q2"}
+
+
+def test_the_ring_itself_stays_as_it_is():
+    whole = ring(q0=1, q1=2)
+    before = whole.state()
+    ring_outcomes(before, [Step("q0", 0)])
+    assert whole.state() == before
+
+
+def test_what_is_foretold_is_what_comes():
+    whole, keys = ring(a=3, b=2, c=1), [b"%d" % number for number in range(20_000)]
+    foretold = ring_outcomes(whole.state(), [Step("b", 5)])["minimal"]
+    before = [whole.route(key) for key in keys]
+    whole.remove("b")
+    whole.add("b", 5)
+    moved = sum(1 for was, key in zip(before, keys, strict=True) if whole.route(key) != was)
+    assert moved / len(keys) == pytest.approx(foretold.moved, abs=0.02)
+
+
+def test_least_is_what_the_shares_demand():
+    assert least({"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 2}) == pytest.approx(0.5)
+    assert least({"a": 1, "b": 1}, {"a": 3, "b": 1}) == pytest.approx(0.25)
+    assert least({"a": 1}, {}) == 0
+
+
+def test_a_remainder_moves_nearly_all():
+    found = modulus_outcomes(["a", "b", "c", "d"], ["a", "b", "c", "d", "e"])
+    assert found["modulus"].moved == pytest.approx(0.8, abs=0.01)
+
+
+def test_steps_that_cannot_be_made_are_refused():
+    with pytest.raises(ValueError, match="not bound"):
+        weights_after({"a": 1}, [Step("b", 0)])
+    with pytest.raises(ValueError, match="weight"):
+        weights_after({"a": 1}, [Step("a", 10_001)])
