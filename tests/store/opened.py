@@ -90,7 +90,7 @@ class Opened:
 def killed_now(directory: Path, to: Path) -> Path:
     """A copy of a store as the kernel would leave it if its process were killed now."""
     (to / "log").mkdir(parents=True)
-    for name in ("jumpmq.db", "jumpmq.db-wal"):
+    for name in ("jumpmq.db", "jumpmq.db-wal", "definitions"):
         if (directory / name).exists():
             shutil.copyfile(directory / name, to / name)
     for path in directory.glob("log/*.log"):

@@ -2,7 +2,7 @@
 
 import logging
 import random
-import re
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -89,48 +89,128 @@ def test_one_bit_anywhere_in_the_log(tmp_path: Path) -> None:
         opened.store.close()
 
 
-def test_a_damaged_definition_costs_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    opened = Opened(tmp_path)
-    opened.store.put("queue", "kept", 1)
-    opened.store.put("queue", "hurt", {"x-queue-type": "classic"})
-    opened.close()
-    connection = sqlite3.connect(tmp_path / "jumpmq.db")
+def change_definition(directory: Path) -> None:
+    connection = sqlite3.connect(directory / "jumpmq.db")
     connection.execute("UPDATE definition SET value = replace(value, 'type', 'typo')")
     connection.commit()
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
+
+
+def test_a_damaged_definition_is_taken_from_the_copy_and_else_costs_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     opened = Opened(tmp_path)
+    opened.store.put("queue", "kept", 1)
+    opened.store.put("queue", "hurt", {"x-queue-type": "classic"})
+    opened.close()
+    change_definition(tmp_path)
+    opened = Opened(tmp_path)
+    assert opened.store.whole
+    assert opened.store.definitions() == [("queue", "kept", 1), ("queue", "hurt", {"x-queue-type": "classic"})]
+    opened.close()
+    change_definition(tmp_path)
+    (tmp_path / "definitions").unlink()
+    opened = Opened(tmp_path)
+    assert not opened.store.whole
     assert opened.store.definitions() == [("queue", "kept", 1)]
     assert any("definition of queue 'hurt'" in record.getMessage() for record in caplog.records)
     opened.close()
 
 
-def test_damage_anywhere_in_the_index_is_refused_or_named(tmp_path: Path) -> None:
-    """Whatever octets change: no other error than StoreError, and no message that is not as it was published."""
-    opened = Opened(tmp_path / "broker")
-    for queue in range(50):
+def lived(directory: Path, *, clean: bool) -> Path:
+    """A store of several segments, some gone and some moved, whose index and log say different things."""
+    opened = Opened(directory, segment_bytes=16 << 10)
+    for queue in range(1, 9):
         opened.store.put("queue", f"orders {queue}", {"durable": True})
-        opened.store.append(queue, make_messages(1, 200))
+    opened.store.put("queue", "temporary", {"durable": True})
     opened.commit()
+    opened.store.delete("queue", "temporary")
+    for first in range(1, 801, 10):
+        messages = make_messages(first, first + 9, body=lambda seq: b"body %d" % seq * 10)
+        opened.store.append(1 + first % 8, messages)
+        opened.commit()
+        for message in messages[:9] if first % 20 == 1 else messages:  # of every second ten, one stays
+            message.batch.settle(message.seq)
+        opened.commit()
+        opened.store.completed()
+    if clean:
+        opened.close()
+        return directory
+    opened.commit()
+    copy = killed_now(directory, directory.with_name("killed"))
     opened.close()
-    path = tmp_path / "broker" / "jumpmq.db"
-    whole = path.read_bytes()
-    chance = random.Random(7)
-    for _ in range(40):
-        path.write_bytes(whole)
-        with path.open("r+b") as file:
-            file.seek(chance.randrange(len(whole)))
-            file.write(chance.randbytes(chance.choice([1, 8, 5000])))
-        try:
-            store = open_new(tmp_path / "broker")
-        except StoreError as error:
-            assert re.search("is damaged|is not a JumpMQ store|newer version|cannot read", str(error))
-            continue
-        for batches in store.batches().values():
-            for batch in batches:
-                assert all(message.body == b"body %d" % message.seq for message in store.read(batch))
-        store._upkeep._index._connection.close()
-        store._lock.release()
+    return copy
+
+
+STAY = set(range(10, 801, 20))
+
+
+def served(directory: Path) -> tuple[list[str], dict[int, bytes]]:
+    """The queues, and the messages, of a store that is opened, by number; none comes twice."""
+    opened = Opened(directory)
+    try:
+        queues = [key for _, key, _ in opened.store.definitions()]
+        found = [
+            one for batches in opened.store.batches().values() for batch in batches for one in opened.store.read(batch)
+        ]
+        assert len({one.seq for one in found}) == len(found)
+        return queues, {one.seq: one.body for one in found}
+    finally:
+        opened.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_bit_in_any_file(tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Wherever it is, the store opens and has all definitions and messages, but for those that the bit was in, and says
+    which file is damaged where something is missing."""
+    directory = lived(tmp_path / "broker", clean=clean)
+    queues, whole = served(shutil.copytree(directory, tmp_path / "whole"))
+    assert queues == [f"orders {queue}" for queue in range(1, 9)]
+    assert set(whole) == STAY
+    names = [path.relative_to(directory) for path in directory.rglob("*") if path.is_file() and path.stat().st_size]
+    assert {"jumpmq.db", "definitions"} < set(map(str, names)) and any(one.suffix == ".log" for one in names)
+    chance = random.Random(clean)
+    for number in range(120):
+        copy = shutil.copytree(directory, tmp_path / f"copy {number}")
+        name = names[number % len(names)]
+        size = len((copy / name).read_bytes().rstrip(b"\0"))
+        flip(copy / name, chance.randrange(min(size, 100)) if chance.random() < 0.3 else chance.randrange(size))
+        caplog.clear()
+        queues, found = served(copy)
+        assert queues == [f"orders {queue}" for queue in range(1, 9)], name
+        assert all(body == b"body %d" % seq * 10 for seq, body in found.items()), name
+        missing = STAY - set(found)
+        assert len(missing) <= (10 if name.suffix == ".log" else 0), name
+        if missing:
+            assert any(str(copy / name) in record.getMessage() for record in caplog.records), name
+        shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize("octets", [b"", b"gone", b"garbage!" * 1000])
+def test_an_index_that_is_none_is_set_aside(tmp_path: Path, octets: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    directory = lived(tmp_path / "broker", clean=False)
+    for number in (1, 2):
+        (directory / "jumpmq.db").write_bytes(octets)
+        queues, found = served(directory)
+        assert queues == [f"orders {queue}" for queue in range(1, 9)]
+        assert set(found) >= STAY
+        name = "jumpmq.db.damaged" if number == 1 else "jumpmq.db.damaged-2"
+        assert (directory / name).read_bytes() == octets
+        assert str(directory / name) in caplog.text
+    caplog.clear()
+    served(directory)
+    assert not caplog.records
+
+
+def test_an_index_that_lost_its_own_log_is_behind(tmp_path: Path) -> None:
+    """What SQLite cannot read of its log it drops without a word; the copy of the definitions is younger then."""
+    directory = lived(tmp_path / "broker", clean=False)
+    assert (directory / "jumpmq.db-wal").stat().st_size
+    (directory / "jumpmq.db-wal").unlink()
+    queues, found = served(directory)
+    assert queues == [f"orders {queue}" for queue in range(1, 9)]
+    assert set(found) >= STAY
 
 
 def test_salvage_takes_what_can_be_read(tmp_path: Path) -> None:

@@ -235,3 +235,32 @@ def ring(built: Built, name: str = "e") -> ConsistentHashExchange:
     exchange = built.vhost.exchange(name)
     assert isinstance(exchange, ConsistentHashExchange)
     return exchange
+
+
+def test_any_definition_may_be_missing(tmp_path: Path, opened: Opened) -> None:
+    """As after a damage: what belongs to it is left out, all else is there."""
+    with opened() as built:
+        apply = built.topology.apply
+        apply(PutUser("ada", "", ("administrator",)))
+        apply(SetPermissions("ada", "/", ".*", ".*", ".*"))
+        apply(AddVirtualHost("other"))
+        built.exchange("ring", "x-consistent-hash", durable=True)
+        built.exchange("topic", "topic", durable=True)
+        for name in ("a", "b", "c"):
+            built.queue(name, durable=True)
+            built.bind("ring", name, "1")
+        built.bind("topic", "a", "#")
+        built.unbind("ring", "b", "1")
+    store = Store.open(tmp_path, on_commit=lambda number: None)
+    definitions = store.definitions()
+    store.close()
+    kinds = {kind for kind, _, _ in definitions}
+    assert {"user", "permissions", "vhost", "exchange", "queue", "binding", "ring"} <= kinds
+    for place, (kind, _, value) in enumerate(definitions):
+        topology = Topology("jumpmq@test", None)
+        topology.restore(definitions[:place] + definitions[place + 1 :])
+        if kind == "queue":
+            assert set(topology.vhosts["/"].queues) == {"a", "b", "c"} - {value["name"]}
+            assert len(placed(Built(topology), "ring")) == 3000
+        if kind == "exchange":
+            assert set(topology.vhosts["/"].queues) == {"a", "b", "c"}

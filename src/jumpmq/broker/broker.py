@@ -207,7 +207,8 @@ class Broker:
             delivered_seq = delivered.get(str(queue.id), 0) if store.clean else None
             next_seq = next_seqs.get(str(queue.id), 1)
             queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
-        self._commits.streams.remove_others()
+        if store.whole:  # else one of them may be a stream whose definition was lost
+            self._commits.streams.remove_others()
         self.reader_groups.restore(definitions, {queue.id: queue for queue in self._queues()})
         self.writers.restore(definitions, store)
 

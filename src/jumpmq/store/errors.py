@@ -1,5 +1,9 @@
-"""The one error that the store raises."""
+"""The errors that the store raises."""
 
 
 class StoreError(Exception):
     """What keeps the store from working, as one line that says what is wrong and what to do."""
+
+
+class Damaged(StoreError):
+    """A file that cannot be trusted."""

@@ -4,6 +4,7 @@ It is written now and then, in a thread of its own, and may be a little ahead of
 the log from there changes nothing that is in it already.
 """
 
+import contextlib
 import json
 import logging
 import sqlite3
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jumpmq.store import schema
+from jumpmq.store import definitions, schema
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Definitions
 from jumpmq.store.errors import StoreError
@@ -56,7 +57,8 @@ class Contents:
         batches: by queue and seq.
         segment: the first segment of the log that is not covered.
         commit: number of the last commit that is covered, where that was a clean stop; else 0.
-        warnings: what was damaged and left out.
+        warnings: which settlements were damaged and left out.
+        lost: which definitions were.
     """
 
     definitions: dict[tuple[str, str], str]
@@ -64,6 +66,7 @@ class Contents:
     segment: int
     commit: int
     warnings: list[str]
+    lost: list[str]
 
 
 class Index:
@@ -76,6 +79,7 @@ class Index:
 
     def __init__(self, path: Path, noted: Callable[[Path], None]) -> None:
         self._path = path
+        self._copy = path.with_name(definitions.FILE_NAME)
         self._noted = noted
         self._connection = schema.connect(path)
 
@@ -83,12 +87,15 @@ class Index:
         """Write an update, all or nothing, to disk.
 
         Raises:
-            sqlite3.Error: it cannot be written; the file is as before.
+            sqlite3.Error, OSError: it cannot be written; the file is as before.
         """
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._write(connection, update)
+            if update.definitions or not self._copy.exists():
+                whole = _definitions(connection, self._path, [])
+                definitions.write(self._copy, update.segment, ((*key, value) for key, value in whole.items()))
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -144,43 +151,51 @@ def places_of(batch: Batch) -> bytes:
     return batch.positions.tobytes() + batch.firsts.tobytes() + batch.lengths.tobytes()
 
 
+UNREADABLE = (sqlite3.Error, ArithmeticError, LookupError, TypeError, ValueError, zlib.error)
+"""What reading a damaged file may end in."""
+
+
 def read(path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> Contents:
-    """Check and read an index without changing it. What is damaged is left out.
+    """Check and read an index without changing it. Damaged definitions and settlements are left out.
 
     Args:
         note: what the batches call when something of them is settled.
 
     Raises:
-        StoreError: not a JumpMQ store, one of a newer version, or a file that SQLite cannot read.
+        Damaged: so is all else, or the file as a whole.
+        StoreError: not a JumpMQ store, one of a newer version, or a file that cannot be opened.
     """
     try:
         schema.check_header(path)
-        connection = schema.connect_to_judge(path)
-    except (OSError, sqlite3.Error) as error:
+    except OSError as error:
         raise StoreError(f"cannot read {path}: {error}; choose another data directory, or put that right") from error
     try:
-        schema.check_tables(connection, path)
-        warnings: list[str] = []
-        definitions = _definitions(connection, path, warnings)
-        batches = _batches(connection, path, note, warnings)
-        _settle(connection, path, batches, warnings)
-        rows = connection.execute("SELECT segment, clean_commit FROM replay").fetchall()
-        if len(rows) != 1:
-            raise schema.damaged(path, "where the log goes on is missing")
-        return Contents(definitions, list(batches.values()), rows[0][0], rows[0][1], warnings)
-    except (sqlite3.Error, UnicodeDecodeError) as error:
+        with contextlib.closing(schema.connect_to_judge(path)) as connection:
+            return _contents(connection, path, note)
+    except UNREADABLE as error:
         raise schema.damaged(path, str(error)) from error
-    finally:
-        connection.close()
 
 
-def _definitions(connection: sqlite3.Connection, path: Path, warnings: list[str]) -> dict[tuple[str, str], str]:
+def _contents(connection: sqlite3.Connection, path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> Contents:
+    schema.check_tables(connection, path)
+    warnings: list[str] = []
+    lost: list[str] = []
+    definitions = _definitions(connection, path, lost)
+    batches = _batches(connection, path, note)
+    _settle(connection, path, batches, warnings)
+    rows = connection.execute("SELECT segment, clean_commit FROM replay").fetchall()
+    if len(rows) != 1:
+        raise schema.damaged(path, "where the log goes on is missing")
+    return Contents(definitions, list(batches.values()), rows[0][0], rows[0][1], warnings, lost)
+
+
+def _definitions(connection: sqlite3.Connection, path: Path, lost: list[str]) -> dict[tuple[str, str], str]:
     definitions = {}
     for kind, key, value, crc in connection.execute("SELECT kind, key, value, crc FROM definition ORDER BY id"):
         if crc_of_definition(kind, key, value) == crc and _is_json(value):
             definitions[kind, key] = value
         else:
-            warnings.append(f"{path}: the definition of {kind} {key!r} is damaged and left out")
+            lost.append(f"{path}: the definition of {kind} {key!r} is damaged and left out")
     return definitions
 
 
@@ -193,7 +208,7 @@ def _is_json(text: str) -> bool:
 
 
 def _batches(
-    connection: sqlite3.Connection, path: Path, note: Callable[[tuple[Batch, int, int]], object], warnings: list[str]
+    connection: sqlite3.Connection, path: Path, note: Callable[[tuple[Batch, int, int]], object]
 ) -> dict[int, Batch]:
     found = {}
     for *columns, blocks, crc in connection.execute(
@@ -201,11 +216,7 @@ def _batches(
     ):
         summary: Summary = tuple(columns)
         if crc_of_batch(summary, blocks) != crc:
-            warnings.append(
-                f"{path}: where messages {summary[2]} to {summary[3]} of queue number {summary[1]} lie is damaged; "
-                "they are left out"
-            )
-            continue
+            raise schema.damaged(path, f"where messages of queue number {summary[1]} lie")
         batch = found[summary[0]] = Batch(summary[1], note)
         batch.id, batch.queue_id, batch.first_seq, batch.last_seq, batch.count, batch.bytes = summary
         batch.remaining = batch.count

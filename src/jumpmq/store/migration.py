@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import columns, schema
+from jumpmq.store import columns, definitions, schema
+from jumpmq.store.errors import StoreError
 from jumpmq.store.index import crc_of_definition, crc_of_settlement
 from jumpmq.store.log import DIRECTORY
 
@@ -43,13 +44,12 @@ log = logging.getLogger(__name__)
 
 
 def is_old(directory: Path) -> bool:
-    """Whether a directory holds a store of version 0.1.
-
-    Raises:
-        StoreError: it holds something else than a store.
-    """
+    """Whether a directory holds a store of version 0.1."""
     path = directory / schema.FILE_NAME
-    return path.exists() and schema.check_header(path) == OLD_VERSION
+    try:
+        return path.exists() and schema.check_header(path) == OLD_VERSION
+    except (OSError, StoreError):
+        return False
 
 
 def migrate(directory: Path, open_store: Callable[[Path], "Store"]) -> None:
@@ -74,6 +74,7 @@ def migrate(directory: Path, open_store: Callable[[Path], "Store"]) -> None:
         old.close()
     (work / DIRECTORY).rename(directory / DIRECTORY)
     schema.sync_directory(directory)
+    (work / definitions.FILE_NAME).replace(directory / definitions.FILE_NAME)
     (work / schema.FILE_NAME).replace(path)
     schema.sync_directory(directory)
     shutil.rmtree(work)

@@ -12,10 +12,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from jumpmq.store import index, records, schema
+from jumpmq.store import definitions, index, records, schema
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Definitions
-from jumpmq.store.errors import StoreError
+from jumpmq.store.errors import Damaged, StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS, Segment
 from jumpmq.store.records import DEFINITIONS, DROPPED, MESSAGES, MOVED, SETTLED, Head
@@ -33,7 +33,7 @@ class Recovery:
         directory: the data directory.
         files: the file calls to use.
         note: what the batches call when something of them is settled.
-        without_index: look at the log alone, as far as it goes back.
+        without_index: look at the log alone, as far as it goes back, and at the copy of the definitions.
 
     Attributes:
         definitions: JSON text by (kind, key), in order.
@@ -44,8 +44,13 @@ class Recovery:
         replayed_from: the first segment that the index does not cover.
         highest_segment: the highest number that a file of the log has.
         warnings: what is damaged, and what was done about it.
+        whole: whether no definition is missing.
         new_definitions, new, changed, gone: what the index does not know yet: definitions, batches with blocks, batches
             of which something was settled, ids of those of which nothing is left.
+
+    Raises:
+        Damaged: the index cannot be used, and must be set aside.
+        StoreError: the files cannot be read, or are none of this version.
     """
 
     def __init__(
@@ -71,15 +76,46 @@ class Recovery:
         self._files = files
         self._note = note
         self._by_id: dict[int, Batch] | None = None
+        self.whole = True
+        self._defined_from = 0
         path = directory / schema.FILE_NAME
-        if path.exists() and not without_index:
-            found = index.read(path, note)
-            self.definitions, self.queues = found.definitions, index.restored_order(found.batches)
-            self.replayed_from = found.segment
-            self.last_commit = found.commit
-            self.warnings += found.warnings
+        lost = self._read_index(path) if path.exists() and not without_index else None
+        self._read_copy(directory / definitions.FILE_NAME, lost)
         self._replay(directory / DIRECTORY)
         self._settle_accounts()
+
+    def _read_index(self, path: Path) -> list[str]:
+        """Take what the index says; returns which definitions it has lost."""
+        try:
+            found = index.read(path, self._note)
+        except StoreError as error:
+            # Where there is a log of ours, a header that says something else is a damaged one.
+            if not isinstance(error, Damaged) and _is_ours(path.with_name(DIRECTORY)):
+                raise schema.damaged(path, "its header") from error
+            raise
+        self.definitions, self.queues = found.definitions, index.restored_order(found.batches)
+        self.replayed_from = self._defined_from = found.segment
+        self.last_commit = found.commit
+        self.warnings += found.warnings
+        return found.lost
+
+    def _read_copy(self, path: Path, lost: list[str] | None) -> None:
+        """Take the definitions from their copy where the index is damaged, behind it, or not there."""
+        try:
+            copy = definitions.read(path)
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}; put that right") from error
+        if copy is not None and not copy.whole:
+            self.warnings.append(f"{path}, the copy of the definitions, is damaged")
+        if copy is None or (lost is not None and not copy.whole):
+            self.whole = lost == []
+            self.warnings += lost or []
+        elif lost != [] or copy.segment > self._defined_from:
+            before, self.definitions = self.definitions, copy.definitions
+            self.new_definitions.removed = before.keys() - self.definitions.keys()
+            self.new_definitions.put = {key: one for key, one in self.definitions.items() if before.get(key) != one}
+            self._defined_from = max(copy.segment, self._defined_from)
+            self.whole = copy.whole
 
     # --- the log ---
 
@@ -156,7 +192,7 @@ class Recovery:
         kind = place.head.kind
         if kind in (MESSAGES, MOVED):
             self._apply_messages(segment, file, place)
-        elif kind in (SETTLED, DEFINITIONS, DROPPED):
+        elif kind in (SETTLED, DROPPED) or (kind == DEFINITIONS and segment.number >= self._defined_from):
             octets = file.block(place)
             if octets is None:
                 self.warnings.append(f"{segment.path} is damaged at octet {place.offset}: {_LOST[kind]}")
@@ -170,7 +206,8 @@ class Recovery:
         last = head.first + head.rows - 1
         batch: Batch | None
         if head.kind == MOVED:
-            batch = self._batch(int.from_bytes(file.octets(start, 8), "little"))
+            id = int.from_bytes(file.octets(start, 8), "little")
+            batch = self._batch(id)
             if batch is not None:
                 batch.move(position, head.extent, head.first)
                 self.new.add(batch)
@@ -192,6 +229,10 @@ class Recovery:
         else:
             batch = batches[-1]
         self._extend(batch, position, head, last)
+        if head.kind == MOVED:  # by the number that it had, should it be moved again
+            batch.id = id
+            assert self._by_id is not None
+            self._by_id[id] = batch
 
     def _extend(self, batch: Batch, position: int, head: Head, last: int) -> None:
         batch.add_block(position, head.extent, head.first)
@@ -291,3 +332,12 @@ _LOST = {
     DEFINITIONS: "what was declared or deleted there is left out",
     DROPPED: "which queues were deleted there is not known, their messages stay",
 }
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a directory holds a segment that this version wrote."""
+    for path in directory.glob("*.log"):
+        with path.open("rb") as file:
+            if records.Opening.decode(file.read(records.OPENING_SIZE)) is not None:
+                return True
+    return False

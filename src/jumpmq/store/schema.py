@@ -17,7 +17,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from jumpmq.store.errors import StoreError
+from jumpmq.store.errors import Damaged, StoreError
 
 FILE_NAME = "jumpmq.db"
 APPLICATION_ID = 0x4A4D5051  # "JMPQ"
@@ -38,7 +38,7 @@ TABLES = (
 )
 
 _NOT_OURS = "is not a JumpMQ store; move it away, or choose another data directory"
-_DAMAGED = "restore it from a backup, or take what can be read of it with `jumpmq salvage`"
+_DAMAGED = "what the log says is used instead"
 
 
 def create(path: Path) -> None:
@@ -102,14 +102,17 @@ def check_header(path: Path) -> int:
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Compare the tables of an opened file with those above.
+    """Compare the tables of an opened file with those above, and see whether their pages hang together.
 
     Raises:
-        StoreError: they differ.
+        Damaged: they differ, or do not.
     """
     found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
     if found != set(TABLES):
         raise damaged(path, "its tables are not those of a JumpMQ store")
+    (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if said != "ok":
+        raise damaged(path, said.replace("\n", " "))
 
 
 def connect_to_judge(path: Path) -> sqlite3.Connection:
@@ -130,6 +133,21 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def damaged(path: Path, detail: str) -> StoreError:
-    """The error for a store that cannot be trusted."""
-    return StoreError(f"{path} is damaged ({detail}); {_DAMAGED}")
+def set_aside(path: Path) -> Path:
+    """Give a damaged index, and SQLite's log beside it, another name; returns that."""
+    aside = path.with_name(path.name + ".damaged")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged-{number}")
+    for suffix in ("-shm", "-wal", ""):
+        beside = path.with_name(path.name + suffix)
+        if beside.exists():
+            beside.rename(aside.with_name(aside.name + suffix))
+    sync_directory(path.parent)
+    return aside
+
+
+def damaged(path: Path, detail: str) -> Damaged:
+    """The error for an index that cannot be trusted."""
+    return Damaged(f"{path} is damaged ({detail}); {_DAMAGED}")

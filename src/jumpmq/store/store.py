@@ -30,7 +30,7 @@ from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes
 from jumpmq.store.commits import Prepared, prepare
-from jumpmq.store.errors import StoreError
+from jumpmq.store.errors import Damaged, StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index
 from jumpmq.store.lock import DirectoryLock
@@ -67,6 +67,7 @@ class Store:
 
     Attributes:
         clean: whether the last stop was clean: every settlement was noted. If not, some messages may come again.
+        whole: whether all definitions could be read.
         committed: the last receipt that is on disk, and with it all lower ones.
         error: why the last attempt of a commit failed; None while all is well.
     """
@@ -84,6 +85,7 @@ class Store:
         on_error: Callable[[StoreError], None],
     ) -> None:
         self.clean = found.clean
+        self.whole = found.whole
         self.committed = 0
         self.error: StoreError | None = None
         self._directory = directory
@@ -152,7 +154,7 @@ class Store:
             if migration.is_old(directory):
                 _migrate(directory)
             noted: list[tuple[Batch, int, int]] = []
-            found = Recovery(directory, files, noted.append)
+            found = _look(directory, files, noted.append)
             for warning in found.warnings:
                 log.warning("%s", warning)
             _create(directory)
@@ -572,6 +574,20 @@ class Store:
                     self._on_written(prepared)
                 else:
                     self._on_failed(prepared, result)
+
+
+def _look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]], object]) -> Recovery:
+    """What there is; an index that cannot be used is set aside, and made anew from the log."""
+    try:
+        return Recovery(directory, files, note)
+    except Damaged as damage:
+        path = directory / schema.FILE_NAME
+        try:
+            aside = schema.set_aside(path)
+        except OSError as error:
+            raise StoreError(f"cannot rename {path}, which is damaged: {error.strerror}; put that right") from damage
+        log.warning("%s; it is kept as %s. Some messages may come again", damage, aside)
+        return Recovery(directory, files, note)
 
 
 def _migrate(directory: Path) -> None:

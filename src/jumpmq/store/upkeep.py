@@ -216,7 +216,7 @@ class Upkeep:
                 last = max(self._log.segments, default=0)
                 self._index.write(self._make_update(last + 1, commit))
                 self._indexed = last + 1
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             log.warning("cannot write the index: %s", error)
         self._index.close()
 

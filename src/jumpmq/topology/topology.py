@@ -6,11 +6,13 @@ nothing. What sharding adds to a change are changes too: :meth:`Topology.steps` 
 :meth:`Topology.make` applies them at once.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from jumpmq.amqp.errors import NotAllowed, NotFound
+from jumpmq.amqp.errors import AMQPError, NotAllowed, NotFound
 from jumpmq.amqp.fields import Field
 from jumpmq.queues import Queue, make_queue
 from jumpmq.queues.base import DeadLetter, Journal, Wake, drop_dead_letters, never_wake
@@ -18,14 +20,17 @@ from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import changes, records, rules
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
+from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.effects import take_effect
-from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
+from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.sharding import Sharding
 from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
+
+log = logging.getLogger(__name__)
 
 Later = Callable[[str, Iterator[None]], None]
 """Takes the steps of long work, whose subject is given, when there is time."""
@@ -241,42 +246,59 @@ class Topology:
             self.vhosts[host.name] = host
         self._restore_users(found)
         self._restore_policies(found)
-        for value in found["exchange"]:
-            self.vhosts[value["vhost"]].insert_exchange(records.read_exchange(value))
-        for value in found["queue"]:
-            self.insert_queue(records.read_queue(value))
-        for value in found["binding"]:
-            vhost, binding, user = records.read_binding(value)
-            self.vhosts[vhost].insert_binding(binding, user)
-        for value in found["ring"]:
-            self._restore_ring(self.vhosts[value["vhost"]].exchanges[value["exchange"]], value["state"])
+        for kind, restore in (
+            ("exchange", lambda value: self.vhosts[value["vhost"]].insert_exchange(records.read_exchange(value))),
+            ("queue", lambda value: self.insert_queue(records.read_queue(value))),
+            ("binding", lambda value: self._restore_binding(*records.read_binding(value))),
+            ("ring", self._restore_ring),
+        ):
+            _restore_each(found, kind, restore)
         counters = dict(found["counter"])
         self.next_queue_id = max(self.next_queue_id, counters.get(records.NEXT_QUEUE_ID, 1))
 
     def _restore_users(self, found: Mapping[str, list[Any]]) -> None:
         for value in found["user"]:
             self.users[value["name"]] = User(value["name"], value["password_hash"], tuple(value["tags"]))
-        for value in found["permissions"]:
-            granted = Permissions(value["configure"], value["write"], value["read"])
-            self.users[value["user"]].permissions[value["vhost"]] = granted
-        for value in found["topic_permissions"]:
-            place = value["vhost"], value["exchange"]
-            granted_topics = TopicPermissions(value["write"], value["read"])
-            self.users[value["user"]].topic_permissions[place] = granted_topics
-        for value in found["user_limits"]:
-            self.users[value["name"]].limits.update(value["limits"])
-        for value in found["vhost_limits"]:
-            self.vhosts[value["name"]].limits.update(value["limits"])
+        for kind, restore in (
+            ("permissions", self._restore_permissions),
+            ("topic_permissions", self._restore_topic_permissions),
+            ("user_limits", lambda value: self.users[value["name"]].limits.update(value["limits"])),
+            ("vhost_limits", lambda value: self.vhosts[value["name"]].limits.update(value["limits"])),
+        ):
+            _restore_each(found, kind, restore)
+
+    def _restore_permissions(self, value: dict[str, Any]) -> None:
+        granted = Permissions(value["configure"], value["write"], value["read"])
+        self.users[value["user"]].permissions[value["vhost"]] = granted
+
+    def _restore_topic_permissions(self, value: dict[str, Any]) -> None:
+        granted = TopicPermissions(value["write"], value["read"])
+        self.users[value["user"]].topic_permissions[value["vhost"], value["exchange"]] = granted
 
     def _restore_policies(self, found: Mapping[str, list[Any]]) -> None:
         for kind, operator in (("policy", False), ("operator_policy", True)):
-            for value in found[kind]:
-                self.vhosts[value["vhost"]].policies.put(Policy(**value), operator)
+            _restore_each(found, kind, partial(self._restore_policy, operator))
         for host in self.vhosts.values():
             _at_once("", host.follow_policies())  # the predeclared exchanges
 
-    def _restore_ring(self, exchange: Exchange, state: dict[str, Any]) -> None:
+    def _restore_policy(self, operator: bool, value: dict[str, Any]) -> None:
+        self.vhosts[value["vhost"]].policies.put(Policy(**value), operator)
+
+    def _restore_binding(self, vhost: str, binding: Binding, user: str) -> None:
+        self.vhosts[vhost].insert_binding(binding, user)
+
+    def _restore_ring(self, value: dict[str, Any]) -> None:
+        exchange, state = self.vhosts[value["vhost"]].exchanges[value["exchange"]], value["state"]
         if isinstance(exchange, ConsistentHashExchange):
             exchange.restore_ring(state)
             if exchange.ring.state() != state:
                 self.records.note_ring(exchange)
+
+
+def _restore_each(found: Mapping[str, list[Any]], kind: str, restore: Callable[[Any], object]) -> None:
+    """Restore the definitions of a kind, but for those of what is not there: a definition can be lost to a damage."""
+    for value in found.get(kind, ()):
+        try:
+            restore(value)
+        except (LookupError, AMQPError) as error:
+            log.warning("the definition of %s %s is left out: %r is missing", kind, value, str(error))

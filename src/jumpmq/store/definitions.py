@@ -1,0 +1,85 @@
+"""A second copy of the definitions, beside the index: what the log no longer says and nobody can make anew.
+
+It is a text file, renamed into place when it is whole::
+
+    JumpMQ definitions, SEGMENT, COUNT, CRC-32 of these
+    CRC-32, [kind, key, value] as JSON
+    ...
+
+The log goes on from its segment: what is declared and deleted there comes after what is here.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FILE_NAME = "definitions"
+
+_TITLE = b"JumpMQ definitions"
+
+
+@dataclass
+class Copy:
+    """What the file says.
+
+    Attributes:
+        segment: the first segment of the log that is not covered.
+        definitions: JSON text by (kind, key), in order.
+        whole: whether nothing of it is damaged.
+    """
+
+    segment: int = 0
+    definitions: dict[tuple[str, str], str] = field(default_factory=dict)
+    whole: bool = True
+
+
+def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]]) -> None:
+    """Write all definitions, as (kind, key, JSON text); the file is the old or the new one, whatever happens.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    lines = [_line(json.dumps(one, separators=(",", ":")).encode()) for one in definitions]
+    unfinished = path.with_name(path.name + ".new")
+    file = os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as octets:
+        octets.write(_line(b"%s, %d, %d" % (_TITLE, segment, len(lines))))
+        octets.writelines(lines)
+        octets.flush()
+        os.fsync(file)
+    unfinished.replace(path)
+
+
+def _line(octets: bytes) -> bytes:
+    return b"%08x %s\n" % (zlib.crc32(octets), octets)
+
+
+def read(path: Path) -> Copy | None:
+    """Read what is whole of the file; None where there is none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.exists():
+        return None
+    first, *rest = path.read_bytes().split(b"\n")
+    copy, count = Copy(), len(rest)
+    if (title := _checked(first)) is None:
+        copy.whole = False
+    else:
+        copy.segment, count = map(int, title.split(b", ")[1:])
+    for line in rest:
+        if (octets := _checked(line)) is not None:
+            kind, key, value = json.loads(octets)
+            copy.definitions[kind, key] = value
+    copy.whole = copy.whole and len(copy.definitions) == count
+    return copy
+
+
+def _checked(line: bytes) -> bytes | None:
+    """What a line says, None where it is damaged."""
+    octets = line[9:]
+    return octets if line[:9] == b"%08x " % zlib.crc32(octets) else None
