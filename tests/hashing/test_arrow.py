@@ -19,8 +19,8 @@ KEYS = st.none() | st.binary(max_size=40)
 TEXTS = st.none() | st.text(max_size=20)
 
 
-def ring_of(destinations: int = 10) -> HashRing:
-    ring = HashRing()
+def ring_of(destinations: int = 10, function: str = "phash2") -> HashRing:
+    ring = HashRing(function=function)
     for i in range(destinations):
         ring.add(f"q{i}", 1 + i % 3)
     return ring
@@ -40,17 +40,17 @@ def one_by_one(array: pa.Array) -> list[bytes | int]:
     return [terms.MISSING if key is None else key for key in keys]
 
 
-@given(arrays())
-def test_an_array_routes_as_its_keys_one_by_one(array):
-    ring = ring_of()
+@given(arrays(), st.sampled_from(["phash2", "xxh64"]))
+def test_an_array_routes_as_its_keys_one_by_one(array, function):
+    ring = ring_of(function=function)
     assert ring.route_array(array).to_pylist() == [ring.route(key) for key in one_by_one(array)]
 
 
-@given(arrays())
-def test_both_kernels_read_arrays_alike(array):
+@given(arrays(), st.booleans())
+def test_both_kernels_read_arrays_alike(array, wide):
     outs = []
     for kernel in (_kernel, _reference):
-        buckets = kernel.Buckets()
+        buckets = kernel.Buckets(wide)
         buckets.append(7, 0)
         buckets.assign(3, 4, 1)
         buckets.retire(1, 3)
@@ -68,8 +68,9 @@ def test_the_modulus_of_an_array_is_that_of_its_keys_one_by_one(array, n):
     assert modulus_array(array, n).to_pylist() == expected
 
 
-def test_a_long_array_decides_the_same_when_its_decisions_are_remembered():
-    ring = ring_of()
+@pytest.mark.parametrize("function", ["phash2", "xxh64"])
+def test_a_long_array_decides_the_same_when_its_decisions_are_remembered(function):
+    ring = ring_of(function=function)
     keys = [b"%d" % i for i in range(100_000)]
     array = pa.array(keys, pa.binary())
     expected = ring.route_index(keys)

@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,8 +83,44 @@ def test_keys_that_agree_in_their_low_21_bits_share_a_bucket(key, times, buckets
 
 @pytest.mark.parametrize("buckets", [0, -1, 2**31, 2**80])
 def test_an_impossible_number_of_buckets_is_refused(kernel, buckets):
-    with pytest.raises(ValueError, match="among 1 to 2147483647 buckets, not"):
-        kernel.jump(1, buckets)
+    for jump in (kernel.jump, kernel.jump64):
+        with pytest.raises(ValueError, match="among 1 to 2147483647 buckets, not"):
+            jump(1, buckets)
+
+
+@pytest.mark.parametrize(
+    ("key", "hash_"), [(b"", 0xEF46DB3751D8E999), (b"a", 0xD24EC4F1A98C6E5B), (b"abc", 0x44BC2CF5AD770999)]
+)
+def test_xxh64_of_its_specification(kernel, key, hash_):
+    assert kernel.xxh64(key) == hash_
+
+
+@given(KEYS | LONG_KEYS)
+def test_xxh64_is_that_of_the_package(key):
+    assert _kernel.xxh64(key) == xxhash.xxh64_intdigest(key)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 20_000) | st.integers(1, 2**31 - 1))
+def test_wide_keys_jump_alike(key, buckets):
+    assert _kernel.jump64(key, buckets) == _reference.jump64(key, buckets)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 20_000))
+def test_a_new_bucket_takes_wide_keys_and_moves_no_other(key, buckets):
+    assert _kernel.jump64(key, buckets + 1) in (_kernel.jump64(key, buckets), buckets)
+
+
+@given(st.lists(KEYS | st.integers(-(2**63), 2**64 - 1), max_size=8), st.booleans())
+def test_keys_of_both_kinds_find_their_owners_alike(keys, wide):
+    found = []
+    for kernel in (_kernel, _reference):
+        buckets = kernel.Buckets(wide)
+        buckets.append(9, 0)
+        buckets.assign(3, 4, 1)
+        buckets.retire(1, 3)
+        found.append(buckets.owners(keys))
+        assert found[-1] == [buckets.owner(key) for key in keys]
+    assert found[0] == found[1]
 
 
 def test_a_modulus_of_nothing_is_refused(kernel):

@@ -20,8 +20,8 @@ WEIGHTS = st.integers(1, 12) | st.sampled_from([100, 1000, 10_000])
 KEYS = [b"key %d" % i for i in range(1000)]
 
 
-def ring_of(weights: Iterable[tuple[str, int]], removal: str = "minimal") -> HashRing:
-    ring = HashRing(removal)
+def ring_of(weights: Iterable[tuple[str, int]], removal: str = "minimal", function: str = "phash2") -> HashRing:
+    ring = HashRing(removal, function)
     for destination, weight in weights:
         ring.add(destination, weight)
     return ring
@@ -85,11 +85,13 @@ def test_a_removed_destination_that_comes_back_gets_its_keys_back():
 class Changes(RuleBasedStateMachine):
     """Any sequence of additions and removals, by the compiled kernel and by the plain one."""
 
+    function = "phash2"
+
     def __init__(self):
         super().__init__()
-        self.ring = HashRing()
-        self.twin = HashRing()
-        self.twin._buckets = _reference.Buckets()
+        self.ring = HashRing(function=self.function)
+        self.twin = HashRing(function=self.function)
+        self.twin._buckets = _reference.Buckets(self.twin.function == "xxh64")
         self.places = places(self.ring)
 
     def change(self, name: str, *arguments) -> list[tuple[str | None, str | None]]:
@@ -140,8 +142,15 @@ class Changes(RuleBasedStateMachine):
         assert self.ring.buckets == sum(self.ring.destinations.values())
 
 
+class WideChanges(Changes):
+    """The same with keys of 64 bits."""
+
+    function = "xxh64"
+
+
 TestChanges = Changes.TestCase
-TestChanges.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestWideChanges = WideChanges.TestCase
+TestChanges.settings = TestWideChanges.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 def test_removing_each_of_ten_moves_its_keys_only():
@@ -169,13 +178,14 @@ def shares(ring: HashRing) -> Counter[str]:
     return Counter(places(ring, [rng.randbytes(12) for _ in range(200_000)]))
 
 
+@pytest.mark.parametrize("function", ["phash2", "xxh64"])
 @pytest.mark.parametrize(
     "removed",
     [["q0"], ["q5"], ["q0", "q1", "q2"], ["q9", "q0", "q8"], ["q3", "q7", "q1", "q5", "q2", "q6"]],
     ids=lambda removed: "-".join(removed),
 )
-def test_keys_stay_balanced_by_weight_after_removals(removed):
-    ring = ring_of((f"q{i}", 1 + i % 4) for i in range(10))
+def test_keys_stay_balanced_by_weight_after_removals(removed, function):
+    ring = ring_of(((f"q{i}", 1 + i % 4) for i in range(10)), function=function)
     for name in removed:
         ring.remove(name)
     assert chi_squared(ring, shares(ring)) < quantile(len(ring) - 1)
@@ -209,6 +219,7 @@ def test_state_is_runs_not_buckets():
     ring.add("d", 2_000)
     assert ring.state() == {
         "removal": "minimal",
+        "function": "phash2",
         "destinations": [["b", [[10_000, 5_000]]], ["c", [[15_000, 1]]], ["d", [[0, 2_000]]]],
         "retired": [[2_000, 8_000]],
     }
@@ -217,9 +228,10 @@ def test_state_is_runs_not_buckets():
 @given(
     st.lists(st.tuples(st.booleans(), st.sampled_from(NAMES), WEIGHTS), max_size=30),
     st.sampled_from(["minimal", "shift"]),
+    st.sampled_from(["phash2", "xxh64"]),
 )
-def test_a_restored_ring_decides_and_goes_on_as_the_stored_one(changes, removal):
-    ring = HashRing(removal)
+def test_a_restored_ring_decides_and_goes_on_as_the_stored_one(changes, removal, function):
+    ring = HashRing(removal, function)
     for add, name, weight in changes:
         if add and name not in ring:
             ring.add(name, weight)
@@ -231,7 +243,7 @@ def test_a_restored_ring_decides_and_goes_on_as_the_stored_one(changes, removal)
         each.remove(each.names[0])
     assert restored.state() == ring.state()
     assert restored.destinations == ring.destinations
-    assert restored.removal == removal
+    assert (restored.removal, restored.function) == (removal, function)
     assert places(restored) == places(ring)
 
 
@@ -247,6 +259,7 @@ def test_a_ring_can_be_pickled_and_copied():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        ({"function": "md5"}, "a ring's hash function is phash2 or xxh64, not 'md5'"),
         ({"removal": "magic"}, "a ring's removal is minimal or shift, not 'magic'"),
         ({"retired": [[0, 1]]}, "bucket 0 is there twice or not at all"),
         ({"retired": [[9, 1]]}, "bucket 3 is there twice or not at all"),
@@ -264,6 +277,12 @@ def test_what_is_no_state_of_a_ring_is_refused(change, reason):
     state = ring_of([("a", 1), ("b", 2)]).state() | change
     with pytest.raises(ValueError, match=f"not the state of a hash ring: .*{reason}"):
         HashRing.restore(state)
+
+
+def test_a_state_without_a_function_is_one_of_phash2():
+    state = ring_of([("a", 3), ("b", 2)]).state()
+    del state["function"]
+    assert places(HashRing.restore(state)) == places(ring_of([("a", 3), ("b", 2)]))
 
 
 @pytest.mark.parametrize("missing", ["removal", "destinations", "retired"])
@@ -311,6 +330,11 @@ def test_a_destination_is_on_the_ring_once():
 def test_removing_what_is_not_on_the_ring_is_refused():
     with pytest.raises(KeyError, match="'b' is not on the ring"):
         ring_of([("a", 1)]).remove("b")
+
+
+def test_an_unknown_hash_function_is_refused():
+    with pytest.raises(ValueError, match="a ring's hash function is phash2 or xxh64, not 'md5'"):
+        HashRing(function="md5")
 
 
 def test_an_unknown_removal_is_refused():

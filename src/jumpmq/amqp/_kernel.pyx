@@ -4,14 +4,22 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy, memset
 
 from jumpmq.amqp.errors import MalformedFrame
 from jumpmq.amqp.events import Ack, Publish, RawFrame
+from jumpmq.amqp.fields import read_table, read_value
+from jumpmq.amqp.texts import header_texts, value_text
+from jumpmq.hashing import header_key
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef extern from "string.h":
+    void* memmem(const void* octets, size_t size, const void* part, size_t part_size) nogil
 
 DEF FRAME_METHOD = 1
 DEF FRAME_HEADER = 2
@@ -21,6 +29,12 @@ DEF FRAME_END = 0xCE
 DEF MAX_RUN = 4096
 DEF MAX_DEPTH = 64
 DEF APART = 4096
+DEF HEADERS = 2
+DEF DELIVERY_MODE = 3
+DEF PRIORITY = 4
+DEF TIMESTAMP = 9
+DEF LAST_SECOND = 253402300799
+DEF MOST_COMPARED = 32
 
 
 @cython.freelist(4096)
@@ -176,43 +190,386 @@ cdef bint is_utf8(const uint8_t* at, Py_ssize_t length) noexcept nogil:
     return True
 
 
-cdef int delivery_mode(const uint8_t* at, Py_ssize_t length) noexcept nogil:
-    """The delivery mode (0 where there is none) of a whole, well-formed property list; else -1."""
+cdef bint locate(const uint8_t* at, Py_ssize_t length, const uint8_t** found) noexcept nogil:
+    """Find where each of the 14 properties begins, NULL where it is absent; False where the list is malformed."""
     cdef const uint8_t* end = at + length
-    cdef int bit, mode = 0
+    cdef int place
     cdef uint16_t flags
     if length < 2:
-        return -1
+        return False
     flags = read_short(at)
     at += 2
     if flags & 3:
-        return -1
-    for bit in range(15, 1, -1):
-        if not (flags >> bit) & 1:
+        return False
+    for place in range(14):
+        if not (flags << place) & 0x8000:
+            found[place] = NULL
             continue
-        if bit == 13:
+        found[place] = at
+        if place == HEADERS:
             at = skip_table(at, end, True, 0)
             if at == NULL:
-                return -1
-        elif bit == 12 or bit == 11:
+                return False
+        elif place == DELIVERY_MODE or place == PRIORITY:
             if at >= end:
-                return -1
-            if bit == 12:
-                mode = at[0] if at[0] == 1 or at[0] == 2 else 3
+                return False
             at += 1
-        elif bit == 6:
+        elif place == TIMESTAMP:
             if end - at < 8:
-                return -1
+                return False
             at += 8
         else:
             if at >= end or at[0] >= end - at:
-                return -1
+                return False
             at += 1 + at[0]
-    return mode if at == end else -1
+    return at == end
+
+
+cdef int delivery_mode(const uint8_t* at, Py_ssize_t length) noexcept nogil:
+    """The delivery mode (0 where there is none) of a whole, well-formed property list; else -1."""
+    cdef const uint8_t* found[14]
+    if not locate(at, length, found):
+        return -1
+    if found[DELIVERY_MODE] == NULL:
+        return 0
+    return found[DELIVERY_MODE][0] if 1 <= found[DELIVERY_MODE][0] <= 2 else 3
 
 
 def check_properties(bytes octets):
     return delivery_mode(<const uint8_t*>PyBytes_AS_STRING(octets), PyBytes_GET_SIZE(octets))
+
+
+cdef inline int64_t whole_number(uint8_t kind, const uint8_t* at) noexcept nogil:
+    """The value of an integer field of type ``bBsuIilL``."""
+    if kind == c"b":
+        return <int8_t>at[0]
+    if kind == c"B":
+        return at[0]
+    if kind == c"s":
+        return <int16_t>read_short(at)
+    if kind == c"u":
+        return read_short(at)
+    if kind == c"I":
+        return <int32_t>read_long(at)
+    if kind == c"i":
+        return read_long(at)
+    return <int64_t>read_longlong(at)
+
+
+cdef inline bint is_whole_number(uint8_t kind) noexcept nogil:
+    return (
+        kind == c"I" or kind == c"l" or kind == c"i" or kind == c"b" or kind == c"B" or kind == c"s" or kind == c"u"
+        or kind == c"L"
+    )
+
+
+# --- hashing ---
+
+
+cdef object key_of_value(const uint8_t* at, const uint8_t* stop):
+    cdef uint8_t kind = at[0]
+    if kind == c"S" or kind == c"x":
+        return PyBytes_FromStringAndSize(<const char*>at + 5, read_long(at + 1))
+    if is_whole_number(kind):
+        return whole_number(kind, at + 1)
+    return header_key(*read_value(PyBytes_FromStringAndSize(<const char*>at, stop - at)))
+
+
+cdef object key_of_header(const uint8_t* at, const char* name, Py_ssize_t name_size):
+    """The key of the first header of that name that has a value; None where there is none."""
+    cdef const uint8_t* end = at + 4 + read_long(at)
+    cdef const uint8_t* value
+    at += 4
+    while at < end:
+        value = at + 1 + at[0]
+        if at[0] == name_size and value[0] != c"V" and memcmp(at + 1, name, name_size) == 0:
+            return key_of_value(value, skip_value(value, end, 0))
+        at = skip_value(value, end, 0)
+    return None
+
+
+def hash_keys(list messages, int place, bytes name, missing):
+    cdef Message message
+    cdef const uint8_t* found[14]
+    cdef const char* header = PyBytes_AS_STRING(name)
+    cdef Py_ssize_t lacking = 0, name_size = PyBytes_GET_SIZE(name)
+    cdef list keys = []
+    cdef object key
+    for message in messages:
+        key = None
+        if (
+            locate(<const uint8_t*>PyBytes_AS_STRING(message.properties), PyBytes_GET_SIZE(message.properties), found)
+            and found[place] != NULL
+        ):
+            if place == HEADERS:
+                key = key_of_header(found[place], header, name_size)
+            elif place == TIMESTAMP:
+                key = b"%d" % read_longlong(found[place])
+            else:
+                key = PyBytes_FromStringAndSize(<const char*>found[place] + 1, found[place][0])
+        if key is None:
+            lacking += 1
+            key = missing
+        keys.append(key)
+    return keys, lacking
+
+
+def any_copies(list messages):
+    cdef Message message
+    cdef const char* octets
+    cdef Py_ssize_t size
+    for message in messages:
+        octets = PyBytes_AS_STRING(message.properties)
+        size = PyBytes_GET_SIZE(message.properties)
+        if size > 8 and (memmem(octets, size, b"\x02CC", 3) != NULL or memmem(octets, size, b"\x03BCC", 4) != NULL):
+            return True
+    return False
+
+
+# --- decoding ---
+
+
+cdef struct Column:
+    const int32_t* offsets
+    const char* octets
+
+
+cdef Column column_of(offsets, octets):
+    """An Arrow column of binary values, whose buffers the caller holds."""
+    cdef const uint8_t[::1] view = offsets
+    cdef Column column
+    column.offsets = <const int32_t*>&view[0]
+    column.octets = b""
+    if len(octets):
+        view = octets
+        column.octets = <const char*>&view[0]
+    return column
+
+
+cdef inline Py_ssize_t size_at(Column* column, Py_ssize_t row) noexcept nogil:
+    return column.offsets[row + 1] - column.offsets[row]
+
+
+cdef class Grown:
+    """Octets that grow at their end."""
+
+    cdef char* start
+    cdef Py_ssize_t size, room
+
+    def __dealloc__(self):
+        free(self.start)
+
+    cdef char* more(self, Py_ssize_t count) except NULL:
+        """Where the next octets belong, which count as written."""
+        cdef Py_ssize_t room
+        cdef void* moved
+        if self.start == NULL or self.size + count > self.room:
+            room = max(2 * self.room, self.size + count, 4096)
+            moved = realloc(self.start, room)
+            if moved == NULL:
+                raise MemoryError
+            self.start = <char*>moved
+            self.room = room
+        self.size += count
+        return self.start + self.size - count
+
+    cdef bytes taken(self):
+        return PyBytes_FromStringAndSize(self.start, self.size)
+
+
+cdef bytes packed(Grown flags):
+    """An Arrow bitmap of octets that are 0 or 1."""
+    cdef bytes bits = bytes((flags.size + 7) // 8)
+    cdef char* at = PyBytes_AS_STRING(bits)
+    cdef Py_ssize_t row
+    for row in range(flags.size):
+        at[row >> 3] |= flags.start[row] << (row & 7)
+    return bits
+
+
+cdef class Values:
+    """A growing Arrow column of texts, or of 64-bit integers."""
+
+    cdef Grown present, places, octets
+    cdef Py_ssize_t rows, absent
+
+    def __cinit__(self):
+        self.present, self.places, self.octets = Grown(), Grown(), Grown()
+
+    cdef int add_absent(self, Py_ssize_t count) except -1:
+        """Rows without a value, which look back to the end of the octets."""
+        cdef Py_ssize_t row
+        cdef char* at
+        if count <= 0:
+            return 0
+        memset(self.present.more(count), 0, count)
+        at = self.places.more(8 * count)
+        for row in range(count):
+            (<int64_t*>at)[row] = self.octets.size
+        self.rows += count
+        self.absent += count
+        return 0
+
+    cdef int add_number(self, int64_t value) except -1:
+        self.present.more(1)[0] = 1
+        (<int64_t*>self.places.more(8))[0] = value
+        self.rows += 1
+        return 0
+
+    cdef int add_text(self, const char* text, Py_ssize_t size) except -1:
+        memcpy(self.octets.more(size), text, size)
+        return self.add_number(self.octets.size)
+
+    cdef int add_str(self, str text) except -1:
+        cdef Py_ssize_t size
+        cdef const char* octets
+        if text is None:
+            return self.add_absent(1)
+        octets = PyUnicode_AsUTF8AndSize(text, &size)
+        return self.add_text(octets, size)
+
+    cdef bytes bitmap(self):
+        """Which rows have a value; None where all have."""
+        return packed(self.present) if self.absent else None
+
+    cdef tuple numbers(self):
+        cdef Py_ssize_t row
+        for row in range(self.rows):
+            if not self.present.start[row]:
+                (<int64_t*>self.places.start)[row] = 0
+        return self.bitmap(), self.places.taken()
+
+    cdef bytes offsets(self):
+        """Where each row ends, as 32-bit offsets."""
+        cdef bytes offsets = PyBytes_FromStringAndSize(NULL, 4 * (self.rows + 1))
+        cdef int32_t* at = <int32_t*>PyBytes_AS_STRING(offsets)
+        cdef Py_ssize_t row
+        at[0] = 0
+        for row in range(self.rows):
+            at[row + 1] = <int32_t>(<int64_t*>self.places.start)[row]
+        return offsets
+
+    cdef tuple texts(self):
+        if self.octets.size > 0x7FFFFFFF:
+            raise OverflowError("a column of more than 2 GB")
+        return self.bitmap(), self.offsets(), self.octets.taken()
+
+
+cdef int add_octets(Values column, const uint8_t* at, Py_ssize_t size) except -1:
+    """Add a property's text, with replacements for what is not UTF-8."""
+    if is_utf8(at, size):
+        return column.add_text(<const char*>at, size)
+    return column.add_str(PyBytes_FromStringAndSize(<const char*>at, size).decode("utf-8", "replace"))
+
+
+cdef int add_value(Values column, const uint8_t* at, const uint8_t* stop) except -1:
+    """Add a header's value as text."""
+    cdef uint8_t kind = at[0]
+    cdef char digits[24]
+    if (kind == c"S" or kind == c"x") and is_utf8(at + 5, stop - at - 5):
+        return column.add_text(<const char*>at + 5, stop - at - 5)
+    if is_whole_number(kind):
+        return column.add_text(digits, snprintf(digits, 24, b"%lld", <long long>whole_number(kind, at + 1)))
+    if kind == c"t":
+        return column.add_text(b"true", 4) if at[1] else column.add_text(b"false", 5)
+    if kind == c"V":
+        return column.add_absent(1)
+    return column.add_str(value_text(PyBytes_FromStringAndSize(<const char*>at, stop - at)))
+
+
+cdef bint has_each_once(const uint8_t* at) noexcept nogil:
+    """Whether a header table is short, and no name in it is there twice."""
+    cdef const uint8_t* names[MOST_COMPARED]
+    cdef const uint8_t* end = at + 4 + read_long(at)
+    cdef Py_ssize_t count = 0, other
+    at += 4
+    while at < end:
+        if count == MOST_COMPARED:
+            return False
+        for other in range(count):
+            if memcmp(names[other], at, 1 + at[0]) == 0:
+                return False
+        names[count] = at
+        count += 1
+        at = skip_value(at + 1 + at[0], end, 0)
+    return True
+
+
+cdef int add_headers(Values names, Values items, const uint8_t* at) except -1:
+    """Add the entries of a header table."""
+    cdef const uint8_t* end = at + 4 + read_long(at)
+    cdef const uint8_t* value
+    if not has_each_once(at):
+        table = header_texts(read_table(PyBytes_FromStringAndSize(<const char*>at, end - at))[0])
+        for name, text in table.items():
+            names.add_str(name)
+            items.add_str(text)
+        return 0
+    at += 4
+    while at < end:
+        value = at + 1 + at[0]
+        names.add_text(<const char*>at + 1, at[0])
+        at = skip_value(value, end, 0)
+        add_value(items, value, at)
+    return 0
+
+
+cdef object finished(Values column, int place, Py_ssize_t rows):
+    """The buffers of a property's column; None where no row has it."""
+    if not column.rows:
+        return None
+    column.add_absent(rows - column.rows)
+    return column.numbers() if place == DELIVERY_MODE or place == PRIORITY or place == TIMESTAMP else column.texts()
+
+
+def decode_properties(offsets, octets, Py_ssize_t first, Py_ssize_t count, int wanted):
+    cdef Column source
+    cdef const uint8_t* found[14]
+    cdef Grown readable = Grown()
+    cdef Values column, entries = Values(), names = Values(), items = Values()
+    cdef list columns = []
+    cdef int places[14]
+    cdef int used = 0, at, place
+    cdef Py_ssize_t row, held, unreadable = 0
+    if first < 0 or count < 0 or (count and len(offsets) < 4 * (first + count + 1)):
+        raise ValueError("an Arrow column with too few offsets")
+    source = column_of(offsets if count else b"\0\0\0\0", octets)
+    for place in range(14):
+        columns.append(Values())
+        if wanted >> (15 - place) & 1 and place != HEADERS:
+            places[used] = place
+            used += 1
+    for row in range(count):
+        held = source.offsets[first + row]
+        if not 0 <= held <= source.offsets[first + row + 1] <= len(octets):
+            raise ValueError("an offset of the Arrow column points outside its octets")
+        if not locate(<const uint8_t*>source.octets + held, size_at(&source, first + row), found):
+            memset(found, 0, sizeof(found))
+            unreadable += 1
+            readable.more(1)[0] = 0
+        else:
+            readable.more(1)[0] = 1
+        if wanted & 0x2000:
+            if found[HEADERS] != NULL:
+                add_headers(names, items, found[HEADERS])
+            entries.add_number(names.rows)
+        for at in range(used):
+            place = places[at]
+            if found[place] == NULL or (place == TIMESTAMP and read_longlong(found[place]) > LAST_SECOND):
+                continue
+            column = columns[place]
+            column.add_absent(row - column.rows)
+            if place == DELIVERY_MODE or place == PRIORITY:
+                column.add_number(found[place][0])
+            elif place == TIMESTAMP:
+                column.add_number(read_longlong(found[place]))
+            else:
+                add_octets(column, found[place] + 1, found[place][0])
+    for place in range(14):
+        columns[place] = finished(columns[place], place, count)
+    if wanted & 0x2000:
+        columns[HEADERS] = (entries.offsets(), *names.texts()[1:], *items.texts())
+    return packed(readable) if unreadable else None, columns
 
 
 # --- reading ---
@@ -573,27 +930,6 @@ def encode_deliveries(list messages, int channel, bytes consumer_tag, uint64_t f
     if owed:
         out.append(b"\xce")
     return out
-
-
-cdef struct Column:
-    const int32_t* offsets
-    const char* octets
-
-
-cdef Column column_of(offsets, octets):
-    """An Arrow column of binary values, whose buffers the caller holds."""
-    cdef const uint8_t[::1] view = offsets
-    cdef Column column
-    column.offsets = <const int32_t*>&view[0]
-    column.octets = b""
-    if len(octets):
-        view = octets
-        column.octets = <const char*>&view[0]
-    return column
-
-
-cdef inline Py_ssize_t size_at(Column* column, Py_ssize_t row) noexcept nogil:
-    return column.offsets[row + 1] - column.offsets[row]
 
 
 def encode_rows(

@@ -8,6 +8,9 @@ once, so that all else in the broker costs once a run, not once a message.
 """
 
 from array import array
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import accumulate, pairwise
 from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, MalformedFrame
@@ -23,6 +26,8 @@ from jumpmq.amqp.frames import (
     with_header,
 )
 from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.texts import header_texts
+from jumpmq.hashing import header_key
 
 BASIC_PUBLISH = b"\x00\x3c\x00\x28"
 BASIC_ACK = b"\x00\x3c\x00\x50"
@@ -237,6 +242,136 @@ def check_properties(octets: bytes) -> int:
     except AMQPError:
         return -1
     return 0 if mode is None else mode if mode in (1, 2) else 3
+
+
+def hash_keys(messages: list[Any], place: int, name: bytes, missing: int) -> tuple[list[bytes | int], int]:
+    """What of each message is hashed: a property, or a header.
+
+    Args:
+        place: of the property among the fourteen, 2 for a header.
+        name: the header's.
+        missing: the key of messages that have none; a header of type V counts as absent.
+
+    Returns:
+        The keys (:func:`jumpmq.hashing.header_key`), and how many messages have none.
+    """
+    found = [_hash_key(message.properties, place, name) for message in messages]
+    return [missing if key is None else key for key in found], found.count(None)
+
+
+def _hash_key(octets: bytes, place: int, name: bytes) -> bytes | int | None:
+    try:
+        properties = Properties.parse(octets)
+    except AMQPError:
+        return None
+    if _NAMES[place] != "headers":
+        value = getattr(properties, _NAMES[place])
+        return None if value is None else str(value).encode(errors="surrogateescape")
+    for field in properties.headers or ():
+        if field.name.encode() == name and field.type != "V":
+            return header_key(field.type, field.value)
+    return None
+
+
+def any_copies(messages: list[Any]) -> bool:
+    """Whether any message may have a header CC or BCC: its properties are to be parsed before it is routed."""
+    return any(b"\x02CC" in one.properties or b"\x03BCC" in one.properties for one in messages)
+
+
+LAST_SECOND = 253402300799
+"""The end of the year 9999, the last timestamp that tables can show."""
+
+_NAMES = [field.name for field in fields(Properties)]
+_NUMBERS = ("delivery_mode", "priority", "timestamp")
+Buffers = tuple[bytes | None, ...]
+
+
+def decode_properties(
+    offsets: Any, octets: Any, first: int, count: int, wanted: int
+) -> tuple[bytes | None, list[Buffers | None]]:
+    """Decode an Arrow column of property lists, as published, into the buffers of Arrow columns.
+
+    Args:
+        offsets, octets: the buffers of a binary column.
+        first, count: the rows.
+        wanted: flags, as in a property list, of the properties to decode.
+
+    Returns:
+        Which rows could be read, and for each of the fourteen properties the buffers of its column, None where no row
+        has it: of texts (UTF-8, with replacements where they are not), or of 64-bit integers for ``delivery_mode``,
+        ``priority`` and ``timestamp``, in seconds, absent behind :data:`LAST_SECOND`. The headers' are offsets of rows
+        to entries, offsets and octets of names, and the column of values as :func:`~jumpmq.amqp.texts.header_texts` has
+        them. Bitmaps are None where all their bits are set.
+
+    Raises:
+        ValueError: an offset points outside its buffer.
+    """
+    parsed = [_parsed(value) for value in _binaries(offsets, octets, first, count)]
+    columns: list[Buffers | None] = []
+    for place, name in enumerate(_NAMES):
+        if not wanted >> (15 - place) & 1:
+            columns.append(None)
+        elif name == "headers":
+            columns.append(_header_buffers(parsed))
+        else:
+            values = [getattr(one, name) if one is not None else None for one in parsed]
+            columns.append(_number_buffers(values) if name in _NUMBERS else _property_buffers(values))
+    return _bitmap([one is not None for one in parsed]), columns
+
+
+def _binaries(offsets: Any, octets: Any, first: int, count: int) -> list[bytes]:
+    if first < 0 or count < 0 or (count and len(offsets) < 4 * (first + count + 1)):
+        raise ValueError("an Arrow column with too few offsets")
+    ends = array("i", bytes(offsets)[: 4 * (first + count + 1)] if count else b"\0\0\0\0")[first:]
+    if not all(0 <= start <= stop <= len(octets) for start, stop in pairwise(ends)):
+        raise ValueError("an offset of the Arrow column points outside its octets")
+    return [bytes(octets)[start:stop] for start, stop in pairwise(ends)]
+
+
+def _parsed(octets: bytes) -> Properties | None:
+    try:
+        return Properties.parse(octets)
+    except AMQPError:
+        return None
+
+
+def _bitmap(present: Sequence[bool]) -> bytes | None:
+    if all(present):
+        return None
+    octets = bytearray((len(present) + 7) // 8)
+    for row, bit in enumerate(present):
+        octets[row >> 3] |= bit << (row & 7)
+    return bytes(octets)
+
+
+def _number_buffers(values: list[int | None]) -> Buffers | None:
+    known = [value if value is None or value <= LAST_SECOND else None for value in values]
+    if all(value is None for value in known):
+        return None
+    return _bitmap([value is not None for value in known]), array("q", [value or 0 for value in known]).tobytes()
+
+
+def _property_buffers(values: list[str | None]) -> Buffers | None:
+    if all(value is None for value in values):
+        return None
+    raw = (None if value is None else value.encode(errors="surrogateescape") for value in values)
+    return _text_buffers([None if one is None else one.decode(errors="replace") for one in raw])
+
+
+def _text_buffers(values: Sequence[str | None]) -> Buffers:
+    raw = [(value or "").encode() for value in values]
+    return _bitmap([value is not None for value in values]), _offsets(map(len, raw)), b"".join(raw)
+
+
+def _offsets(sizes: Any) -> bytes:
+    return array("i", accumulate(sizes, initial=0)).tobytes()
+
+
+def _header_buffers(parsed: list[Properties | None]) -> Buffers:
+    """Of the rows' header tables."""
+    tables = [header_texts(one.headers) if one is not None and one.headers else {} for one in parsed]
+    names = _text_buffers([name for table in tables for name in table])
+    return (_offsets(map(len, tables)), *names[1:], *_text_buffers([text for one in tables for text in one.values()]))
 
 
 class Body:

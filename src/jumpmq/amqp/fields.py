@@ -55,6 +55,12 @@ def read_table(octets: bytes, offset: int = 0) -> tuple[list[Field], int]:
     return _read_table(octets, offset, len(octets), 0)
 
 
+def read_value(octets: bytes) -> tuple[str, Any]:
+    """The type and the value of a field, given its type octet and all that follows. Raises as :func:`read_table`."""
+    kind, value, _ = _read_value(octets, 0, len(octets), 0)
+    return kind, value
+
+
 def to_python(fields: Iterable[Field]) -> dict[str, Any]:
     """The table as a plain dict: decimals become ``Decimal``, timestamps aware ``datetime``."""
     return {field.name: _plain(field.type, field.value) for field in fields}

@@ -6,9 +6,12 @@ try:
     from jumpmq.amqp._kernel import (
         Body,
         Message,
+        any_copies,
         check_properties,
+        decode_properties,
         encode_deliveries,
         encode_rows,
+        hash_keys,
         scan,
     )
 except ImportError:
@@ -21,17 +24,23 @@ except ImportError:
     from jumpmq.amqp._reference import (  # type: ignore[assignment]
         Body,
         Message,
+        any_copies,
         check_properties,
+        decode_properties,
         encode_deliveries,
         encode_rows,
+        hash_keys,
         scan,
     )
 
 __all__ = [
     "Body",
     "Message",
+    "any_copies",
     "check_properties",
+    "decode_properties",
     "encode_deliveries",
     "encode_rows",
+    "hash_keys",
     "scan",
 ]

@@ -67,6 +67,11 @@ class Properties:
             raise MethodSyntaxError("content header has octets behind its properties")
         return properties
 
+    @staticmethod
+    def place(name: str) -> int:
+        """Where a property stands among the fourteen, from 0."""
+        return _PLACES[name]
+
     def encode(self) -> bytes:
         """The property flags and the property list, as :meth:`parse` reads them."""
         flags, body = 0, []
@@ -78,6 +83,7 @@ class Properties:
         return flags.to_bytes(2) + b"".join(body)
 
 
+_PLACES = {field.name: place for place, field in enumerate(fields(Properties))}
 _BITS = [(1 << (15 - place), field.name) for place, field in enumerate(fields(Properties))]
 _NUMBERS = {"delivery_mode": struct.Struct(">B"), "priority": struct.Struct(">B"), "timestamp": struct.Struct(">Q")}
 

@@ -7,7 +7,7 @@
 'q2'
 """
 
-from jumpmq.hashing.kernel import COMPILED, jump, phash2, phash2_list
+from jumpmq.hashing.kernel import COMPILED, jump, jump64, phash2, phash2_list, xxh64
 from jumpmq.hashing.ring import MAX_WEIGHT, HashRing
 from jumpmq.hashing.terms import MISSING, header_key, moduli, modulus, modulus_array, timestamp_key
 
@@ -18,10 +18,12 @@ __all__ = [
     "HashRing",
     "header_key",
     "jump",
+    "jump64",
     "moduli",
     "modulus",
     "modulus_array",
     "phash2",
     "phash2_list",
     "timestamp_key",
+    "xxh64",
 ]

@@ -72,6 +72,91 @@ cdef inline uint32_t hash_binary(const uint8_t* octets, Py_ssize_t length, uint3
     return c
 
 
+cdef uint64_t PRIME_1 = 0x9E3779B185EBCA87u
+cdef uint64_t PRIME_2 = 0xC2B2AE3D27D4EB4Fu
+cdef uint64_t PRIME_3 = 0x165667B19E3779F9u
+cdef uint64_t PRIME_4 = 0x85EBCA77C2B2AE63u
+cdef uint64_t PRIME_5 = 0x27D4EB2F165667C5u
+
+
+cdef inline uint64_t load_long(const uint8_t* octets) noexcept nogil:
+    return <uint64_t>load(octets) | <uint64_t>load(octets + 4) << 32
+
+
+cdef inline uint64_t turn(uint64_t word, int bits) noexcept nogil:
+    return word << bits | word >> (64 - bits)
+
+
+cdef inline uint64_t lane(uint64_t state, uint64_t word) noexcept nogil:
+    return turn(state + word * PRIME_2, 31) * PRIME_1
+
+
+cdef uint64_t hash_xxh64(const uint8_t* octets, Py_ssize_t length) noexcept nogil:
+    """XXH64 with seed 0, as its specification has it."""
+    cdef uint64_t lanes[4]
+    cdef uint64_t word
+    cdef Py_ssize_t left = length
+    cdef int i
+    if length >= 32:
+        lanes[0] = PRIME_1 + PRIME_2
+        lanes[1] = PRIME_2
+        lanes[2] = 0
+        lanes[3] = 0 - PRIME_1
+        while left >= 32:
+            for i in range(4):
+                lanes[i] = lane(lanes[i], load_long(octets + 8 * i))
+            octets += 32
+            left -= 32
+        word = turn(lanes[0], 1) + turn(lanes[1], 7) + turn(lanes[2], 12) + turn(lanes[3], 18)
+        for i in range(4):
+            word = (word ^ lane(0, lanes[i])) * PRIME_1 + PRIME_4
+    else:
+        word = PRIME_5
+    word += <uint64_t>length
+    while left >= 8:
+        word = turn(word ^ lane(0, load_long(octets)), 27) * PRIME_1 + PRIME_4
+        octets += 8
+        left -= 8
+    if left >= 4:
+        word = turn(word ^ load(octets) * PRIME_1, 23) * PRIME_2 + PRIME_3
+        octets += 4
+        left -= 4
+    while left:
+        word = turn(word ^ octets[0] * PRIME_5, 11) * PRIME_1
+        octets += 1
+        left -= 1
+    word = (word ^ word >> 33) * PRIME_2
+    word = (word ^ word >> 29) * PRIME_3
+    return word ^ word >> 32
+
+
+def xxh64(bytes key not None):
+    return hash_xxh64(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+cdef inline uint64_t number_xxh64(uint64_t number) noexcept nogil:
+    cdef uint8_t octets[8]
+    cdef int i
+    for i in range(8):
+        octets[i] = (number >> 8 * i) & 0xFF
+    return hash_xxh64(octets, 8)
+
+
+cdef inline int32_t jump_word(uint64_t word, int32_t buckets) noexcept nogil:
+    cdef int64_t bucket = 0, candidate = 0
+    while candidate < buckets:
+        bucket = candidate
+        word = word * 2862933555777941757u + 1
+        candidate = <int64_t>((bucket + 1) * (2147483648.0 / <double><int64_t>((word >> 33) + 1)))
+    return <int32_t>bucket
+
+
+def jump64(key, buckets):
+    if not 1 <= buckets <= MOST_BUCKETS:
+        raise ValueError(f"a key has a bucket among 1 to {MOST_BUCKETS} buckets, not {buckets}")
+    return jump_word(PyLong_AsUnsignedLongLongMask(key), buckets)
+
+
 cdef inline uint32_t end_list(uint32_t hash) noexcept nogil:
     cdef uint32_t a = <uint32_t>SALT_NIL + 2, b = <uint32_t>SALT_NIL
     if hash == 0:
@@ -168,8 +253,9 @@ def jump(key, buckets):
     return jump_seed(seed_of(key), buckets)
 
 
-cdef inline uint32_t redraw(uint32_t seed, int32_t bucket, int32_t working) noexcept nogil:
-    cdef uint64_t word = (<uint64_t>bucket << SEED_BITS | seed) + 0x9E3779B97F4A7C15u
+cdef inline uint32_t scaled(uint64_t word, int32_t working) noexcept nogil:
+    """A splitmix64 hash, scaled down."""
+    word += 0x9E3779B97F4A7C15u
     word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9u
     word = (word ^ (word >> 27)) * 0x94D049BB133111EBu
     return <uint32_t>(((word ^ (word >> 31)) >> 32) * <uint64_t>working >> 32)
@@ -188,8 +274,12 @@ cdef class Buckets:
     cdef int32_t* _replacements  # how many buckets were left when this one retired; -1 while it works
     cdef int32_t _size, _room, _working
     cdef int _readers  # batches under way without the GIL
+    cdef readonly bint wide  # whether keys are hashed to 64 bits
     cdef int64_t _routed  # keys routed in batches since the last change
     cdef uint16_t* _known  # the owner of each seed, plus 1, as far as it has been asked for; NULL before TABLE_PAYS
+
+    def __init__(self, bint wide=False):
+        self.wide = wide
 
     def __dealloc__(self):
         free(self._owners)
@@ -211,7 +301,7 @@ cdef class Buckets:
             self._known = NULL
             self._routed = 0
             return self
-        copy = Buckets()
+        copy = Buckets(self.wide)
         copy._reserve(self._size)
         memcpy(copy._owners, self._owners, self._size * sizeof(int32_t))
         memcpy(copy._replacements, self._replacements, self._size * sizeof(int32_t))
@@ -268,39 +358,55 @@ cdef class Buckets:
         for bucket in range(self._size):
             self._owners[bucket] -= self._owners[bucket] > owner
 
-    cdef inline int32_t _bucket(self, uint32_t seed) noexcept nogil:
-        cdef int32_t bucket = jump_seed(seed, self._size)
-        cdef int32_t working = self._replacements[bucket], place
+    cdef inline int32_t _bucket(self, uint64_t word) noexcept nogil:
+        cdef int32_t bucket, working, place
+        cdef uint32_t seed = word & (SEEDS - 1)
+        bucket = jump_word(word, self._size) if self.wide else jump_seed(seed, self._size)
+        working = self._replacements[bucket]
         while working >= 0:
-            place = <int32_t>redraw(seed, bucket, working)
+            if self.wide:
+                place = <int32_t>scaled(word ^ <uint64_t>bucket * PRIME_1, working)
+            else:
+                place = <int32_t>scaled(<uint64_t>bucket << SEED_BITS | seed, working)
             while self._replacements[place] >= working:
                 place = self._replacements[place]
             bucket = place
             working = self._replacements[bucket]
         return bucket
 
-    cdef inline int32_t _owner(self, uint32_t seed) noexcept nogil:
+    cdef inline int32_t _owner(self, uint64_t word) noexcept nogil:
+        """The owner of a key's hash, of which only the low SEED_BITS count unless it is wide."""
         cdef int32_t owner
+        cdef uint32_t seed = word & (SEEDS - 1)
         if self._known != NULL and self._known[seed]:
             return self._known[seed] - 1
         if self._working == 0:
             return -1
-        owner = self._owners[self._bucket(seed)]
+        owner = self._owners[self._bucket(word)]
         if self._known != NULL and owner < 65535:
             self._known[seed] = <uint16_t>(owner + 1)
         return owner
 
+    cdef inline int32_t _owner_of(self, PyObject* key) except -2:
+        cdef uint64_t word
+        if PyLong_Check(<object>key):
+            word = PyLong_AsUnsignedLongLongMask(<object>key)
+            return self._owner(number_xxh64(word) if self.wide else word)
+        if self.wide and PyBytes_Check(<object>key):
+            return self._owner(
+                hash_xxh64(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
+            )
+        return self._owner(hash_object(key, 0))
+
     def owner(self, key):
-        if PyLong_Check(key):
-            return self._owner(seed_of(key))
-        return self._owner(hash_object(<PyObject*>key, 0) & (SEEDS - 1))
+        return self._owner_of(<PyObject*>key)
 
     def owners(self, list keys not None):
         cdef Py_ssize_t i, count = PyList_GET_SIZE(keys)
         cdef list out = PyList_New(count)
         cdef object owner
         for i in range(count):
-            owner = self._owner(hash_object(PyList_GET_ITEM(keys, i), 0) & (SEEDS - 1))
+            owner = self._owner_of(PyList_GET_ITEM(keys, i))
             Py_INCREF(owner)
             PyList_SET_ITEM(out, i, owner)
         return out
@@ -310,7 +416,7 @@ cdef class Buckets:
         cdef Octets owners = Octets(out, True, reader.count * sizeof(int32_t))
         cdef int64_t begin = 0, read = 1
         self._routed += reader.count
-        if self._known == NULL and self._routed >= TABLE_PAYS:
+        if self._known == NULL and self._routed >= TABLE_PAYS and not self.wide:
             self._known = <uint16_t*>calloc(SEEDS, sizeof(uint16_t))
         self._readers += 1
         with nogil:
@@ -323,18 +429,22 @@ cdef class Buckets:
 
     cdef int64_t _route_block(self, KeyReader reader, uint8_t* out, int64_t begin) noexcept nogil:
         """Route up to BLOCK keys: first all seeds, so that their places in the table are fetched side by side."""
-        cdef uint32_t seeds[BLOCK]
+        cdef uint64_t words[BLOCK]
         cdef uint32_t hash = 0
         cdef int32_t owner
         cdef int64_t i, count = min(BLOCK, reader.count - begin)
         for i in range(count):
+            if self.wide:
+                if not reader.read_wide(begin + i, &words[i]):
+                    return 0
+                continue
             if not reader.read(begin + i, &hash):
                 return 0
-            seeds[i] = hash & (SEEDS - 1)
+            words[i] = hash
             if self._known != NULL:
-                __builtin_prefetch(&self._known[seeds[i]])
+                __builtin_prefetch(&self._known[hash & (SEEDS - 1)])
         for i in range(count):
-            owner = self._owner(seeds[i])
+            owner = self._owner(words[i])
             memcpy(out + (begin + i) * sizeof(int32_t), &owner, sizeof(int32_t))
         return count
 
@@ -379,24 +489,39 @@ cdef class KeyReader:
         self._offsets = Octets(offsets, False, (end + 1) * (8 if self._wide else 4) if self.count else 0)
         self._octets = Octets(octets, False, 0)
 
-    cdef inline bint read(self, int64_t i, uint32_t* hash) noexcept nogil:
-        """Hash the i-th key, or the atom ``undefined`` for a null; false if the key is outside the octets."""
+    cdef inline int bounds(self, int64_t i, int64_t* found) noexcept nogil:
+        """Where the i-th key lies: 1, or 0 for a null, or -1 if that is outside the octets."""
         cdef int64_t slot = self._first + i
-        cdef int64_t bounds[2]
         cdef int32_t narrow[2]
         if self._nullable and not (self._validity.start[slot >> 3] >> (slot & 7)) & 1:
-            hash[0] = HASH_OF_UNDEFINED
-            return True
+            return 0
         if self._wide:
-            memcpy(bounds, self._offsets.start + slot * 8, 16)
+            memcpy(found, self._offsets.start + slot * 8, 16)
         else:
             memcpy(narrow, self._offsets.start + slot * 4, 8)
-            bounds[0] = narrow[0]
-            bounds[1] = narrow[1]
-        if not 0 <= bounds[0] <= bounds[1] <= self._octets.length:
-            return False
-        hash[0] = hash_binary(self._octets.start + bounds[0], bounds[1] - bounds[0], 0)
-        return True
+            found[0] = narrow[0]
+            found[1] = narrow[1]
+        return 1 if 0 <= found[0] <= found[1] <= self._octets.length else -1
+
+    cdef inline bint read(self, int64_t i, uint32_t* hash) noexcept nogil:
+        """Hash the i-th key, or the atom ``undefined`` for a null; false if the key is outside the octets."""
+        cdef int64_t found[2]
+        cdef int kind = self.bounds(i, found)
+        if kind > 0:
+            hash[0] = hash_binary(self._octets.start + found[0], found[1] - found[0], 0)
+        elif kind == 0:
+            hash[0] = HASH_OF_UNDEFINED
+        return kind >= 0
+
+    cdef inline bint read_wide(self, int64_t i, uint64_t* hash) noexcept nogil:
+        """As ``read``, with 64 bits."""
+        cdef int64_t found[2]
+        cdef int kind = self.bounds(i, found)
+        if kind > 0:
+            hash[0] = hash_xxh64(self._octets.start + found[0], found[1] - found[0])
+        elif kind == 0:
+            hash[0] = number_xxh64(HASH_OF_UNDEFINED & RANGE_MASK)
+        return kind >= 0
 
 
 def modulus_of_arrow(out, int32_t buckets, keys):

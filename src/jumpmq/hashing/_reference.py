@@ -5,6 +5,7 @@ Three parts, in the order in which a key passes through them:
 1. ``phash2``: Erlang's portable hash of a term (``erlang:phash2/1`` as of OTP 25), 27 bits.
 2. ``jump``: the bucket of an integer key, by Lamping and Veach's jump consistent hash (arXiv 1406.2294), drawing
    from Erlang's ``exs1024`` generator as RabbitMQ's consistent hash exchange does.
+   ``jump64`` is their own generator, with all 64 bits of a key that ``xxh64`` hashed.
 3. ``Buckets``: the owner of that bucket, where some buckets may be retired (MementoHash, arXiv 2306.09783).
 """
 
@@ -209,13 +210,36 @@ def jump(key: int, buckets: int) -> int:
     return bucket
 
 
+def xxh64(key: bytes) -> int:
+    """XXH64 of a binary with seed 0, 64 bits, by the package ``xxhash``."""
+    import xxhash
+
+    return xxhash.xxh64_intdigest(key)
+
+
+def jump64(key: int, buckets: int) -> int:
+    """The bucket of a 64-bit key among ``buckets``, by Lamping and Veach's own generator (arXiv 1406.2294, figure 1).
+
+    Raises:
+        ValueError: there are less than 1 or more than 2**31 - 1 buckets.
+    """
+    if not 1 <= buckets < 1 << 31:
+        raise ValueError(f"a key has a bucket among 1 to 2147483647 buckets, not {buckets}")
+    bucket, candidate = 0, 0
+    while candidate < buckets:
+        bucket = candidate
+        key = key * 2862933555777941757 + 1 & _M64
+        candidate = int((bucket + 1) * (2**31 / ((key >> 33) + 1)))
+    return bucket
+
+
 MISSING = 45914356
 """``phash2(Atom("undefined"))``: the key of a message without the header, of an Arrow array's null."""
 
 
-def _redraw(seed: int, bucket: int, working: int) -> int:
-    """Where a key of a retired bucket falls among the ``working`` buckets: a splitmix64 hash of both, scaled down."""
-    word = (bucket << _SEED_BITS | seed) + 0x9E3779B97F4A7C15 & _M64
+def _scaled(word: int, working: int) -> int:
+    """A splitmix64 hash, scaled down to ``working``."""
+    word = word + 0x9E3779B97F4A7C15 & _M64
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _M64
     word = (word ^ word >> 27) * 0x94D049BB133111EB & _M64
     return ((word ^ word >> 31) >> 32) * working >> 32
@@ -227,12 +251,17 @@ class Buckets:
     A retired bucket keeps its number, and notes how many buckets were left working when it went: its replacement.
     A key that falls into it is drawn again among those.
 
+    Args:
+        wide: whether a key is hashed to 64 bits, by ``xxh64`` and ``jump64``, an integer as its eight octets, the
+            lowest first; else it is hashed by ``phash2`` and ``jump``, an integer being its own hash.
+
     Attributes:
         size: how many buckets there are, working and retired: what ``jump`` is told.
         working: how many of them have an owner.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wide: bool = False) -> None:
+        self.wide = wide
         self._owners: list[int] = []
         self._replacements: dict[int, int] = {}
 
@@ -280,16 +309,27 @@ class Buckets:
         """Renumber the owners above one that has no working bucket left: each is one less."""
         self._owners = [other - 1 if other > owner else other for other in self._owners]
 
-    def _bucket(self, key: int) -> int:
-        """The working bucket of an integer key."""
-        bucket = jump(key, len(self._owners))
+    def _bucket(self, word: int) -> int:
+        """The working bucket of a hash."""
+        bucket = (jump64 if self.wide else jump)(word, len(self._owners))
         while (working := self._replacements.get(bucket)) is not None:
-            place = _redraw(key & _SEED_MASK, bucket, working)
+            place = _scaled(self._drawn_again(word, bucket), working)
             # A place whose bucket had been retired before is taken by that bucket's replacement.
             while (replacement := self._replacements.get(place, -1)) >= working:
                 place = replacement
             bucket = place
         return bucket
+
+    def _drawn_again(self, word: int, bucket: int) -> int:
+        """What places a key of a retired bucket: both."""
+        if self.wide:
+            return word ^ bucket * 0x9E3779B185EBCA87 & _M64
+        return bucket << _SEED_BITS | word & _SEED_MASK
+
+    def _hash(self, key: bytes | int) -> int:
+        if self.wide:
+            return xxh64((key & _M64).to_bytes(8, "little") if isinstance(key, int) else key)
+        return key if isinstance(key, int) else phash2(key)
 
     def owner(self, key: bytes | int) -> int:
         """The owner of a key, -1 if no bucket works. An integer is its own hash.
@@ -301,9 +341,9 @@ class Buckets:
             raise TypeError(f"a key is bytes, not {type(key).__name__}")
         if not self.working:
             return -1
-        return self._owners[self._bucket(key if isinstance(key, int) else phash2(key))]
+        return self._owners[self._bucket(self._hash(key))]
 
-    def owners(self, keys: list[bytes]) -> list[int]:
+    def owners(self, keys: list[bytes | int]) -> list[int]:
         """The owner of each key."""
         return [self.owner(key) for key in keys]
 

@@ -3,7 +3,18 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jumpmq.hashing._kernel import MISSING, Buckets, KeyCounts, jump, moduli, modulus_of_arrow, phash2, phash2_list
+    from jumpmq.hashing._kernel import (
+        MISSING,
+        Buckets,
+        KeyCounts,
+        jump,
+        jump64,
+        moduli,
+        modulus_of_arrow,
+        phash2,
+        phash2_list,
+        xxh64,
+    )
 
     COMPILED: bool
 else:
@@ -13,10 +24,12 @@ else:
             Buckets,
             KeyCounts,
             jump,
+            jump64,
             moduli,
             modulus_of_arrow,
             phash2,
             phash2_list,
+            xxh64,
         )
 
         COMPILED = True
@@ -28,10 +41,12 @@ else:
             Buckets,
             KeyCounts,
             jump,
+            jump64,
             moduli,
             modulus_of_arrow,
             phash2,
             phash2_list,
+            xxh64,
         )
 
         COMPILED = False
@@ -42,4 +57,16 @@ else:
             stacklevel=2,
         )
 
-__all__ = ["COMPILED", "MISSING", "Buckets", "KeyCounts", "jump", "moduli", "modulus_of_arrow", "phash2", "phash2_list"]
+__all__ = [
+    "COMPILED",
+    "MISSING",
+    "Buckets",
+    "KeyCounts",
+    "jump",
+    "jump64",
+    "moduli",
+    "modulus_of_arrow",
+    "phash2",
+    "phash2_list",
+    "xxh64",
+]

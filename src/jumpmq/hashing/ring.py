@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Removal = Literal["minimal", "shift"]
+HashFunction = Literal["phash2", "xxh64"]
 Run = tuple[int, int]
 
 MAX_WEIGHT = 10_000
@@ -48,23 +49,28 @@ class HashRing:
     Args:
         removal: what a removal does to the other destinations' keys: nothing (``"minimal"``), or what RabbitMQ does
             (``"shift"``).
+        function: RabbitMQ's hash (``"phash2"``), which tells 2**21 keys apart, or one of 64 bits (``"xxh64"``).
 
     Raises:
-        ValueError: ``removal`` is neither.
+        ValueError: ``removal`` or ``function`` is none of these.
     """
 
-    def __init__(self, removal: Removal = "minimal") -> None:
+    def __init__(self, removal: Removal = "minimal", function: HashFunction = "phash2") -> None:
         if removal not in ("minimal", "shift"):
             raise ValueError(f"a ring's removal is minimal or shift, not {removal!r}")
+        if function not in ("phash2", "xxh64"):
+            raise ValueError(f"a ring's hash function is phash2 or xxh64, not {function!r}")
         self._removal: Removal = removal
+        self._function: HashFunction = function
         self._names: list[str] = []
         self._weights: dict[str, int] = {}
         self._runs: dict[str, list[Run]] = {}
         self._retired: list[Run] = []
-        self._buckets = Buckets()
+        self._buckets = self._no_buckets()
 
     def __repr__(self) -> str:
-        return f"HashRing(removal={self._removal!r}, destinations={self._weights!r})"
+        made = f"removal={self._removal!r}, function={self._function!r}"
+        return f"HashRing({made}, destinations={self._weights!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HashRing.restore, (self.state(),)
@@ -80,6 +86,11 @@ class HashRing:
     def removal(self) -> Removal:
         """``"minimal"`` or ``"shift"``."""
         return self._removal
+
+    @property
+    def function(self) -> HashFunction:
+        """``"phash2"`` or ``"xxh64"``."""
+        return self._function
 
     @property
     def names(self) -> list[str]:
@@ -137,7 +148,7 @@ class HashRing:
         runs = self._runs.pop(destination)
         if not self._names:
             self._retired.clear()
-            self._buckets = Buckets()
+            self._buckets = self._no_buckets()
             return
         self._buckets = self._buckets.writable()
         if self._removal == "minimal":
@@ -145,6 +156,9 @@ class HashRing:
         else:
             self._shift(runs, owner)
         self._buckets.forget(owner)
+
+    def _no_buckets(self) -> Buckets:
+        return Buckets(self._function == "xxh64")
 
     def _retire(self, runs: list[Run]) -> None:
         for first, count in reversed(runs):
@@ -165,7 +179,7 @@ class HashRing:
         """The destination of a key; None if the ring is empty.
 
         Args:
-            key: a binary, which is hashed with ``phash2``, or an integer, which is its own hash (see ``terms``).
+            key: a binary, or an integer, which ``phash2`` rings take for its own hash (see ``terms``).
 
         Raises:
             TypeError: the key is neither.
@@ -177,11 +191,11 @@ class HashRing:
         """As :meth:`route`, the destination as an index into ``names``; -1 if the ring is empty."""
         return self._buckets.owner(key)
 
-    def route_index(self, keys: list[bytes]) -> list[int]:
+    def route_index(self, keys: list[bytes | int]) -> list[int]:
         """The destination of each key, as an index into ``names``; -1 if the ring is empty.
 
         Raises:
-            TypeError: a key is not bytes.
+            TypeError: a key is neither bytes nor an integer.
         """
         return self._buckets.owners(keys)
 
@@ -210,6 +224,7 @@ class HashRing:
         """The ring as plain JSON: runs of buckets, as [first, count], of each destination and of those retired."""
         return {
             "removal": self._removal,
+            "function": self._function,
             "destinations": [[name, [list(run) for run in self._runs[name]]] for name in self._names],
             "retired": [list(run) for run in self._retired],
         }
@@ -222,7 +237,7 @@ class HashRing:
             ValueError: it is not the state of a ring.
         """
         try:
-            ring = cls(state["removal"])
+            ring = cls(state["removal"], state.get("function", "phash2"))
             ring._retired = _runs_of(state["retired"])
             for name, runs in state["destinations"]:
                 ring._restore_destination(name, _runs_of(runs))

@@ -60,9 +60,7 @@ class Router:
         if declared["type"] == "x-consistent-hash":
             state = client.ring(exchange)
             destinations = [[one["destination"], one["runs"]] for one in state["destinations"]]
-            ring = HashRing.restore(
-                {"removal": state["removal"], "destinations": destinations, "retired": state["retired"]}
-            )
+            ring = HashRing.restore(state | {"destinations": destinations})
             return cls(ring, tuple(ring.names), _source(declared["arguments"]))
         return cls._built(declared, client.bindings(exchange))
 
@@ -94,7 +92,8 @@ class Router:
             raise JumpMQError(
                 f"exchange '{declared['name']}' is of type {declared['type']}, which hashes nothing; {kinds} do"
             )
-        ring = HashRing(declared.get("arguments", {}).get("ring-removal", "minimal"))
+        arguments = declared.get("arguments", {})
+        ring = HashRing(arguments.get("ring-removal", "minimal"), arguments.get("hash-function", "phash2"))
         for one in bindings:
             if _destination(one) not in ring:
                 ring.add(_destination(one), int(one["routing_key"]))

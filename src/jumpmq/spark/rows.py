@@ -1,20 +1,10 @@
-"""From the broker's record batches to Spark's: AMQP properties are decoded.
-
-Properties arrive as the octets that were published. Most messages of an application carry the same ones, so each
-distinct value of a batch is decoded once, and rows point at it.
-"""
+"""From the broker's record batches to Spark's: AMQP properties, which arrive as they were published, are decoded."""
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable
-from datetime import datetime
-from itertools import accumulate
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -27,12 +17,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from jumpmq.amqp.errors import MethodSyntaxError
-from jumpmq.amqp.fields import to_python
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.messages import decode_properties
+from jumpmq.amqp.properties import HEADERS, Properties
 
-LAST_SECOND = 253402300799
-"""The end of the year 9999, the last timestamp that Spark can show."""
+Buffers = tuple[bytes | None, ...]
+Columns = list[Buffers | None]
 
 
 def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
@@ -75,77 +64,41 @@ def arrow_type(type_: DataType) -> pa.DataType:
 
 def decoded(octets: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
     """The columns ``headers`` and ``properties`` from AMQP properties, those of them that the schema has."""
-    encoded = octets.dictionary_encode()
-    parsed = [_parse(value) for value in encoded.dictionary.to_pylist()]
+    wanted = [name for name in ("headers", "properties") if name in schema.names]
+    if not wanted:
+        return {}
+    flags = HEADERS if "headers" in wanted else 0
+    if "properties" in wanted:
+        flags |= sum(1 << (15 - Properties.place(field.name)) for field in schema.field("properties").type)
+    offsets, values = (memoryview(one or b"").cast("B") for one in octets.buffers()[1:])
+    rows = len(octets)
+    readable, columns = decode_properties(offsets, values, octets.offset, rows, flags)
+    present = None if readable is None else pa.py_buffer(readable)
     build = {"headers": _headers, "properties": _properties}
-    return {
-        name: pc.take(build[name](parsed, schema.field(name).type), encoded.indices)
-        for name in build
-        if name in schema.names
-    }
+    return {name: build[name](columns, rows, present, schema.field(name).type) for name in wanted}
 
 
-def _parse(octets: bytes) -> Properties | None:
-    try:
-        return Properties.parse(octets)
-    except MethodSyntaxError:
-        return None
+def _properties(columns: Columns, rows: int, present: pa.Buffer | None, type_: pa.StructType) -> pa.StructArray:
+    children = [_property(columns[Properties.place(field.name)], rows, field.type) for field in type_]
+    return pa.Array.from_buffers(type_, rows, [present], children=children)
 
 
-def _properties(parsed: list[Properties | None], type_: pa.StructType) -> pa.StructArray:
-    """A struct for each: built column by column, because most properties are absent from most messages."""
-    known = [properties or Properties() for properties in parsed]
-    columns = []
-    for field in type_:
-        values = [getattr(properties, field.name) for properties in known]
-        if values.count(None) == len(values):
-            columns.append(pa.nulls(len(values), field.type))
-        elif field.name == "timestamp":
-            columns.append(pa.array([_microseconds(value) for value in values], pa.int64()).cast(field.type))
-        elif pa.types.is_integer(field.type):
-            columns.append(pa.array(values, field.type))
-        else:
-            columns.append(pa.array([value and _clean(value) for value in values], field.type))
-    return pa.StructArray.from_arrays(columns, fields=list(type_), mask=_absent(parsed))
+def _property(buffers: Buffers | None, rows: int, type_: pa.DataType) -> pa.Array:
+    if buffers is None:  # as most properties are from most messages
+        return pa.nulls(rows, type_)
+    held = [None if one is None else pa.py_buffer(one) for one in buffers]
+    if type_ == pa.string():
+        return pa.Array.from_buffers(type_, rows, held)
+    numbers = pa.Array.from_buffers(pa.int64(), rows, held)
+    return numbers.cast(pa.timestamp("s", "UTC")).cast(type_) if pa.types.is_timestamp(type_) else numbers.cast(type_)
 
 
-def _headers(parsed: list[Properties | None], type_: pa.MapType) -> pa.MapArray:
-    """A map for each; of a name that is there twice, the later value."""
-    tables = [to_python(properties.headers) if properties and properties.headers else {} for properties in parsed]
-    offsets = pa.array(accumulate(map(len, tables), initial=0), pa.int32())
-    keys = pa.array([name for table in tables for name in table], type_.key_type)
-    items = pa.array([_text(value) for table in tables for value in table.values()], type_.item_type)
-    return pa.MapArray.from_arrays(offsets, keys, items, type=type_, mask=_absent(parsed))
-
-
-def _absent(parsed: list[Properties | None]) -> pa.BooleanArray:
-    return pa.array([properties is None for properties in parsed], pa.bool_())
-
-
-def _microseconds(seconds: int | None) -> int | None:
-    return None if seconds is None or seconds > LAST_SECOND else seconds * 1_000_000
-
-
-def _text(value: Any) -> str | None:
-    """A header's value as text."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, dict | list | bool):
-        return json.dumps(value, default=_scalar, ensure_ascii=False)
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(value).decode("ascii")
-    return str(value)
-
-
-def _clean(text: str) -> str:
-    """Text that Arrow can hold: octets that are not UTF-8 are replaced."""
-    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def _headers(columns: Columns, rows: int, present: pa.Buffer | None, type_: pa.MapType) -> pa.MapArray:
+    buffers = columns[Properties.place("headers")]
+    assert buffers is not None, "asked for"
+    held = [None if one is None else pa.py_buffer(one) for one in buffers]
+    entries = pa.Array.from_buffers(pa.int32(), rows + 1, [None, held[0]])[-1].as_py()
+    keys = pa.Array.from_buffers(type_.key_type, entries, [None, *held[1:3]])
+    items = pa.Array.from_buffers(type_.item_type, entries, held[3:])
+    table = pa.StructArray.from_arrays([keys, items], fields=[type_.key_field, type_.item_field])
+    return pa.Array.from_buffers(type_, rows, [present, held[0]], children=[table])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.amqp.messages import Message
+from jumpmq.amqp.messages import Message, any_copies
 from jumpmq.queues import Queue
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange, Split
@@ -40,7 +40,7 @@ def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: A
     Args:
         plain: whether none of them has headers.
     """
-    if plain:
+    if plain or not any_copies(messages):
         queues, unroutable = _walk(exchange, messages, lambda at, run: at.split(run), alternate)
         return Routes(queues, unroutable)
     envelopes, error = _open(messages)

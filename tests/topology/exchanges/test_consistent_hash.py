@@ -9,6 +9,9 @@ from tests.topology.built import Built, message, message_of, shares
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.hashing import HashRing
 from jumpmq.topology import ConsistentHashExchange
 
 VECTORS = Path(__file__).parents[2] / "data"
@@ -221,6 +224,8 @@ def test_a_weight_is_read_as_erlang_reads_integers(built: Built, key: str, weigh
         ({"hash-property": "app_id"}, "Unsupported property: app_id"),
         ({"hash-property": ""}, "Unsupported property: "),
         ({"hash-header": 1}, "invalid type 'signedint' for arg 'hash-header' in exchange 'e' in vhost '/'"),
+        ({"hash-function": "md5"}, "Unsupported hash-function: md5; expected phash2 or xxh64"),
+        ({"hash-function": 64}, "invalid type 'signedint' for arg 'hash-function' in exchange 'e' in vhost '/'"),
         ({"ring-removal": "none"}, "Unsupported ring-removal: none; expected minimal or shift"),
     ],
 )
@@ -231,11 +236,32 @@ def test_arguments_that_make_no_ring(built: Built, arguments: dict[str, Any], te
     assert "e" not in built.vhost.exchanges
 
 
-def test_another_ring_removal_is_another_exchange(built: Built) -> None:
-    ring(built, {}, **{"ring-removal": "shift"})
+@pytest.mark.parametrize(("argument", "value"), [("ring-removal", "shift"), ("hash-function", "xxh64")])
+def test_another_ring_is_another_exchange(built: Built, argument: str, value: str) -> None:
+    ring(built, {}, **{argument: value})
     with pytest.raises(PreconditionFailed) as refused:
         built.exchange("e", "x-consistent-hash")
     assert refused.value.text == (
-        "inequivalent arg 'ring-removal' for exchange 'e' in vhost '/': "
-        "received none but current is the value 'shift' of type 'longstr'"
+        f"inequivalent arg '{argument}' for exchange 'e' in vhost '/': "
+        f"received none but current is the value '{value}' of type 'longstr'"
     )
+
+
+@pytest.mark.parametrize("arguments", [{}, {"hash-header": "h"}, {"hash-property": "message_id"}])
+def test_an_exchange_with_xxh64_decides_as_its_ring(built: Built, arguments: dict[str, Any]) -> None:
+    exchange = ring(built, {"q1": 1, "q2": 2, "q3": 3}, **arguments, **{"hash-function": "xxh64"})
+    expected = HashRing(function="xxh64")
+    for queue, weight in {"q1": 1, "q2": 2, "q3": 3}.items():
+        expected.add(queue, weight)
+    assert exchange.ring.state() == expected.state()
+    sent = {f"key {number}": number % 7 for number in range(100)}
+    messages = [
+        Message("e", key.encode(), Properties(message_id=key, headers=[Field("h", "I", number)]).encode(), b"")
+        for key, number in sent.items()
+    ]
+    found = built.vhost.route("e", messages).queues
+    for queue, routed in found.items():
+        for key in (one.routing_key for one in routed):
+            assert expected.route(sent[key.decode()] if "hash-header" in arguments else key) == queue.name
+    assert sum(map(len, found.values())) == 100
+    assert len(found) == 3

@@ -61,6 +61,7 @@ def shown(exchange: ConsistentHashExchange) -> dict[str, Any]:
         "vhost": exchange.vhost,
         "exchange": exchange.name,
         "removal": state["removal"],
+        "function": state["function"],
         "buckets": exchange.ring.buckets,
         "destinations": [
             {"destination": name, "weight": weights[name], "runs": runs} for name, runs in state["destinations"]

@@ -92,7 +92,7 @@ class Exchange(ABC):
         """Where one message goes, each destination once."""
 
     def split(self, messages: list[Message]) -> Split[Message]:
-        """Where a run of messages without headers goes."""
+        """Where a run of messages goes that have no headers CC and BCC."""
         return split(messages, lambda message: self.destinations(Envelope(message)))
 
     def split_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:

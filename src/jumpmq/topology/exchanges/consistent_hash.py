@@ -2,7 +2,8 @@
 
 The binding key is the weight: how many buckets of the ring the destination gets. What is hashed is the routing key, or
 the header that the declare argument ``hash-header`` names, or the property that ``hash-property`` names. A message that
-lacks it is hashed as if it were the atom ``undefined``, so that all such messages share one destination.
+lacks it is hashed as if it were the atom ``undefined``, so that all such messages share one destination. The hash is
+RabbitMQ's, or one of 64 bits where the declare argument ``hash-function`` is ``xxh64``.
 """
 
 import re
@@ -10,9 +11,10 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.amqp.messages import Message
-from jumpmq.hashing import MAX_WEIGHT, MISSING, HashRing, header_key
-from jumpmq.hashing.ring import Removal
+from jumpmq.amqp.messages import Message, hash_keys
+from jumpmq.amqp.properties import Properties
+from jumpmq.hashing import MAX_WEIGHT, MISSING, HashRing
+from jumpmq.hashing.ring import HashFunction, Removal
 from jumpmq.topology import erlang
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
@@ -37,12 +39,12 @@ class ConsistentHashExchange(Exchange):
     """
 
     type = "x-consistent-hash"
-    compared_arguments = (*Exchange.compared_arguments, "ring-removal")
+    compared_arguments = (*Exchange.compared_arguments, "ring-removal", "hash-function")
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
-        self._header, self._property = _hashed(definition)
-        self.ring = HashRing(_removal(definition))
+        self._hashed = _hashed(definition)
+        self.ring = HashRing(_removal(definition), _function(definition))
         self.missing_count = 0
         self.traffic: Traffic | None = None
         self._bindings_to: dict[Destination, list[Binding]] = {}
@@ -93,9 +95,7 @@ class ConsistentHashExchange(Exchange):
     @property
     def hashed(self) -> tuple[str, str] | None:
         """What is hashed instead of the routing key: ``("header", NAME)`` or ``("property", NAME)``."""
-        if self._header is not None:
-            return "header", self._header
-        return None if self._property is None else ("property", self._property)
+        return self._hashed
 
     @property
     def missing_destination(self) -> str | None:
@@ -106,47 +106,34 @@ class ConsistentHashExchange(Exchange):
         return self.split_envelopes([envelope])[0]
 
     def split(self, messages: list[Message]) -> Split[Message]:
-        if not self._by_label:
-            return {}, messages
-        if self._header is not None:
-            order = self._in_order()
-            place = self.ring.place(MISSING)
-            self._lack(place, len(messages))
-            return {order[place]: messages}, []
-        if self._property is not None:
-            return self._split_hashed([Envelope(message) for message in messages], messages)
-        return self._split_keys([message.routing_key for message in messages], messages)
+        return self._split(messages, messages) if self._by_label else ({}, messages)
 
     def split_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
         if not self._by_label:
             return {}, envelopes
-        if self._header is not None or self._property is not None:
-            return self._split_hashed(envelopes, envelopes)
-        return self._split_keys([envelope.keys[0] for envelope in envelopes], envelopes)
+        return self._split([envelope.message for envelope in envelopes], envelopes)
 
-    def _split_keys(self, keys: list[bytes], items: list[T]) -> Split[T]:
+    def _split(self, messages: list[Message], items: list[T]) -> Split[T]:
+        missing = 0
+        keys: list[bytes | int]
+        if self._hashed is None:
+            keys = [message.routing_key for message in messages]
+        else:
+            keys, missing = hash_keys(messages, *_place(*self._hashed), MISSING)
+            self.missing_count += missing
         order, places = self._in_order(), self.ring.route_index(keys)
         if self.traffic is not None:
-            self.traffic.note(keys, places)
+            self._note(self.traffic, keys, places, missing)
         return gather(order, places, items), []
 
-    def _split_hashed(self, envelopes: list[Envelope], items: list[T]) -> Split[T]:
-        """Split by header or property, of which some may be missing."""
-        order = self._in_order()
-        places: list[int] = []
-        noted: list[bytes] = []
-        noted_places: list[int] = []
-        for envelope in envelopes:
-            found = self._key(envelope)
-            places.append(place := self.ring.place(MISSING if found is None else found[0]))
-            if found is None:
-                self._lack(place, 1)
-            else:
-                noted.append(found[1])
-                noted_places.append(place)
-        if self.traffic is not None:
-            self.traffic.note(noted, noted_places)
-        return gather(order, places, items), []
+    def _note(self, traffic: Traffic, keys: list[Any], places: list[int], missing: int) -> None:
+        if self._hashed is not None:  # then a key may be missing, or a number
+            if missing:
+                traffic.note_missing(self.ring.place(MISSING), missing)
+            pairs = [(key, place) for key, place in zip(keys, places, strict=True) if key is not MISSING]
+            keys = [key if isinstance(key, bytes) else b"%d" % key for key, _ in pairs]
+            places = [place for _, place in pairs]
+        traffic.note(keys, places)
 
     def _in_order(self) -> list[Destination]:
         """The destinations as the ring counts them."""
@@ -155,23 +142,6 @@ class ConsistentHashExchange(Exchange):
             if self.traffic is not None:
                 self.traffic.begin(self.ring.names)
         return self._order
-
-    def _lack(self, place: int, count: int) -> None:
-        self.missing_count += count
-        if self.traffic is not None:
-            self.traffic.note_missing(place, count)
-
-    def _key(self, envelope: Envelope) -> tuple[bytes | int, bytes] | None:
-        """What of a message is hashed, and how it is shown; None where it is missing."""
-        if self._header is not None:
-            for name, kind, value in envelope.headers:
-                if name == self._header and kind != "V":
-                    key = header_key(kind, value)
-                    return key, key if isinstance(key, bytes) else str(value).encode(errors="surrogateescape")
-        elif (value := getattr(envelope.properties, self._property or "")) is not None:
-            key = str(value).encode(errors="surrogateescape")
-            return key, key
-        return None
 
     def _add(self, binding: Binding, destination: Destination) -> None:
         name = label(destination)
@@ -214,14 +184,21 @@ def label(destination: Destination) -> str:
     return destination.name
 
 
-def _hashed(definition: ExchangeDefinition) -> tuple[str | None, str | None]:
-    """The header and the property to hash; at most one is not None."""
+def _hashed(definition: ExchangeDefinition) -> tuple[str, str] | None:
+    """The header or the property to hash; None for the routing key."""
     header, name = string_argument(definition, "hash-header"), string_argument(definition, "hash-property")
     if header is not None and name is not None:
         raise PreconditionFailed("hash-header and hash-property are mutually exclusive")
+    if header is not None:
+        return "header", header
     if name is not None and name not in PROPERTIES:
         raise PreconditionFailed(f"Unsupported property: {name}")
-    return header, name
+    return None if name is None else ("property", name)
+
+
+def _place(kind: str, name: str) -> tuple[int, bytes]:
+    """Where what is hashed stands in a property list, and the header's name."""
+    return (Properties.place("headers"), name.encode()) if kind == "header" else (Properties.place(name), b"")
 
 
 def _removal(definition: ExchangeDefinition) -> Removal:
@@ -232,3 +209,13 @@ def _removal(definition: ExchangeDefinition) -> Removal:
             return "shift"
         case other:
             raise PreconditionFailed(f"Unsupported ring-removal: {other}; expected minimal or shift")
+
+
+def _function(definition: ExchangeDefinition) -> HashFunction:
+    match string_argument(definition, "hash-function"):
+        case None | "phash2":
+            return "phash2"
+        case "xxh64":
+            return "xxh64"
+        case other:
+            raise PreconditionFailed(f"Unsupported hash-function: {other}; expected phash2 or xxh64")
