@@ -241,6 +241,21 @@ def test_a_kind_of_queue_that_there_is_not(built: Built) -> None:
     assert refused.value.text == 'queue-type should be one of classic, quorum, stream, actually was <<"odd">>'
 
 
+def test_streams_have_no_single_active_consumer(built: Built) -> None:
+    with pytest.raises(InvalidPolicy, match="single-active-consumer is not possible with queue-type stream"):
+        shard(built, 1, **{"queue-type": "stream", "single-active-consumer": True})
+
+
+@pytest.mark.parametrize(("policy", "expected"), [({}, "quorum"), ({"queue-type": "classic"}, "classic")])
+def test_the_virtual_hosts_default_is_for_policies_that_name_no_kind(
+    built: Built, policy: dict[str, Any], expected: str
+) -> None:
+    built.topology.make(AddVirtualHost("/", "quorum"))
+    built.exchange("x", "fanout", durable=True)
+    shard(built, 1, **policy)
+    assert [queue.type for queue in built.vhost.queues.values()] == [expected]
+
+
 # --- looking at shards ---
 
 

@@ -150,6 +150,8 @@ def _sharding_problem(definition: Mapping[str, Any]) -> str | None:
     kind = definition.get("queue-type", DEFAULT_QUEUE_TYPE)
     if not isinstance(kind, str) or kind not in QUEUE_TYPES:
         return f"queue-type should be one of {', '.join(QUEUE_TYPES)}, actually was {erlang.json_term(kind)}"
+    if single and QUEUE_TYPES[kind].append_only:
+        return f"single-active-consumer is not possible with queue-type {kind}, which every consumer reads whole"
     return None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES, Queue
+from jumpmq.queues import QUEUE_TYPES, Queue
 from jumpmq.topology import erlang
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
@@ -161,7 +161,7 @@ class Sharding:
 
     def _shard(self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings, name: str) -> QueueDefinition:
         """A shard's definition: as durable as its exchange, unless its kind of queue always is."""
-        if settings.queue_type == DEFAULT_QUEUE_TYPE:
+        if settings.queue_type is None:
             return self._define(vhost.name, name, durable=exchange.durable)
         durable = exchange.durable or QUEUE_TYPES[settings.queue_type].always_durable
         arguments = Arguments.of({"x-queue-type": settings.queue_type})

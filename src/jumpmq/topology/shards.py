@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from jumpmq.queues import DEFAULT_QUEUE_TYPE
-
 MAX_SHARDS = 10_000
 """Shards on a node that one exchange may have, and that one change may make."""
 
@@ -24,13 +22,14 @@ class ShardSettings:
         count: shards on each node.
         routing_key: what they are bound with; None where the policy is silent.
         single_active_consumer: whether each serves one consumer at a time.
-        queue_type: the kind of queue that they are made as; those that are there stay what they are.
+        queue_type: the kind of queue that they are made as, None for the default one; those that are there stay what
+            they are.
     """
 
     count: int
     routing_key: str | None = None
     single_active_consumer: bool = False
-    queue_type: str = DEFAULT_QUEUE_TYPE
+    queue_type: str | None = None
 
     @classmethod
     def of(cls, definition: Mapping[str, Any]) -> "ShardSettings | None":
@@ -41,7 +40,7 @@ class ShardSettings:
             definition["shards-per-node"],
             definition.get("routing-key"),
             definition.get("single-active-consumer", False),
-            definition.get("queue-type", DEFAULT_QUEUE_TYPE),
+            definition.get("queue-type"),
         )
 
 
