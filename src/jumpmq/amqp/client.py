@@ -1,0 +1,177 @@
+"""The client's side of an AMQP 0-9-1 connection, without I/O: bytes in, what the server says out.
+
+It reads what the server's side writes (:mod:`jumpmq.amqp.protocol`), with the same kernel, and holds no state but what
+is half received: who may say what when is judged by the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AMQPError, UnexpectedFrame
+from jumpmq.amqp.events import Ack
+from jumpmq.amqp.frames import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD, encode_frame
+from jumpmq.amqp.messages import scan
+
+DELIVER = b"\x00\x3c\x00\x3c"
+GET_OK = b"\x00\x3c\x00\x47"
+RETURN = b"\x00\x3c\x00\x32"
+LARGEST_FRAME = 1 << 30
+"""Until a limit is agreed."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message that was delivered to a consumer, or got.
+
+    Attributes:
+        consumer: its tag; empty where the message was got.
+        routing_key: octets, as AMQP does not say what they are.
+        properties: the property flags and list, as on the wire.
+    """
+
+    tag: int
+    redelivered: bool
+    exchange: str
+    routing_key: bytes
+    properties: bytes
+    body: bytes
+    consumer: str
+
+
+@dataclass(slots=True)
+class Returned:
+    """A mandatory message that reached no queue."""
+
+    code: int
+    text: str
+    exchange: str
+    routing_key: bytes
+
+
+Event = m.Method | Ack | Delivery | Returned
+
+
+class ClientProtocol:
+    """What arrives on a connection with one channel.
+
+    Attributes:
+        frame_max: octets of a frame at most.
+    """
+
+    def __init__(self) -> None:
+        self.frame_max = LARGEST_FRAME
+        self._received = bytearray()
+        self._content: Delivery | Returned | None = None
+        self._missing = 0
+        self._pieces: list[bytes] = []
+
+    def receive(self, octets: bytes | memoryview) -> Iterator[Event]:
+        """What the server says with these octets, behind all that came before.
+
+        Raises:
+            AMQPError: it does not speak AMQP 0-9-1, or not as agreed.
+        """
+        self._received += octets
+        while True:
+            events, used = scan(self._received, self.frame_max, 0.0)
+            found = [one for event in events if (one := self._read(event)) is not None]
+            del events[:]
+            del self._received[:used]
+            yield from found
+            if not used:
+                return
+
+    def _read(self, event: Any) -> Event | None:
+        if isinstance(event, AMQPError):
+            raise event
+        if isinstance(event, Ack):
+            return event
+        if event.type == FRAME_METHOD:
+            return self._method(event.payload)
+        if event.type == FRAME_HEADER:
+            return self._header(event.payload)
+        if event.type == FRAME_BODY:
+            return self._body(bytes(event.payload))
+        if event.type == FRAME_HEARTBEAT:
+            return None
+        raise UnexpectedFrame(f"the server sent a frame of type {event.type}")
+
+    def _method(self, payload: bytes) -> m.Method | None:
+        if payload[:4] == DELIVER:
+            self._content = _delivery(payload, 5 + payload[4])
+        elif payload[:4] == GET_OK:
+            self._content = _delivery(payload, 4)
+        elif payload[:4] == RETURN:
+            method = m.decode(payload)
+            assert isinstance(method, m.BasicReturn)
+            key = method.routing_key
+            self._content = Returned(method.reply_code, method.reply_text, method.exchange, key)
+        else:
+            return m.decode(payload)
+        return None
+
+    def _header(self, payload: bytes) -> Delivery | Returned | None:
+        content = self._content
+        if content is None:
+            raise UnexpectedFrame("the server sent a content header without a method")
+        self._missing = int.from_bytes(payload[4:12])
+        if isinstance(content, Delivery):
+            content.properties = payload[12:]
+        return None if self._missing else self._whole(b"")
+
+    def _body(self, piece: bytes) -> Delivery | Returned | None:
+        if self._content is None or len(piece) > self._missing:
+            raise UnexpectedFrame("the server sent a body that it did not announce")
+        self._missing -= len(piece)
+        if self._missing:
+            self._pieces.append(piece)
+            return None
+        if not self._pieces:
+            return self._whole(piece)
+        body = b"".join((*self._pieces, piece))
+        self._pieces.clear()
+        return self._whole(body)
+
+    def _whole(self, body: bytes) -> Delivery | Returned | None:
+        content, self._content = self._content, None
+        if isinstance(content, Delivery):
+            content.body = body
+        return content
+
+
+def _delivery(payload: bytes, at: int) -> Delivery:
+    """``basic.deliver`` or ``basic.get-ok`` with the delivery tag at ``at``.
+
+    Their layout is read in place: deliveries are by far the most frequent methods.
+    """
+    exchange_at = at + 10
+    key_at = exchange_at + payload[exchange_at - 1]
+    return Delivery(
+        int.from_bytes(payload[at : at + 8]),
+        bool(payload[at + 8] & 1),
+        payload[exchange_at:key_at].decode("utf-8", "surrogateescape"),
+        payload[key_at + 1 : key_at + 1 + payload[key_at]],
+        b"\x00\x00",
+        b"",
+        payload[5:at].decode("utf-8", "surrogateescape"),
+    )
+
+
+def publish_frames(
+    exchange: str, routing_key: bytes, properties: bytes, body: bytes, channel: int, frame_max: int, *, mandatory: bool
+) -> bytes:
+    """The frames of a ``basic.publish`` with its content.
+
+    Args:
+        properties: the property flags and list, as on the wire.
+    """
+    method = m.BasicPublish(0, exchange, routing_key, mandatory, False).encode()
+    header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8) + properties
+    step = frame_max - 8
+    frames = [encode_frame(FRAME_METHOD, channel, method), encode_frame(FRAME_HEADER, channel, header)]
+    frames += [encode_frame(FRAME_BODY, channel, body[at : at + step]) for at in range(0, len(body), step)]
+    return b"".join(frames)

@@ -1,0 +1,313 @@
+"""A connection with one channel, for whoever has nothing else to do meanwhile."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.client import ClientProtocol, Delivery, Event, Returned
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.amqp.events import Ack
+from jumpmq.amqp.fields import Field, typed
+from jumpmq.amqp.frames import FRAME_METHOD, encode_frame
+from jumpmq.client.address import AMQPAddress
+
+M = TypeVar("M", bound=m.Method)
+
+CHANNEL = 1
+AT_ONCE = 1 << 20
+"""Octets that are read or written in one go."""
+
+PRODUCT = {"product": "JumpMQ client", "capabilities": {"publisher_confirms": True, "consumer_cancel_notify": True}}
+
+
+class ConnectionLost(Exception):
+    """Nobody answers, or the connection broke; the text says at which address."""
+
+
+class Refused(Exception):
+    """The broker refused what was asked, and closed the channel or the connection.
+
+    Attributes:
+        code: the reply code.
+    """
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class AMQPConnection:
+    """An open connection, and a channel on it.
+
+    Args:
+        tls: for an ``amqps`` address.
+        timeout: seconds to wait for any answer.
+
+    Attributes:
+        deliveries: messages that came and were not taken yet.
+        returned: mandatory messages that came back.
+        unconfirmed: how many published messages are not confirmed yet.
+        refused: how many were refused (``basic.nack``).
+
+    Raises:
+        ConnectionLost: nobody answers there.
+        Refused: the user, or the virtual host, is refused.
+    """
+
+    def __init__(self, address: AMQPAddress, tls: ssl.SSLContext | None = None, timeout: float = 30.0) -> None:
+        self.address = address
+        self.deliveries: deque[Delivery] = deque()
+        self.returned: list[Returned] = []
+        self.unconfirmed = 0
+        self.refused = 0
+        self._timeout = timeout
+        self._protocol = ClientProtocol()
+        self._replies: deque[m.Method] = deque()
+        self._published = 0
+        self._outstanding: set[int] = set()
+        self._lowest = 1
+        self._socket = self._connected(tls)
+        try:
+            self._log_in()
+            self.call(m.ChannelOpen(), m.ChannelOpenOk)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    @property
+    def frame_max(self) -> int:
+        """Octets of a frame at most, as agreed."""
+        return self._protocol.frame_max
+
+    def call(self, method: m.Method, answer: type[M]) -> M:
+        """Send a method, and wait for its answer; deliveries that come before it are kept.
+
+        Raises:
+            Refused: the broker closed the channel or the connection instead.
+            ConnectionLost: the connection broke, or nothing came in time.
+        """
+        self._write([self._frame(method)])
+        return self._reply(answer)
+
+    def declared(self, queue: str) -> m.QueueDeclareOk:
+        """What a passive declaration says of a queue.
+
+        Raises:
+            Refused: there is none (404).
+        """
+        return self.call(m.QueueDeclare(queue=queue, passive=True), m.QueueDeclareOk)
+
+    def consume(self, queue: str, prefetch: int, arguments: dict[str, object] | None = None) -> str:
+        """Begin to consume; the answer is the consumer's tag.
+
+        Args:
+            prefetch: messages that may be unacknowledged; 0 for any number.
+        """
+        self.call(m.BasicQos(prefetch_count=prefetch), m.BasicQosOk)
+        table = _table(arguments or {})
+        return self.call(m.BasicConsume(queue=queue, arguments=table), m.BasicConsumeOk).consumer_tag
+
+    def cancel(self, consumer: str) -> None:
+        """Stop consuming. What was delivered before stays in `deliveries`."""
+        self.call(m.BasicCancel(consumer_tag=consumer), m.BasicCancelOk)
+
+    def get(self, queue: str) -> Delivery | None:
+        """Get one message, to be acknowledged; None where there is none."""
+        self._write([self._frame(m.BasicGet(queue=queue))])
+        until = time.monotonic() + self._timeout
+        while not self.deliveries:
+            if self._replies:
+                self._reply(m.BasicGetEmpty)
+                return None
+            self._read(until)
+        return self.deliveries.popleft()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for deliveries, at most so long; whether there are any.
+
+        Raises:
+            Refused: the broker cancelled the consumer, or closed the channel.
+        """
+        until = time.monotonic() + seconds
+        while not self.deliveries and time.monotonic() < until:
+            self._pump((), until, patient=True)
+        return bool(self.deliveries)
+
+    def ack(self, tag: int) -> None:
+        """Acknowledge all deliveries up to this one."""
+        self._write([self._frame(m.BasicAck(tag, multiple=True))])
+
+    def requeue(self, tag: int) -> None:
+        """Give all deliveries up to this one back."""
+        self._write([self._frame(m.BasicNack(tag, multiple=True, requeue=True))])
+
+    def publish(self, contents: Iterable[bytes]) -> None:
+        """Publish messages, each the frames that :func:`jumpmq.amqp.client.publish_frames` made.
+
+        After ``confirm.select`` they count as unconfirmed until they are.
+        """
+        frames = list(contents)
+        self._outstanding.update(range(self._published + 1, self._published + len(frames) + 1))
+        self._published += len(frames)
+        self.unconfirmed = len(self._outstanding)
+        self._write(frames)
+
+    def wait_for_confirms(self, most: int = 0) -> None:
+        """Wait until at most so many messages are unconfirmed."""
+        until = time.monotonic() + self._timeout
+        while self.unconfirmed > most:
+            before = self.unconfirmed
+            self._read(until)
+            if self.unconfirmed < before:
+                until = time.monotonic() + self._timeout
+
+    def close(self) -> None:
+        """Close it, whatever state it is in."""
+        try:
+            self.call(m.ConnectionClose(200, "done"), m.ConnectionCloseOk)
+        except (ConnectionLost, Refused):
+            pass
+        finally:
+            self._socket.close()
+
+    def __enter__(self) -> AMQPConnection:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _connected(self, tls: ssl.SSLContext | None) -> socket.socket:
+        where = self.address
+        try:
+            found = socket.create_connection((where.host, where.port), self._timeout)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if where.tls:
+                found = (tls or ssl.create_default_context()).wrap_socket(found, server_hostname=where.host)
+        except OSError as error:
+            raise ConnectionLost(f"cannot connect to {where}: {error.strerror or error}") from None
+        found.setblocking(False)
+        return found
+
+    def _log_in(self) -> None:
+        user, password = self.address.user, self.address.password
+        self._write([b"AMQP\x00\x00\x09\x01"])
+        self._reply(m.ConnectionStart)
+        response = f"\0{user}\0{password}".encode()
+        properties = _table(PRODUCT)
+        tune = self.call(m.ConnectionStartOk(properties, "PLAIN", response, "en_US"), m.ConnectionTune)
+        self._protocol.frame_max = tune.frame_max or 131072
+        agreed = m.ConnectionTuneOk(tune.channel_max, self._protocol.frame_max, 0)  # no heartbeats: TCP's keepalive
+        self._write([self._frame(agreed)])
+        self.call(m.ConnectionOpen(self.address.vhost), m.ConnectionOpenOk)
+
+    def _frame(self, method: m.Method) -> bytes:
+        channel = 0 if method.class_id == m.ConnectionOpen.class_id else CHANNEL
+        return encode_frame(FRAME_METHOD, channel, method.encode())
+
+    def _reply(self, answer: type[M]) -> M:
+        until = time.monotonic() + self._timeout
+        while not self._replies:
+            self._read(until)
+        found = self._replies.popleft()
+        if not isinstance(found, answer):
+            raise ConnectionLost(f"{self.address} sent {found.spec_name} instead of {answer.spec_name}")
+        return found
+
+    def _read(self, until: float) -> None:
+        """Wait for octets, and take what they say."""
+        if time.monotonic() > until:
+            raise ConnectionLost(f"{self.address} has not answered for {self._timeout:g} s")
+        self._pump((), until, patient=True)
+
+    def _write(self, frames: Iterable[bytes]) -> None:
+        self._pump(frames, time.monotonic() + self._timeout, patient=False)
+
+    def _pump(self, frames: Iterable[bytes], until: float, *, patient: bool) -> None:
+        """Send octets, and take what arrives meanwhile, so that neither side waits for the other.
+
+        Args:
+            patient: whether to wait for something to arrive.
+        """
+        waiting = memoryview(b"".join(frames))
+        while True:
+            try:
+                while waiting:
+                    waiting = waiting[self._socket.send(waiting[:AT_ONCE]) :]
+                if self._receive() or not patient:
+                    return
+                writable: list[socket.socket] = []
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                writable = [self._socket]
+                self._receive()
+            except OSError as error:
+                raise ConnectionLost(f"lost {self.address}: {error.strerror or error}") from None
+            left = until - time.monotonic()
+            if not any(select.select([self._socket], writable, [], max(0.0, left))) and left <= 0:
+                if patient:
+                    return
+                raise ConnectionLost(f"{self.address} has not taken what was sent for {self._timeout:g} s")
+
+    def _receive(self) -> bool:
+        """Take what has arrived; whether that was anything."""
+        some = False
+        while True:
+            try:
+                octets = self._socket.recv(AT_ONCE)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return some
+            except OSError as error:
+                raise ConnectionLost(f"lost {self.address}: {error.strerror or error}") from None
+            if not octets:
+                raise ConnectionLost(f"{self.address} closed the connection")
+            some = True
+            try:
+                for event in self._protocol.receive(octets):
+                    self._take(event)
+            except AMQPError as error:
+                raise ConnectionLost(f"{self.address} does not speak AMQP 0-9-1: {error.reply_text}") from None
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Delivery():
+                self.deliveries.append(event)
+            case Ack(tags=tags, multiple=multiple):
+                self._settled(tags, multiple=multiple)
+            case m.BasicNack(delivery_tag=tag, multiple=multiple):
+                self.refused += self._settled([tag], multiple=multiple)
+            case Returned():
+                self.returned.append(event)
+            case m.ChannelClose(reply_code=code, reply_text=text):
+                self._write([self._frame(m.ChannelCloseOk())])
+                raise Refused(code, text)
+            case m.ConnectionClose(reply_code=code, reply_text=text):
+                self._write([self._frame(m.ConnectionCloseOk())])
+                raise Refused(code, text)
+            case m.BasicCancel(consumer_tag=tag):
+                raise Refused(404, f"the broker cancelled consumer {tag}: its queue is gone")
+            case m.ConnectionBlocked() | m.ConnectionUnblocked() | m.ChannelFlow():
+                pass
+            case _:
+                self._replies.append(event)
+
+    def _settled(self, tags: list[int], *, multiple: bool) -> int:
+        """Messages are confirmed, or refused; the answer is how many."""
+        before = len(self._outstanding)
+        if multiple:
+            self._outstanding.difference_update(range(self._lowest, tags[-1] + 1))
+            self._lowest = tags[-1] + 1
+        else:
+            self._outstanding.difference_update(tags)
+        self.unconfirmed = len(self._outstanding)
+        return before - self.unconfirmed
+
+
+def _table(mapping: Mapping[str, object]) -> list[Field]:
+    return [Field(name, *typed(value)) for name, value in mapping.items()]
