@@ -8,6 +8,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from jumpmq.amqp import methods as m
@@ -285,17 +286,20 @@ class AMQPConnection:
             case Returned():
                 self.returned.append(event)
             case m.ChannelClose(reply_code=code, reply_text=text):
-                self._write([self._frame(m.ChannelCloseOk())])
-                raise Refused(code, text)
+                raise self._closed(m.ChannelCloseOk(), code, text)
             case m.ConnectionClose(reply_code=code, reply_text=text):
-                self._write([self._frame(m.ConnectionCloseOk())])
-                raise Refused(code, text)
+                raise self._closed(m.ConnectionCloseOk(), code, text)
             case m.BasicCancel(consumer_tag=tag):
                 raise Refused(404, f"the broker cancelled consumer {tag}: its queue is gone")
             case m.ConnectionBlocked() | m.ConnectionUnblocked() | m.ChannelFlow():
                 pass
             case _:
                 self._replies.append(event)
+
+    def _closed(self, answer: m.Method, code: int, text: str) -> Refused:
+        with suppress(ConnectionLost):  # a broker that does not wait for the answer
+            self._write([self._frame(answer)])
+        return Refused(code, text)
 
     def _settled(self, tags: list[int], *, multiple: bool) -> int:
         """Messages are confirmed, or refused; the answer is how many."""
