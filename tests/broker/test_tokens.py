@@ -67,7 +67,7 @@ def test_scopes_are_permissions(broker):
 
 
 def test_topics(broker):
-    scopes = ("rabbit.write:*/amq.topic/billing.*", "rabbit.configure:*")
+    scopes = ("rabbit.write:*/amq.topic/billing.*", "rabbit.configure:*/*")
     with connect(broker, token(*scopes)) as connection:
         channel = connection.channel()
         channel.basic_publish("amq.topic", "billing.paid", b"")
@@ -200,5 +200,7 @@ def test_wildcards(wildcard, name, found):
 
 
 def test_what_is_no_scope_of_ours():
-    assert [Grant.of(text) for text in ("read", "read:", "read:a/b/c/d", "own:*/*", "read:/x", "")] == [None] * 6
-    assert Grant.of("read:v") == Grant("read", "v", "*", "*")
+    assert [Grant.of(text) for text in ("read", "read:", "read:v", "read:a/b/c/d", "own:*/*", "read:/x", "")] == [
+        None
+    ] * 7
+    assert Grant.of("read:v/n") == Grant("read", "v", "n", None)

@@ -84,6 +84,16 @@ def test_what_is_no_object_is_refused(small, text):
 
 
 def test_elements_are_counted(monkeypatch):
-    octets = b'{"a": [' + b"1," * json_body.AT_ONCE + b"1]}"
+    octets = b'{"a": [' + b"1," * json_body.MAX_ELEMENTS + b"1]}"
     with pytest.raises(ValueError, match="more than 250000 elements"):
         whole(octets)
+
+
+def test_blanks_are_counted():
+    with pytest.raises(ValueError, match="too many blanks from character 5"):
+        whole(b'{"a":' + b" " * json_body.AT_ONCE + b"1}")
+
+
+def test_no_step_reads_much(monkeypatch):
+    octets = b'{"a": [' + b"[]," * 100_000 + b"[]]}"
+    assert sum(1 for _ in json_body.read_object(octets)) >= 100

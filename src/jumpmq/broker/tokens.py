@@ -119,22 +119,25 @@ def _read_keys(text: str) -> list[tuple[str | None, Any, list[str]]]:
 
 @dataclass(frozen=True)
 class Grant:
-    """One scope: an operation on what three patterns match."""
+    """One scope: an operation on what three patterns match.
+
+    Attributes:
+        key: of routing keys at topic exchanges; None allows none there.
+    """
 
     operation: Operation
     vhost: str
     name: str
-    key: str
+    key: str | None = None
 
     @classmethod
     def of(cls, scope: str) -> "Grant | None":
         """The grant that a scope without its prefix is; None if it is something else."""
         operation, colon, place = scope.partition(":")
         parts = place.split("/")
-        if operation not in OPERATIONS or not colon or not 1 <= len(parts) <= 3 or not all(parts):
+        if operation not in OPERATIONS or not colon or not 2 <= len(parts) <= 3 or not all(parts):
             return None
-        vhost, name, key = [*parts, "*", "*"][:3]
-        return cls(operation, vhost, name, key)  # type: ignore[arg-type]
+        return cls(operation, *parts)  # type: ignore[arg-type]
 
     def covers(self, vhost: str) -> bool:
         """Whether it is of this virtual host."""
@@ -185,7 +188,8 @@ class GrantedTopics(TopicPermissions):
         object.__setattr__(self, "_grants", grants)
 
     def allows(self, operation: Literal["write", "read"], key: str, user: str, vhost: str) -> bool:
-        return any(grant.operation == operation and matches(grant.key, key) for grant in self._grants)
+        keys = [grant.key for grant in self._grants if grant.operation == operation]
+        return any(matches(one, key) for one in keys if one is not None)
 
 
 class _ByVirtualHost(dict[str, Permissions]):
