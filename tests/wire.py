@@ -7,6 +7,7 @@ no client would send. Methods are those of `pamqp.commands`; everything else is 
 import contextlib
 import itertools
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -71,9 +72,10 @@ def content_header(body_size: int, properties: bytes = b"\0\0", *, class_id: int
     return struct.pack(">HHQ", class_id, 0, body_size) + properties
 
 
-def dial(port: int) -> "WireConnection":
-    """A connected socket to which nothing has been sent yet."""
-    return WireConnection(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+def dial(port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> "WireConnection":
+    """A connected socket to which nothing has been sent yet; with TLS, to the broker `localhost`."""
+    plain = socket.create_connection((host, port), timeout=PATIENCE)
+    return WireConnection(plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost"))
 
 
 def login(
@@ -87,6 +89,8 @@ def login(
     channel_max: int = 2047,
     frame_max: int = 131072,
     heartbeat: int = 0,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
 ) -> "WireConnection":
     """An open connection.
 
@@ -94,7 +98,7 @@ def login(
         ConnectionClosed: the broker refused it, and said why.
         Hangup: the broker refused it in silence.
     """
-    connection = dial(port)
+    connection = dial(port, host, tls)
     try:
         connection.send(PROTOCOL_HEADER)
         connection.start = connection.expect(Connection.Start)

@@ -1,11 +1,15 @@
 """Who may log in, and from where."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
+import requests
+from tests.wire import ConnectionClosed, login
 
+import jumpmq
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.fields import Field, write_fields
 from jumpmq.broker.authenticator import REFUSAL_TIME, Authenticator, is_loopback
@@ -14,6 +18,7 @@ from jumpmq.broker.passwords import hash_password, verify_password
 from jumpmq.topology import Topology, changes
 
 T = TypeVar("T")
+GRANTED = dict.fromkeys(("configure", "write", "read"), ".*")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
@@ -89,6 +94,31 @@ def test_passwords_are_kept_as_argon2id_hashes() -> None:
     assert verify_password(hashed, "sesame")
     assert not verify_password(hashed, "open")
     assert not verify_password("no hash", "sesame")
+
+
+def address_of_this_machine() -> str:
+    """An address that is not the loopback's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as looking:
+        try:
+            looking.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return str(looking.getsockname()[0])
+
+
+@pytest.mark.skipif(is_loopback(address_of_this_machine()), reason="this machine has no other address")
+def test_guest_logs_in_from_this_machine_only() -> None:
+    host = address_of_this_machine()
+    with jumpmq.running(host="0.0.0.0") as broker:
+        local = f"http://127.0.0.1:{broker.http_port}/api"
+        for kind, body in (("users", {"password": "alice", "tags": "management"}), ("permissions/%2F", GRANTED)):
+            assert requests.put(f"{local}/{kind}/alice", json=body, auth=("guest", "guest")).status_code == 201
+        login(broker.port).close()
+        with pytest.raises(ConnectionClosed, match="403 ACCESS_REFUSED - Login was refused"):
+            login(broker.port, host=host)
+        login(broker.port, host=host, user="alice", password="alice").close()
+        url = f"http://{host}:{broker.http_port}/api/whoami"
+        assert [requests.get(url, auth=(user, user)).status_code for user in ("guest", "alice")] == [401, 200]
 
 
 # --- who guesses is slowed down, and nobody else ---

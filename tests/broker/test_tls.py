@@ -11,6 +11,7 @@ import pytest
 import requests
 from cryptography import x509
 from tests.cli.commands import run, serving
+from tests.wire import Queue, closing, login
 
 import jumpmq
 from jumpmq.cli.certificates import make_certificates
@@ -203,3 +204,30 @@ def test_health_tells_when_certificates_end(broker):
     assert requests.get(f"{checks}/1/days", auth=("guest", "guest")).status_code == 200
     failed = requests.get(f"{checks}/999/years", auth=("guest", "guest"))
     assert (failed.status_code, failed.json()["reason"]) == (503, "Certificates expiring")
+
+
+@pytest.mark.parametrize("polite", [True, False])
+def test_who_closes_under_load_loses_nothing(broker, certificates, caplog, polite):
+    """Deliveries are under way to many clients that close, or are gone, in the midst of them."""
+    count, body = 400, b"x" * 20_000
+    context = trusting(certificates)
+    with closing(login(broker.tls_port, tls=context)) as publisher:
+        channel = publisher.channel()
+        queue = channel.queue(exclusive=False)
+        for _ in range(count):
+            channel.publish("", queue, body)
+        assert channel.ready(queue) == count
+        for _ in range(8):
+            consumer = login(broker.tls_port, tls=context)
+            consumer.channel().consume(queue)
+            if polite:
+                consumer.close()
+            else:
+                consumer.hang_up()
+        for _ in range(500):
+            if channel.ready(queue) == count:
+                break
+            time.sleep(0.02)
+        assert channel.bodies(queue) == [body] * count
+        channel.call(Queue.Delete(queue=queue))
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]

@@ -15,7 +15,8 @@ public class JavaClient {
         factory.setHost("127.0.0.1");
         factory.setPort(Integer.parseInt(arguments[0]));
         factory.setAutomaticRecoveryEnabled(false);
-        if (System.getenv("TLS_CA") != null) encrypt(factory, System.getenv("TLS_CA"));
+        if (System.getenv("TLS_CA") != null) encrypt(factory, System.getenv("TLS_CA"), System.getenv("TLS_CLIENT"));
+        if (System.getenv("TLS_CLIENT") != null) factory.setSaslConfig(DefaultSaslConfig.EXTERNAL);
         String prefix = arguments[1];
         int count = Integer.parseInt(arguments[2]);
         List<String> queues = List.of(prefix + "-1", prefix + "-2");
@@ -35,6 +36,7 @@ public class JavaClient {
             channel.exchangeDelete(prefix);
         }
 
+        factory.setSaslConfig(DefaultSaslConfig.PLAIN);
         factory.setPassword("sesame");
         try {
             factory.newConnection();
@@ -43,7 +45,8 @@ public class JavaClient {
         }
     }
 
-    static void encrypt(ConnectionFactory factory, String authority) throws Exception {
+    /** Trust an authority, and show the certificate of a PKCS 12 file with the password `till`, unless that is null. */
+    static void encrypt(ConnectionFactory factory, String authority, String shown) throws Exception {
         KeyStore trusted = KeyStore.getInstance(KeyStore.getDefaultType());
         trusted.load(null);
         try (InputStream file = new FileInputStream(authority)) {
@@ -52,8 +55,18 @@ public class JavaClient {
         TrustManagerFactory trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
         trust.init(trusted);
         SSLContext context = SSLContext.getInstance("TLSv1.3");
-        context.init(null, trust.getTrustManagers(), null);
+        context.init(shown == null ? null : keys(shown), trust.getTrustManagers(), null);
         factory.useSslProtocol(context);
+    }
+
+    static KeyManager[] keys(String file) throws Exception {
+        KeyStore store = KeyStore.getInstance("PKCS12");
+        try (InputStream octets = new FileInputStream(file)) {
+            store.load(octets, "till".toCharArray());
+        }
+        KeyManagerFactory factory = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+        factory.init(store, "till".toCharArray());
+        return factory.getKeyManagers();
     }
 
     static void publish(Channel channel, String exchange, int count) throws Exception {

@@ -4,13 +4,21 @@ import asyncio
 import os
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
 import aio_pika
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 from tests.clients import test_bunny, test_erlang_client, test_java_client
 from tests.clients.programmes import FOLDER, MESSAGES, REPORT, report
 
 import jumpmq
+from jumpmq.cli.certificates import make_certificates
+from jumpmq.management import ManagementClient
+
+PASSWORD = b"till"
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +40,27 @@ def test_bunny_over_tls(broker: jumpmq.RunningBroker) -> None:
 def test_the_java_client_over_tls(broker: jumpmq.RunningBroker) -> None:
     java = ["java", "-cp", os.pathsep.join(map(str, test_java_client.JARS)), str(FOLDER / "JavaClient.java")]
     assert report([*java, str(broker.tls_port), "java", str(MESSAGES)], TLS_CA=str(broker.tls_ca)) == REPORT
+
+
+@pytest.mark.skipif(
+    not test_java_client.installed,
+    reason="the Java client is not installed (apt-get install default-jdk-headless librabbitmq-client-java)",
+)
+def test_a_certificate_is_the_java_clients_login(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path, user="till")
+    shown = tmp_path / "client.p12"
+    key = serialization.load_pem_private_key(made.client_key.read_bytes(), None)
+    certificate = x509.load_pem_x509_certificate(made.client.read_bytes())
+    locked = serialization.BestAvailableEncryption(PASSWORD)
+    shown.write_bytes(pkcs12.serialize_key_and_certificates(b"till", key, certificate, None, locked))
+    files = {"tls_cert": made.server, "tls_key": made.server_key, "tls_ca": made.ca}
+    with jumpmq.running(**files, tls_client="required", tls_login_from="common_name") as broker:
+        api = ManagementClient(broker.http_url)
+        api.put("users", "till", body={"password_hash": "", "tags": ""})
+        api.put("permissions", "/", "till", body=dict.fromkeys(("configure", "write", "read"), ".*"))
+        java = ["java", "-cp", os.pathsep.join(map(str, test_java_client.JARS)), str(FOLDER / "JavaClient.java")]
+        environment = {"TLS_CA": str(made.ca), "TLS_CLIENT": str(shown)}
+        assert report([*java, str(broker.tls_port), "java", str(MESSAGES)], **environment) == REPORT
 
 
 @pytest.mark.skipif(
