@@ -1,8 +1,11 @@
 """Commits: what their numbers promise, and what happens when the disk refuses them."""
 
 import threading
+from pathlib import Path
 
 import pytest
+from tests.store.crashes import Recorder
+from tests.store.disks import Disk
 from tests.store.opened import Opened, left, make_messages
 
 
@@ -35,6 +38,41 @@ def test_work_gathers_while_a_commit_is_written(opened: Opened) -> None:
     opened.wait_for(number)
     assert len(opened.commits) < 500
     assert opened.store.staged_bytes == 0
+
+
+def test_a_small_commit_on_a_quick_disk_is_done_when_it_is_begun(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "broker", Recorder())
+    at_once = 0
+    for seq in range(1, 1001):
+        opened.store.append(1, make_messages(seq, seq))
+        number = opened.store.flush(begin=False)
+        assert opened.store.begins
+        opened.store.begin(here=True)
+        at_once += opened.store.committed == number
+        opened.wait_for(number)
+        if at_once == 10:
+            break
+    assert at_once == 10
+    opened.store.append(1, make_messages(seq + 1, seq + 1, body=lambda seq: bytes(1 << 20)))
+    number = opened.store.flush(begin=False)
+    opened.store.begin(here=True)
+    assert opened.store.committed < number, "a large one is written by the thread"
+    opened.wait_for(number)
+    assert left(opened.restart()) == {1: list(range(1, seq + 2))}
+    opened.close()
+
+
+def test_nobody_waits_for_a_slow_disk(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.delay = 0.02
+    opened = Opened(tmp_path / "broker", disk)
+    for seq in range(1, 4):
+        opened.store.append(1, make_messages(seq, seq))
+        number = opened.store.flush(begin=False)
+        opened.store.begin(here=True)
+        assert opened.store.committed < number and not opened.store.begins
+        opened.wait_for(number)
+    opened.close()
 
 
 def test_settling_and_reading_while_the_writer_writes(opened: Opened) -> None:

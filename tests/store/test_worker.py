@@ -4,7 +4,7 @@ import errno
 import os
 import select
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,18 +48,34 @@ def written(readable: int, worker: Worker, write: Write) -> tuple[int, bool]:
     os.read(readable, 1)
     taken = worker.take()
     assert taken is not None and worker.take() is None
-    return taken
+    return taken[:2]
 
 
-def test_what_is_written_is_whole(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
+def performed(readable: int, worker: Worker, write: Write) -> tuple[int, bool]:
+    return worker.perform(write)[:2]
+
+
+@pytest.mark.parametrize("write", [written, performed])
+def test_what_is_written_is_whole(
+    pipe_and_worker: tuple[int, Worker], tmp_path: Path, write: Callable[[int, Worker, Write], tuple[int, bool]]
+) -> None:
     expected = b"".join(commit(7).seal(99))
     with (tmp_path / "file").open("w+b") as file:
         for offset, allocate in ((64, (0, 1 << 20)), (64 + len(expected), None)):
-            error, _ = written(*pipe_and_worker, Write(file.fileno(), offset, commit(7), 99, allocate))
+            error, _ = write(*pipe_and_worker, Write(file.fileno(), offset, commit(7), 99, allocate))
             assert error == 0
         file.seek(0)
         octets = file.read()
     assert octets == bytes(64) + expected + expected
+
+
+def test_zeros_follow_where_they_are_wanted(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * (2 << 20))
+    length = commit(1).length
+    with (tmp_path / "file").open("r+b") as file:
+        assert written(*pipe_and_worker, Write(file.fileno(), 0, commit(1), 0, None, zeros=5000)) == (0, True)
+    octets = (tmp_path / "file").read_bytes()
+    assert octets[length:] == bytes(5000) + b"x" * ((2 << 20) - length - 5000)
 
 
 def test_errors_are_reported(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:

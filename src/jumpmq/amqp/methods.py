@@ -4,6 +4,7 @@ Layouts follow the AMQP 0-9-1 XML definition (amqp0-9-1.extended.xml); reserved 
 be read against it. Decoding is strict, encoding never inspects names: whatever a client may declare can be sent back.
 """
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
@@ -28,6 +29,8 @@ ShortOctets = Annotated[bytes, "shortbytes"]
 ShortTextOctets = Annotated[bytes, "shorttext"]
 LongString = Annotated[bytes, "longstr"]
 Table = Annotated[list[Field], "table"]
+
+_ACK = struct.Struct(">HHQB")
 
 _NUMBER_SIZES = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 
@@ -520,6 +523,9 @@ class BasicGetEmpty(Method):
 class BasicAck(Method):
     delivery_tag: LongLong = 0
     multiple: Bit = False
+
+    def encode(self) -> bytes:
+        return _ACK.pack(60, 80, self.delivery_tag, self.multiple)  # as the base says, ten times as fast
 
 
 @method(60, 90, "basic.reject")

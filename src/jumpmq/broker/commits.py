@@ -5,6 +5,7 @@ A commit here is one of the store's and one of the streams' together.
 
 import asyncio
 import logging
+import select
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,9 @@ log = logging.getLogger(__name__)
 
 STREAMS = "streams"
 """The streams' directory in the data directory."""
+
+LARGE_BYTES = 64 << 10
+"""Octets of bodies from which on a commit begins at once; a smaller one takes along what others have sent by now."""
 
 
 class _Pair(NamedTuple):
@@ -48,6 +52,8 @@ class Commits:
         self._flushed = _Pair(0, 0)
         self._number = self._completed = 0
         self._open: deque[tuple[int, _Pair]] = deque()
+        self._beginning = False
+        self._others = _Sockets(self._loop)
 
     def open(self, directory: Path) -> Store:
         """Open the store in a directory.
@@ -100,12 +106,26 @@ class Commits:
         if self.store is None:
             return 0
         self.before_flush()
-        flushed = _Pair(self.store.flush(settlements=settlements), streams)
+        if not (settlements or self.store.staging or streams != self._flushed.streams):
+            return self._number
+        flushed = _Pair(self.store.flush(settlements=settlements, begin=False), streams)
+        if not self._beginning and self.store.begins:
+            if self.store.staged_bytes >= LARGE_BYTES:
+                self.store.begin()
+            else:
+                self._beginning = True
+                self._loop.call_soon(self._begin)
         if flushed != self._flushed:
             self._flushed = flushed
             self._number += 1
             self._open.append((self._number, flushed))
         return self._number
+
+    def _begin(self) -> None:
+        """All that could be read has been: begin a commit, in this thread if nobody has sent more meanwhile."""
+        self._beginning = False
+        if self.store is not None:
+            self.store.begin(here=not self._others.readable)
 
     async def wait(self) -> None:
         """Wait until everything staged so far is on disk."""
@@ -121,6 +141,7 @@ class Commits:
     def _on_streams(self) -> None:
         self.streams.publish()
         self._on_commit()
+        self.flush()
 
     def _on_commit(self) -> None:
         completed = self.completed
@@ -131,6 +152,22 @@ class Commits:
             elif not waiter.done():
                 waiter.set_result(None)
         self.on_commit()
+
+
+class _Sockets:
+    """Whether anything is there to be read on the sockets of an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        backend: Callable[[], int] | None = getattr(loop, "_get_backend_id", None)
+        self._poll = select.poll()
+        self._known = backend is not None
+        if backend is not None:
+            self._poll.register(backend(), select.POLLIN)
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is, or, with another loop than uvloop's, might be."""
+        return not self._known or bool(self._poll.poll(0))
 
 
 def _log_error(error: StoreError) -> None:

@@ -118,16 +118,19 @@ class Turns:
 
     def _on_commit(self) -> None:
         """A commit is on disk: answer who waited for it."""
-        with self.turn():
-            self._send_deferred()
-            for channel in list(self._unconfirmed):
-                if not channel.send_confirms():
-                    self._unconfirmed.discard(channel)
-            if self._paused and self._commits.backlog <= self._write_backlog // 2:
-                while self._paused:
-                    self._paused.pop().reading.resume(Wait.DISK)
+        self._send_deferred()
+        for channel in list(self._unconfirmed):
+            if not channel.send_confirms():
+                self._unconfirmed.discard(channel)
+        while self._writing and not self._depth:
+            self._writing.pop().write()
+        if self._paused and self._commits.backlog <= self._write_backlog // 2:
+            while self._paused:
+                self._paused.pop().reading.resume(Wait.DISK)
 
     def _send_deferred(self) -> None:
+        if not self._deferred:
+            return
         completed = self._commits.completed
         for connection in [one for one in self._deferred if one.send_deferred(completed)]:
             self._deferred.discard(connection)

@@ -39,6 +39,13 @@ cdef extern from "<sys/uio.h>" nogil:
         size_t iov_len
     ssize_t pwritev(int file, const iovec* vectors, int count, int64_t offset)
 
+cdef extern from "<time.h>" nogil:
+    cdef struct timespec:
+        int64_t tv_sec
+        int64_t tv_nsec
+    int CLOCK_MONOTONIC
+    int clock_gettime(int clock, timespec* now)
+
 cdef extern from "<unistd.h>" nogil:
     int fdatasync(int file)
     ssize_t write(int file, const void* octets, size_t length)
@@ -47,6 +54,9 @@ cdef extern from "<fcntl.h>" nogil:
     int posix_fallocate(int file, int64_t offset, int64_t length)
 
 DEF MAX_VECTORS = 1024
+DEF ZEROS = 1 << 20
+
+cdef uint8_t[ZEROS] NOTHING
 
 cdef uint32_t[8][256] TABLES
 
@@ -107,6 +117,7 @@ cdef struct Job:
     int blocks
     int error
     bint unsafe
+    double seconds
 
 
 cdef struct Shared:
@@ -161,7 +172,19 @@ cdef int write_all(Job* job) noexcept nogil:
     return 0
 
 
+cdef double seconds() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec + now.tv_nsec * 1e-9
+
+
 cdef void perform(Job* job) noexcept nogil:
+    cdef double began = seconds()
+    commit(job)
+    job.seconds = seconds() - began
+
+
+cdef void commit(Job* job) noexcept nogil:
     seal(job)
     if job.allocate_length:
         job.error = posix_fallocate(job.file, job.allocate_offset, job.allocate_length)
@@ -218,6 +241,45 @@ cdef int add_vector(Job* job, object buffer) except -1:
     return 0
 
 
+cdef Job* make_job(write) except NULL:
+    cdef Job* job
+    cdef int total = 1, place = 0
+    cdef list blocks = write.commit.blocks
+    for block in blocks:
+        total += 1 + len(block.buffers)
+    job = <Job*>calloc(1, sizeof(Job))
+    if job == NULL:
+        raise MemoryError
+    job.vectors = <iovec*>malloc((total + 1) * sizeof(iovec))
+    job.ends = <int*>malloc((len(blocks) + 1) * sizeof(int))
+    if job.vectors == NULL or job.ends == NULL:
+        forget(job)
+        raise MemoryError
+    job.file, job.offset, job.salt = write.file, write.offset, write.salt
+    if write.allocate is not None:
+        job.allocate_offset, job.allocate_length = write.allocate
+    add_vector(job, write.commit.frame)
+    for block in blocks:
+        add_vector(job, block.head)
+        for buffer in block.buffers:
+            add_vector(job, buffer)
+        job.ends[place] = job.count
+        place += 1
+    job.blocks = place
+    if write.zeros:
+        job.vectors[job.count].iov_base = NOTHING
+        job.vectors[job.count].iov_len = min(<size_t>write.zeros, ZEROS)
+        job.count += 1
+    return job
+
+
+cdef outcome(Job* job):
+    """How it ended; the job is given back."""
+    error, unsafe, seconds = job.error, bool(job.unsafe), job.seconds
+    forget(job)
+    return error, unsafe, seconds
+
+
 cdef class Worker:
     cdef Shared* shared
     cdef object held
@@ -233,35 +295,12 @@ cdef class Worker:
             raise RuntimeError("cannot start the thread that writes")
 
     def submit(self, write):
-        cdef Job* job
-        cdef int total = 1, place = 0
-        cdef list blocks = write.commit.blocks
-        for block in blocks:
-            total += 1 + len(block.buffers)
-        job = <Job*>calloc(1, sizeof(Job))
-        if job == NULL:
-            raise MemoryError
-        job.vectors = <iovec*>malloc(total * sizeof(iovec))
-        job.ends = <int*>malloc((len(blocks) + 1) * sizeof(int))
-        if job.vectors == NULL or job.ends == NULL:
-            forget(job)
-            raise MemoryError
-        job.file, job.offset, job.salt = write.file, write.offset, write.salt
-        if write.allocate is not None:
-            job.allocate_offset, job.allocate_length = write.allocate
-        add_vector(job, write.commit.frame)
-        for block in blocks:
-            add_vector(job, block.head)
-            for buffer in block.buffers:
-                add_vector(job, buffer)
-            job.ends[place] = job.count
-            place += 1
-        job.blocks = place
+        cdef Job* job = make_job(write)
         self.held = write
         pthread_mutex_lock(&self.shared.mutex)
         self.shared.job = job
-        pthread_cond_signal(&self.shared.condition)
         pthread_mutex_unlock(&self.shared.mutex)
+        pthread_cond_signal(&self.shared.condition)  # woken before, the thread would find the mutex locked
 
     def take(self):
         cdef Job* job
@@ -272,9 +311,13 @@ cdef class Worker:
         if job == NULL:
             return None
         self.held = None
-        error, unsafe = job.error, bool(job.unsafe)
-        forget(job)
-        return error, unsafe
+        return outcome(job)
+
+    def perform(self, write):
+        cdef Job* job = make_job(write)
+        with nogil:
+            perform(job)
+        return outcome(job)
 
     def close(self):
         if self.shared == NULL:

@@ -10,6 +10,12 @@ from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import FRAME, Block, Commit
 from jumpmq.store.writer import Write
 
+ZEROS = 1 << 20
+"""Octets behind a commit that are filled with zeros, for the next ones to be written over."""
+
+ZEROED_COMMITS = 4
+"""For fewer than so many that is not worth while."""
+
 
 @dataclass
 class Placed:
@@ -44,6 +50,11 @@ class Prepared:
     final: bool = False
     write: Write | None = None
 
+    @property
+    def length(self) -> int:
+        """Octets that it takes in the log."""
+        return FRAME.size + sum(block.length for block in self.blocks)
+
     def place(self, number: int, segment: Segment, file: int, *, allocation: int) -> Write:
         """Where it goes in a segment."""
         offset = segment.end + FRAME.size
@@ -58,7 +69,10 @@ class Prepared:
         if offset > segment.allocated:
             length = -(-(offset - segment.allocated) // allocation) * allocation
             allocate = (segment.allocated, length)
-        return Write(file, segment.end, commit, segment.salt, allocate)
+        zeros = 0
+        if offset > segment.zeroed and commit.length < ZEROS // ZEROED_COMMITS:
+            zeros = min(ZEROS, (segment.allocated if allocate is None else sum(allocate)) - offset)
+        return Write(file, segment.end, commit, segment.salt, allocate, zeros)
 
 
 def prepare(changes: Changes, *, relief: bool = False, final: bool = False) -> Prepared:

@@ -52,19 +52,20 @@ class Segment:
         salt: with which its checksums begin.
         end: octets of it that are commits.
         allocated: octets that the file has on disk, as far as is known.
+        zeroed: up to where it was written to, zeros included.
         blocks: how many were written.
         batches: those that have messages in it and are not all settled.
         live: octets of bodies, roughly, that are not settled.
     """
 
-    __slots__ = ("allocated", "batches", "blocks", "end", "first_commit", "live", "number", "path", "salt")
+    __slots__ = ("allocated", "batches", "blocks", "end", "first_commit", "live", "number", "path", "salt", "zeroed")
 
     def __init__(self, path: Path, opening: Opening) -> None:
         self.path = path
         self.number = opening.segment
         self.first_commit = opening.first_commit
         self.salt = opening.salt
-        self.end = self.allocated = OPENING_SIZE
+        self.end = self.allocated = self.zeroed = OPENING_SIZE
         self.blocks = 0
         self.batches: set[Batch] = set()
         self.live = 0.0

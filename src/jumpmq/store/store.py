@@ -168,8 +168,17 @@ class Store:
     @property
     def staged_bytes(self) -> int:
         """Octets of bodies that are staged or being written, and not yet on disk."""
-        writing = self._writing.changes.octets if self._writing is not None else 0
-        return sum(changes.octets for changes in self._waiting()) + writing
+        waiting = self._turn.octets + self._next.octets
+        for changes in self._sealed:
+            waiting += changes.octets
+        if self._writing is not None and self._writing.changes.receipt > self.committed:
+            waiting += self._writing.changes.octets
+        return waiting
+
+    @property
+    def staging(self) -> bool:
+        """Whether anything was staged or settled since the last flush."""
+        return bool(self._noted or self._turn)
 
     @property
     def dirty(self) -> bool:
@@ -244,24 +253,45 @@ class Store:
 
     # --- committing ---
 
-    def flush(self, *, settlements: bool = True) -> int:
+    def flush(self, *, settlements: bool = True, begin: bool = True) -> int:
         """End a turn, and have everything staged committed as soon as the disk is free.
 
         Args:
             settlements: whether a commit is worth while if there is nothing but settlements to write.
+            begin: whether to begin now; else the caller is to call :meth:`begin` soon.
 
         Returns:
             The receipt that covers all that is staged; an earlier one where nothing is.
         """
         self._end_turn()
-        changes = self._next
-        if not (changes if settlements else changes.pressing):
-            self._start()
-            return changes.receipt - 1
-        self._requested = True
-        receipt = changes.receipt
-        self._start()
+        receipt = self._next.receipt
+        if self._next if settlements else self._next.pressing:
+            self._requested = True
+        else:
+            receipt -= 1
+        if begin:
+            self.begin()
         return receipt
+
+    @property
+    def begins(self) -> bool:
+        """Whether :meth:`begin` would begin a commit."""
+        return self._writing is None and self._retry_at is None and (self._requested or bool(self._sealed))
+
+    def begin(self, *, here: bool = False) -> None:
+        """Begin the next commit, if one is wanted and nothing is in its way.
+
+        Args:
+            here: whether this thread may do it, as nobody waits for it: a small commit on a quick disk, that is.
+        """
+        if self._writing is not None or self._retry_at is not None:
+            return
+        if self._sealed:
+            self._write(prepare(self._sealed.popleft()))
+        elif self._requested:
+            changes, self._next = self._next, Changes(self._next.receipt + 1)
+            self._requested = False
+            self._write(prepare(changes), here)
 
     def fileno(self) -> int:
         """A descriptor that is readable when :meth:`completed` has something to do."""
@@ -270,17 +300,12 @@ class Store:
     def completed(self) -> None:
         """Take note of what was finished since, tell of it, and begin what waits for that."""
         for result in self._writer.results():
-            prepared, self._writing = self._writing, None
-            assert prepared is not None
-            if result.error is None:
-                self._on_written(prepared)
-            else:
-                self._on_failed(prepared, result)
+            self._conclude(result)
         self._background.deliver()
         if self._retry_at is not None and time.monotonic() >= self._retry_at:
             self._retry()
         else:
-            self._start()
+            self.begin()
 
     def wait(self, receipt: int) -> None:
         """Let nothing else happen until that receipt is on disk.
@@ -324,18 +349,7 @@ class Store:
             if batch.messages is not None:
                 batch.messages = batch.messages[: sum(staged.get(batch, 0) for staged in earlier)] or None
 
-    def _start(self) -> None:
-        """Begin the next commit, if one is wanted and nothing is in its way."""
-        if self._writing is not None or self._retry_at is not None:
-            return
-        if self._sealed:
-            self._write(prepare(self._sealed.popleft()))
-        elif self._requested:
-            changes, self._next = self._next, Changes(self._next.receipt + 1)
-            self._requested = False
-            self._write(prepare(changes))
-
-    def _write(self, prepared: Prepared) -> None:
+    def _write(self, prepared: Prepared, here: bool = False) -> None:
         self._writing = prepared
         if not prepared.blocks:
             self._writer.finish(Result(None))
@@ -351,10 +365,30 @@ class Store:
             self._writer.finish(Result(error))
             return
         prepared.write = prepared.place(self._number + 1, segment, file.descriptor, allocation=self._log.allocation)
-        self._writer.submit(prepared.write)
+        if here and self._writer.is_quick(prepared.write.commit.length):
+            self._conclude(self._writer.write(prepared.write))
+            self.begin()
+        else:
+            self._writer.submit(prepared.write)
+
+    def _conclude(self, result: Result) -> None:
+        """The commit that was being written is on disk, or not."""
+        prepared = self._writing
+        assert prepared is not None
+        if result.error is None:
+            self._on_written(prepared)
+            self._writing = None
+        else:
+            self._writing = None
+            self._on_failed(prepared, result)
 
     def _on_written(self, prepared: Prepared) -> None:
+        """Tell of a commit, and then take note of it, while those who waited for it go on."""
         changes, upkeep = prepared.changes, self._upkeep
+        if not prepared.relief:
+            self.error = None
+            self.committed = changes.receipt
+            self._call(self._on_commit, changes.receipt)
         if prepared.write is not None:
             self._number += 1
             segment = self._log.current
@@ -362,6 +396,7 @@ class Store:
             segment.end += prepared.write.commit.length
             if prepared.write.allocate is not None:
                 segment.allocated = sum(prepared.write.allocate)
+            segment.zeroed = max(segment.zeroed, segment.end + prepared.write.zeros)
             for placed in prepared.moved:
                 upkeep.note_moved(segment, placed.batch, segment.position(placed.offset), placed.block.length)
             for placed in prepared.written:
@@ -373,12 +408,7 @@ class Store:
         self._note_settled(changes)
         for queue_id in changes.dropped:
             upkeep.drop(queue_id)
-        if not prepared.relief:
-            self.error = None
-            self.committed = changes.receipt
         self._keep_up()
-        if not prepared.relief:
-            self._call(self._on_commit, changes.receipt)
 
     def _note_settled(self, changes: Changes) -> None:
         """Forget batches that are settled whole, unless the last of that is not committed yet."""
@@ -470,7 +500,7 @@ class Store:
             self._wait_to_retry()
         else:
             self._full = not self._reserve.make()
-            self._start()
+            self.begin()
 
     def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
         try:
@@ -568,12 +598,7 @@ class Store:
         while self._writing is not None:
             select.select([self.fileno()], [], [])
             for result in self._writer.results():
-                prepared, self._writing = self._writing, None
-                assert prepared is not None
-                if result.error is None:
-                    self._on_written(prepared)
-                else:
-                    self._on_failed(prepared, result)
+                self._conclude(result)
 
 
 def _look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]], object]) -> Recovery:

@@ -98,6 +98,8 @@ class StreamFiles:
 
     def flush(self) -> int:
         """Have everything staged committed as soon as the writer is free; returns the commit that covers it."""
+        if not self._staged and not self._removed:  # only this thread adds to them
+            return self._number
         with self._wakened:
             if not self._staged and not self._removed:
                 return self._number

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ class Worker:
         self._wake = wake
         self._files = files
         self._jobs: SimpleQueue[Write | None] = SimpleQueue()
-        self._finished: deque[tuple[int, bool]] = deque()
+        self._finished: deque[tuple[int, bool, float]] = deque()
         self._thread = threading.Thread(target=self._run, name="jumpmq-store", daemon=True)
         self._thread.start()
 
@@ -32,10 +33,16 @@ class Worker:
         """Have a commit written. The last one must have been finished."""
         self._jobs.put(write)
 
-    def take(self) -> tuple[int, bool] | None:
-        """How the commit ended that was finished since: the number of the error, 0 for none, and whether the file may
-        hold anything now. None where none was finished."""
+    def take(self) -> tuple[int, bool, float] | None:
+        """How the commit ended that was finished since: the number of the error, 0 for none, whether the file may hold
+        anything now, and the seconds that it took. None where none was finished."""
         return self._finished.popleft() if self._finished else None
+
+    def perform(self, write: "Write") -> tuple[int, bool, float]:
+        """Write a commit in the caller's thread, while this one is idle; returns what :meth:`take` would."""
+        began = time.perf_counter()
+        number, unsafe = self._commit(write)
+        return number, unsafe, time.perf_counter() - began
 
     def close(self) -> None:
         """End the thread, which must be idle."""
@@ -44,16 +51,18 @@ class Worker:
 
     def _run(self) -> None:
         while (write := self._jobs.get()) is not None:
-            self._finished.append(self._perform(write))
+            self._finished.append(self.perform(write))
             del write
             os.write(self._wake, b"\0")
 
-    def _perform(self, write: "Write") -> tuple[int, bool]:
+    def _commit(self, write: "Write") -> tuple[int, bool]:
         unsafe = False
         try:
             buffers = write.commit.seal(write.salt)
             if write.allocate is not None:
                 self._files.allocate(write.file, *write.allocate)
+            if write.zeros:
+                buffers.append(bytes(write.zeros))
             self._files.write(write.file, write.offset, buffers)
             unsafe = True
             self._files.sync(write.file)
