@@ -149,14 +149,19 @@ class BrokerProcess:
 
 
 class RabbitMQ(BrokerProcess):
-    """RabbitMQ as Debian packages it, with the consistent hash exchange, sharding and management plugins."""
+    """RabbitMQ as Debian packages it, with the consistent hash exchange, sharding and management plugins.
+
+    Args:
+        settings: lines for its configuration file.
+    """
 
     name = "RabbitMQ"
     scripts = Path("/usr/lib/rabbitmq/bin")
     plugins = ("rabbitmq_consistent_hash_exchange", "rabbitmq_sharding", "rabbitmq_management")
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, settings: Sequence[str] = ()) -> None:
         super().__init__(directory)
+        self._settings = settings
         self.port, self.http_port, self._dist_port, self._epmd_port = free_ports(4)
         self.node = f"rabbit-{self.port}@localhost"
         self._epmd: subprocess.Popen[bytes] | None = None
@@ -226,7 +231,7 @@ class RabbitMQ(BrokerProcess):
         (self.directory / "rabbitmq.conf").write_text(
             f"listeners.tcp.local = {HOST}:{self.port}\n"
             f"management.tcp.ip = {HOST}\n"
-            f"management.tcp.port = {self.http_port}\n"
+            f"management.tcp.port = {self.http_port}\n" + "".join(f"{line}\n" for line in self._settings)
         )
 
     def _environment(self) -> dict[str, str]:

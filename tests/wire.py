@@ -377,6 +377,12 @@ class WireChannel:
         self.call(Confirm.Select())
         self._published = 0
 
+    def select_transactions(self) -> None:
+        self.call(Tx.Select())
+
+    def purge(self, queue: str) -> int:
+        return self.call(Queue.Purge(queue=queue)).message_count
+
     def wait_for_confirms(self) -> None:
         """Read confirms until every publication on this channel has been acknowledged."""
         while len(self._confirmed) < self._published:

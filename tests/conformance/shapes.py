@@ -2,32 +2,39 @@
 
 import contextlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator, until
-from tests.wire import Basic, WireConnection, login
+from tests.wire import Basic, Exchange, WireConnection, login
 
 VHOST = "shapes"
 TABLE = Path(__file__).with_name("management_shapes.txt")
 
 PATHS = (
-    "overview", "cluster-name", "nodes/NODE", "nodes/NODE/memory", "extensions", "whoami", "definitions/shapes",
-    "vhosts/shapes", "vhosts/shapes/connections", "vhosts/shapes/channels", "vhosts/shapes/permissions",
-    "vhosts/shapes/topic-permissions", "connections/CONNECTION", "connections/CONNECTION/channels", "channels/CHANNEL",
-    "consumers/shapes", "exchanges/shapes", "exchanges/shapes/e", "exchanges/shapes/e/bindings/source",
-    "exchanges/shapes/e/bindings/destination", "queues/shapes", "queues/shapes/q", "queues/shapes/x",
-    "queues/shapes/q/bindings", "bindings/shapes", "bindings/shapes/e/e/q/q", "users/shapes",
-    "users/shapes/permissions",    "users/shapes/topic-permissions", "user-limits/shapes", "permissions/shapes/shapes",
-    "topic-permissions/shapes/shapes", "policies/shapes", "policies/shapes/p", "operator-policies/shapes",
+    "overview", "cluster-name", "nodes", "nodes/NODE", "nodes/NODE/memory", "extensions", "whoami",
+    "definitions/shapes", "vhosts", "vhosts/shapes", "vhosts/shapes/connections", "vhosts/shapes/channels",
+    "vhosts/shapes/permissions", "vhosts/shapes/topic-permissions", "connections/CONNECTION",
+    "connections/CONNECTION/channels", "connections/username/guest", "channels/CHANNEL", "consumers/shapes",
+    "exchanges/shapes", "exchanges/shapes/e", "exchanges/shapes/e/bindings/source",
+    "exchanges/shapes/e/bindings/destination", "queues/shapes", "queues/shapes/q", "queues/shapes/x", "queues/shapes/s",
+    "queues/shapes/k", "queues/shapes/t", "queues/shapes/q/bindings", "bindings/shapes", "bindings/shapes/e/e/q/q",
+    "bindings/shapes/e/e/e/f", "users/shapes", "users/without-permissions", "users/shapes/permissions",
+    "users/shapes/topic-permissions", "user-limits/shapes", "permissions/shapes/shapes",
+    "topic-permissions/shapes/shapes", "parameters/policy/shapes", "parameters/operator_policy/shapes/p",
+    "parameters/nothing", "policies/shapes", "policies/shapes/p", "operator-policies/shapes",
     "operator-policies/shapes/p", "vhost-limits/shapes", "aliveness-test/shapes", "health/checks/alarms",
     "health/checks/local-alarms", "health/checks/virtual-hosts", "health/checks/node-is-mirror-sync-critical",
-    "health/checks/node-is-quorum-critical", "health/checks/protocol-listener/amqp",
-    "overview/", "vhosts/shapes/connections/", "connections/CONNECTION/",
-    "queues/shapes?page=1", "queues/shapes?columns=name,messages", "exchanges/shapes?page=1",
+    "health/checks/node-is-quorum-critical", "health/checks/protocol-listener/amqp", "health/checks/port-listener/PORT",
+    "overview/", "vhosts/shapes/connections/", "connections/CONNECTION/", "queues/shapes?page=1",
+    "queues/shapes?columns=name,messages", "exchanges/shapes?page=1",
 )  # fmt: skip
-"""What is asked for; NODE, CONNECTION and CHANNEL stand for the names of those."""
+"""What is asked for, where other tests leave no trace; words in capitals stand for a name or number."""
+
+WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 Shape = dict[str, set[str]]
 """Paths into an answer, such as ``[].policy``, and the JSON types that are found there."""
@@ -46,6 +53,7 @@ def one_of_everything(broker: BrokerProcess, operator: Operator) -> Iterator[Non
     for kind in ("policies", "operator-policies"):
         body = {"pattern": "^q$", "definition": {"max-length": 5}, "apply-to": "queues"}
         operator.ask("PUT", kind, VHOST, "p", json=body)
+    operator.ask("PUT", "users", "idle", json={"password": "secret", "tags": ""})
     with login(broker.port, vhost=VHOST) as connection:
         _work(connection)
         try:
@@ -53,6 +61,7 @@ def one_of_everything(broker: BrokerProcess, operator: Operator) -> Iterator[Non
         finally:
             operator.ask("DELETE", "vhosts", VHOST)
             operator.ask("DELETE", "users", VHOST)
+            operator.ask("DELETE", "users", "idle")
 
 
 def _work(connection: WireConnection) -> None:
@@ -60,17 +69,23 @@ def _work(connection: WireConnection) -> None:
     channel.call(Basic.Qos(prefetch_count=5))
     channel.queue("q", exclusive=False, durable=True, arguments={"x-max-length": 10})
     channel.queue("x", exclusive=True)
+    channel.queue("s", exclusive=False, arguments={"x-single-active-consumer": True})
+    channel.queue("k", exclusive=False, durable=True, arguments={"x-queue-type": "quorum"})
+    channel.queue("t", exclusive=False, durable=True, arguments={"x-queue-type": "stream"})
     channel.exchange("e", "topic", auto_delete=False, arguments={"alternate-exchange": "amq.fanout"})
+    channel.exchange("f", "fanout", auto_delete=False)
     channel.bind("q", "e", "a.#", {"k": 1})
-    channel.publish("e", "a.b", b"ready")
+    channel.call(Exchange.Bind(source="e", destination="f", routing_key="b"))
+    channel.publish("e", "a.b", b"ready", Basic.Properties(timestamp=datetime(2017, 7, 14, tzinfo=UTC)))
     channel.consume("x", "reader")
+    channel.consume("s", "active")
     channel.publish("", "x", b"unacknowledged")
     channel.next()
 
 
-def answers(operator: Operator) -> dict[str, Shape]:
-    """The shape of the answer to each of PATHS."""
-    names = {"NODE": operator.node}
+def answers(operator: Operator, port: int) -> dict[str, Shape]:
+    """The shape of the answer to each of PATHS; ``port`` is that of AMQP."""
+    names = {"NODE": operator.node, "PORT": str(port)}
     until(lambda: bool([one for one in operator.see("vhosts", VHOST, "connections") if "name" in one]))
     until(lambda: bool(operator.see("vhosts", VHOST, "channels")))
     names["CONNECTION"] = operator.see("vhosts", VHOST, "connections")[0]["name"]
@@ -106,17 +121,33 @@ def outermost(keys: Iterator[str] | set[str]) -> list[str]:
     return sorted(key for key in keys if not any(key.startswith((f"{other}.", f"{other}[")) for other in keys))
 
 
-def expected() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """What the table says: for each path the keys that both brokers show, and those that RabbitMQ alone does."""
-    both: dict[str, set[str]] = {}
+def expected() -> tuple[dict[str, Shape], dict[str, set[str]]]:
+    """What the table says: for each path the keys that both brokers show, with the types that one of them at least may
+    show there, and the keys that RabbitMQ alone shows."""
+    both: dict[str, Shape] = {}
     theirs: dict[str, set[str]] = {}
     path = ""
     for line in TABLE.read_text().splitlines():
         if line and not line.startswith((" ", "#")):
             path = line
-            both[path], theirs[path] = set(), set()
+            both[path], theirs[path] = {}, set()
         elif line.startswith("  - "):
             theirs[path].update(line[4:].split())
         elif line.startswith("  "):
-            both[path].update(line.split())
+            for word in line.split():
+                key, _, types = word.rpartition(":")
+                both[path][key] = set(types.split("|"))
     return both, theirs
+
+
+def written(reference: dict[str, Shape], ours: dict[str, Shape]) -> str:
+    """The table of what both brokers show."""
+    lines = []
+    for path, shown in ours.items():
+        lines.append(path)
+        keys = sorted((set(shown) & set(reference[path])) - {"."})
+        words = [f"{key}:{'|'.join(sorted(shown[key] | reference[path][key]))}" for key in keys]
+        missing = outermost(set(reference[path]) - set(shown) - {"."})
+        lines += wrap(" ".join(words), 118, initial_indent="  ", subsequent_indent="  ", **WHOLE)
+        lines += wrap(" ".join(missing), 118, initial_indent="  - ", subsequent_indent="  - ", **WHOLE)
+    return "\n".join(lines) + "\n"

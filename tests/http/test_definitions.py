@@ -118,7 +118,12 @@ def test_one_virtual_host_goes_into_another(api):
     exported = api.get("definitions", "v1")
     assert "users" not in exported
     assert api.request("POST", "definitions", "v2", json=exported).status_code == 204
-    assert api.get("definitions", "v2") == exported
+    for entry in exported["policies"] + exported["parameters"]:  # as RabbitMQ exports them
+        assert entry.pop("vhost") == "v1"
+    imported = api.get("definitions", "v2")
+    for entry in imported["policies"] + imported["parameters"]:
+        assert entry.pop("vhost") == "v2"
+    assert imported == exported
 
 
 @pytest.mark.parametrize(

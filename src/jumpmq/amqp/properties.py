@@ -9,6 +9,7 @@ from jumpmq.amqp.fields import Field, read_short_octets, read_table, write_field
 HEADERS = 0x2000
 EXPIRATION = 0x0100
 REPLY_TO = 0x0200
+TIMESTAMP = 0x0040
 USER_ID = 0x0010
 """Property flags that the broker itself looks at."""
 

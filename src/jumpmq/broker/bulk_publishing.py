@@ -64,6 +64,8 @@ def publish_many(
             pushed = routing.push(vhost, exchange, run, flags)
             if pushed.error is not None:
                 raise pushed.error
+            vhost.exchanges[exchange].published_in += len(run)
+            vhost.exchanges[exchange].published_out += pushed.copies
             refused, missed = len({id(message) for message in pushed.refused}), len(pushed.unroutable)
         elif queue in vhost.queues:
             refused, missed = len(routing.push_to(vhost.queues[queue], run, flags)), 0
@@ -72,6 +74,8 @@ def publish_many(
         result.published += len(run) - refused - missed
         result.refused += refused
         result.unroutable += missed
+    vhost.past.publish += len(messages)
+    vhost.past.drop_unroutable += result.unroutable
     return result
 
 

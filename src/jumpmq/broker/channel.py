@@ -13,6 +13,7 @@ from jumpmq.broker.methods import ACTIONS
 from jumpmq.broker.returning import give_back
 from jumpmq.broker.transactions import Transaction
 from jumpmq.queues import Outcome, Queue
+from jumpmq.topology.tally import Tally
 
 if TYPE_CHECKING:
     from jumpmq.broker.connection import Connection
@@ -29,6 +30,7 @@ class Channel:
         consumer_prefetch: the prefetch that the next consumers get.
         consumer_max: how many consumers it may have; None is any number.
         last_queue: the queue declared last, meant where a method names none.
+        tally: what was counted of its messages.
     """
 
     def __init__(self, connection: "Connection", number: int, services: "Services") -> None:
@@ -53,6 +55,7 @@ class Channel:
         self.transaction: Transaction | None = None
         self.reply_queue: direct_reply.ReplyQueue | None = None
         self.closed = False
+        self.tally = Tally()
 
     # --- the connection's side ---
 
@@ -79,6 +82,7 @@ class Channel:
         transactions.forget(self)
         waiting, self.unacknowledged = self.unacknowledged, {}
         give_back(self.upkeep, waiting, Outcome.RETURNED)
+        self.connection.vhost.past.add(self.tally)
 
     # --- publishing ---
 
@@ -116,6 +120,7 @@ class Channel:
             return False
         for answer in self.confirms.answers():
             self.send(answer)
+        self.tally.confirm = self.confirms.acknowledged
         return self.confirms.waiting
 
     # --- what methods need ---

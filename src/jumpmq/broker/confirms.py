@@ -25,10 +25,11 @@ class Confirms:
 
     Attributes:
         published: tag of the last publish.
+        acknowledged: how many were answered with ``basic.ack``.
     """
 
     def __init__(self) -> None:
-        self.published = 0
+        self.published = self.acknowledged = 0
         self._answered = 0
         self._runs: deque[_Run] = deque()
         self._unsealed: list[_Run] = []
@@ -55,6 +56,11 @@ class Confirms:
         self._unsealed.clear()
 
     @property
+    def unanswered(self) -> int:
+        """How many publishes wait for their answer."""
+        return self.published - self._answered
+
+    @property
     def waiting(self) -> bool:
         """Whether publishes are unanswered."""
         return bool(self._runs)
@@ -71,11 +77,15 @@ class Confirms:
                 last = tag
                 continue
             if last:
-                yield m.BasicAck(last, self._answer(last))
+                yield self._acknowledge(last)
             last = 0
             yield m.BasicNack(tag, self._answer(tag), False)
         if last:
-            yield m.BasicAck(last, self._answer(last))
+            yield self._acknowledge(last)
+
+    def _acknowledge(self, tag: int) -> m.BasicAck:
+        self.acknowledged += tag - self._answered
+        return m.BasicAck(tag, self._answer(tag))
 
     def _answer(self, tag: int) -> bool:
         """Count everything up to the tag as answered; returns whether that is more than one publish."""

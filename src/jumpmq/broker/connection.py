@@ -211,11 +211,16 @@ class Connection(asyncio.BufferedProtocol):
             self._kept = self.protocol.take_kept()
             self.reading.resume(LEFT)
 
+    @property
+    def unwritten_octets(self) -> int:
+        """What waits for the client to read."""
+        return self._unwritten + self._transport.get_write_buffer_size()
+
     def _is_flooded(self) -> bool:
         """Whether so much waits for the client that it must read first; less where memory is small, or one client that
         does not read would keep up the alarm for all."""
         most = max(CONGESTED_AT, min(FLOODED_AT, self._services.memory.limit // 16))
-        return self._unwritten + self._transport.get_write_buffer_size() > most
+        return self.unwritten_octets > most
 
     def _leave_rest(self, events: Iterator[Event], wait: Wait) -> None:
         self._rest = events

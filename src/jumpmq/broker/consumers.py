@@ -94,7 +94,12 @@ class ChannelConsumer:
         channel = self.channel
         first = channel.next_delivery_tag
         channel.next_delivery_tag = first + len(messages)
-        if not self.no_ack:
+        if self.queue.returned:
+            channel.tally.redeliver += sum([message.redelivered for message in messages])
+        if self.no_ack:
+            channel.tally.deliver_no_ack += len(messages)
+        else:
+            channel.tally.deliver += len(messages)
             self.unacknowledged += len(messages)
             set_consumer(messages, self)
             channel.unacknowledged.update(zip(range(first, first + len(messages)), messages, strict=True))
@@ -107,6 +112,7 @@ class ChannelConsumer:
         channel, count = self.channel, len(rows)
         first = channel.next_delivery_tag
         channel.next_delivery_tag = first + count
+        channel.tally.deliver += count
         self.unacknowledged += count
         channel.unacknowledged.update(zip(range(first, first + count), repeat(self._unread), strict=False))
         connection = channel.connection

@@ -71,6 +71,8 @@ def basic_get(channel: "Channel", method: m.BasicGet) -> None:
     queue.touch()
     messages = queue.take(1)
     if not messages:
+        queue.got_nothing += 1
+        channel.tally.get_empty += 1
         channel.send(m.BasicGetEmpty())
         return
     (message,) = messages
@@ -78,9 +80,14 @@ def basic_get(channel: "Channel", method: m.BasicGet) -> None:
     channel.next_delivery_tag += 1
     ok = m.BasicGetOk(tag, message.redelivered, message.exchange, message.routing_key, queue.ready_count)
     channel.connection.send_content(channel.number, ok, message)
+    channel.tally.redeliver += message.redelivered
     if method.no_ack:
+        queue.got_unasked += 1
+        channel.tally.get_no_ack += 1
         queue.settle(messages, Outcome.ACKNOWLEDGED)
     else:
+        queue.got += 1
+        channel.tally.get += 1
         message.consumer = None
         channel.unacknowledged[tag] = message
 

@@ -13,6 +13,7 @@ from jumpmq.broker.authorization import Authorization
 from jumpmq.queues import clock
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.envelope import Envelope
+from jumpmq.topology.exchanges import Exchange
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
@@ -38,7 +39,7 @@ def require_publishable(channel: "Channel", run: Publish) -> None:
         raise error
 
 
-def _require_exchange(channel: "Channel", run: Publish) -> None:
+def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
     if run.immediate:
         raise NotImplementedByServer("immediate=true")
     connection = channel.connection
@@ -47,6 +48,7 @@ def _require_exchange(channel: "Channel", run: Publish) -> None:
     channel.authorization.require_topics(
         connection.user, exchange, "write", (message.routing_key for message in run.messages)
     )
+    return exchange
 
 
 def _examined(channel: "Channel", run: Publish) -> tuple[list[Message], AMQPError | None]:
@@ -66,13 +68,20 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
     Raises:
         AMQPError: the channel may not publish, or a message is malformed; those before it are published.
     """
-    _require_exchange(channel, run)
+    exchange = _require_exchange(channel, run)
     messages, error = _examined(channel, run)
     if not run.exchange and channel.reply_queues:
         messages = _deliver_answers(channel, messages)
     pushed = routing.push(channel.connection.vhost, run.exchange, messages, run.flags)
-    if run.mandatory and pushed.unroutable:
-        _return(channel, pushed.unroutable)
+    exchange.published_in += len(messages)
+    exchange.published_out += pushed.copies
+    channel.tally.publish += len(messages)
+    if pushed.unroutable:
+        if run.mandatory:
+            channel.tally.return_unroutable += len(pushed.unroutable)
+            _return(channel, pushed.unroutable)
+        else:
+            channel.tally.drop_unroutable += len(pushed.unroutable)
     if (error := pushed.error or error) is not None:
         raise error
     return pushed.refused
@@ -90,6 +99,10 @@ def publish_one(authorization: Authorization, user: str, vhost: VirtualHost, mes
     pushed = routing.push(vhost, message.exchange, [message], int.from_bytes(message.properties[:2]))
     if pushed.error is not None:
         raise pushed.error
+    vhost.exchanges[message.exchange].published_in += 1
+    vhost.exchanges[message.exchange].published_out += pushed.copies
+    vhost.past.publish += 1
+    vhost.past.drop_unroutable += len(pushed.unroutable)
     return len(pushed.refused) < pushed.queues
 
 

@@ -15,12 +15,14 @@ class Pushed(NamedTuple):
 
     Attributes:
         queues: how many queues they were routed to.
+        copies: how many messages these were pushed together.
         refused: the messages that a queue refused, once a queue.
         unroutable: those that reached no queue.
         error: why routing stopped at a malformed message; those published after it went nowhere.
     """
 
     queues: int
+    copies: int
     refused: list[Message]
     unroutable: list[Message]
     error: AMQPError | None
@@ -40,9 +42,11 @@ def push(vhost: VirtualHost, exchange: str | Exchange, messages: list[Message], 
     source = vhost.exchanges[exchange] if isinstance(exchange, str) else exchange
     source.received += len(messages)
     refused: list[Message] = []
+    copies = 0
     for queue, share in routed.queues.items():
+        copies += len(share)
         refused += push_to(queue, share, flags)
-    return Pushed(len(routed.queues), refused, routed.unroutable, routed.error)
+    return Pushed(len(routed.queues), copies, refused, routed.unroutable, routed.error)
 
 
 def push_to(queue: Queue, messages: list[Message], flags: int) -> list[Message]:

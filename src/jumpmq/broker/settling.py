@@ -47,6 +47,7 @@ def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsy
 
 def acknowledge(channel: "Channel", messages: list[Message]) -> None:
     """They are done with."""
+    channel.tally.ack += len(messages)
     _settle(channel, messages, Outcome.ACKNOWLEDGED)
 
 

@@ -36,6 +36,11 @@ class Transaction:
         return claimed
 
     @property
+    def published(self) -> int:
+        """How many messages wait for the commit."""
+        return sum(len(run.messages) for run in self.publishes)
+
+    @property
     def claimed(self) -> dict[int, Message]:
         """All deliveries that wait for the commit."""
         return {tag: message for messages, _ in self.settlements for tag, message in messages.items()}

@@ -1,7 +1,7 @@
-"""Message rates over the last seconds: a look at the queues' counters every second, remembered for five.
+"""Message rates over the last seconds: a look at all counters every second, remembered for five.
 
-Counters are the queues' own; a queue that is deleted takes its past out of the sums, but not out of what has
-``moved``.
+Counters are those of whoever is counted (queues, channels, connections); what is gone takes its past out of the sums,
+but not out of what has ``moved``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from jumpmq.broker.channel import Channel
+from jumpmq.broker.connection import Connection
 from jumpmq.queues import Queue
+from jumpmq.topology import Exchange, VirtualHost
+from jumpmq.topology.tally import Tally
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -29,15 +33,40 @@ INTERVAL = 1.0
 LOOKS = 5
 """How many looks are remembered, and so over how many seconds rates are taken."""
 
-AT_ONCE = 1000
-"""Queues that are looked at before others are served: some two milliseconds of work."""
+AT_ONCE = 500
+"""Objects that are looked at before others are served."""
 
 FULLEST = 50
 """Queues with the longest backlog that are known by name."""
 
-NAMES = ("publish", "deliver_get", "ack")
-Counts = tuple[int, int, int]
-NOTHING: Counts = (0, 0, 0)
+PAUSE = 20
+"""A look that took long is followed by a pause of so many times its length: it never takes more than a share."""
+
+Counts = tuple[int, ...]
+NOTHING = (0, 0, 0)
+T = TypeVar("T")
+
+TALLIED = tuple(Tally.__slots__)
+OF_HOSTS = ("publish", "confirm", "return_unroutable", "drop_unroutable")
+"""What virtual hosts, and the broker, count by channels; the rest of theirs is the sum of their queues."""
+
+OF_QUEUES = (
+    "publish", "deliver_get", "ack", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver",
+)  # fmt: skip
+LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
+
+
+class Sample(NamedTuple):
+    """The counters of an object, and since when (seconds since the epoch) they have been so."""
+
+    counts: Counts
+    since: float
+
+    @property
+    def moved(self) -> tuple[int, int, int]:
+        """Of a queue, what :func:`counts_of` says."""
+        published, delivered, acknowledged, _, unasked, _, got_unasked, *_ = self.counts
+        return published, delivered, acknowledged + unasked + got_unasked
 
 
 @dataclass
@@ -46,14 +75,14 @@ class Look:
 
     Attributes:
         at: seconds by the monotonic clock.
-        counts: of each queue, by its number.
+        samples: what was seen.
         ready, unacknowledged, consumers: of all queues.
         fullest: queues with messages, the longest backlog first; streams, from which nothing is taken, are not among
             them.
     """
 
     at: float
-    counts: dict[int, Counts] = field(default_factory=dict)
+    samples: dict[object, Sample] = field(default_factory=dict)
     ready: int = 0
     unacknowledged: int = 0
     consumers: int = 0
@@ -61,10 +90,10 @@ class Look:
 
 
 class Rates:
-    """Message counts and rates of the live broker's queues.
+    """Counts and rates of the live broker.
 
     Attributes:
-        latest: the last look at all queues.
+        latest: the last look.
         moved: messages published, delivered and acknowledged in all queues since the first look.
         on_look: called after each look.
     """
@@ -74,7 +103,7 @@ class Rates:
         self._looks: deque[Look] = deque(maxlen=LOOKS)
         self._watch: asyncio.Task[None] | None = None
         self.latest = Look(time.monotonic())
-        self.moved: Counts = NOTHING
+        self.moved = NOTHING
         self.on_look: list[Callable[[], None]] = []
 
     def start(self) -> None:
@@ -87,32 +116,99 @@ class Rates:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
 
+    # --- what is shown ---
+
     def of_queue(self, queue: Queue) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of a queue."""
-        return self.of_queues([queue])
+        return self._shown(OF_QUEUES, [queue], _of_queue)
 
-    def of_queues(self, queues: Iterable[Queue]) -> dict[str, Any]:
-        """RabbitMQ's ``message_stats`` of queues together."""
+    def lengths(self, queues: Iterable[Queue]) -> dict[str, Any]:
+        """How many messages queues hold, and how fast that changes."""
+        return self._shown(LENGTHS, queues, lambda queue: _lengths(_of_queue(queue)), _lengths)
+
+    def of_channel(self, channel: Channel) -> dict[str, Any]:
+        """RabbitMQ's ``message_stats`` of a channel."""
+        shown = self._shown(TALLIED, [channel], _of_channel)
+        sent = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+        rate = sum(shown[f"{name}_details"]["rate"] for name in sent)
+        return shown | {
+            "deliver_get": sum(shown[name] for name in sent),
+            "deliver_get_details": {"rate": round(rate, 2)},
+        }
+
+    def of_hosts(self, hosts: Iterable[VirtualHost]) -> dict[str, Any]:
+        """RabbitMQ's ``message_stats`` of virtual hosts together."""
+        hosts = list(hosts)
+        queues = [queue for host in hosts for queue in host.queues.values()]
+        tallies = self._tallies()
+        return self._shown(OF_QUEUES, queues, _of_queue) | self._shown(
+            OF_HOSTS, hosts, lambda host: _of_host(tallies.get(host, host.past))
+        )
+
+    def of_exchange(self, exchange: Exchange) -> dict[str, Any]:
+        """RabbitMQ's ``message_stats`` of an exchange."""
+        return self._shown(("publish_in", "publish_out"), [exchange], _of_exchange)
+
+    def octets(self, connection: Connection) -> dict[str, Any]:
+        """How many octets a connection received and sent, and how fast."""
+        return self._shown(("recv_oct", "send_oct"), [connection], _of_connection)
+
+    def idle_since(self, counted: Queue | Channel) -> str:
+        """When something last happened there, as RabbitMQ writes a time; to a second, more or less."""
+        sample = self._looks[-1].samples.get(counted) if self._looks else None
+        counts = _of_queue(counted) if isinstance(counted, Queue) else _of_channel(counted)
+        return _written(sample.since if sample is not None and sample.counts == counts else time.time())
+
+    def consumer_capacity(self, queue: Queue) -> float:
+        """The share of the last seconds, as far as was looked, in which whatever came found a consumer with room."""
+        if not queue.consumers:
+            return 0
+        seen = [sample.counts for look in self._looks if (sample := look.samples.get(queue)) is not None]
+        waited = [counts[-2] > 0 for counts in (*seen, _of_queue(queue))]
+        return 1 - sum(waited) / len(waited)
+
+    def _shown(
+        self,
+        names: Iterable[str],
+        objects: Iterable[T],
+        counts: Callable[[T], Counts],
+        part: Callable[[Counts], Counts] = lambda counts: counts,
+    ) -> dict[str, Any]:
+        """Counters of objects together by RabbitMQ's names, each with its rate.
+
+        Args:
+            counts: of an object now.
+            part: of what a look has kept of it, the same.
+        """
+        names = list(names)
         before = self._looks[0] if self._looks else None
-        now, past = [0, 0, 0], [0, 0, 0]
-        for queue in queues:
-            for place, (count, was) in enumerate(zip(counts_of(queue), _then(before, queue), strict=True)):
-                now[place] += count
-                past[place] += was
+        now, past = [0] * len(names), [0] * len(names)
+        for one in objects:
+            current = counts(one)
+            then: Counts = current
+            if before is not None:
+                sample = before.samples.get(one)
+                then = part(sample.counts) if sample is not None else (0,) * len(names)
+            for place, (count, was) in enumerate(zip(current, then, strict=False)):
+                if place < len(names):
+                    now[place] += count
+                    past[place] += was
         seconds = max(time.monotonic() - before.at, INTERVAL) if before is not None else INTERVAL
         shown: dict[str, Any] = {}
-        for name, count, was in zip(NAMES, now, past, strict=True):
+        for name, count, was in zip(names, now, past, strict=True):
             shown[name] = count
             shown[f"{name}_details"] = {"rate": round((count - was) / seconds, 2)}
         return shown
 
+    # --- looking ---
+
     async def _look_on(self) -> None:
         while True:
+            began = time.perf_counter()
             look = Look(time.monotonic())
-            queues = [queue for host in self._broker.topology.vhosts.values() for queue in host.queues.values()]
-            for start in range(0, len(queues), AT_ONCE):
-                self._look_at(queues[start : start + AT_ONCE], look)
-                await asyncio.sleep(0)
+            await self._look_at_queues(look)
+            for objects, counts in self._counted():
+                await self._look_at(objects, counts, look)
             self._looks.append(look)
             self.latest = look
             for called in self.on_look:
@@ -120,30 +216,104 @@ class Rates:
                     called()
                 except Exception:
                     log.exception("looking at the broker failed")
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(max(INTERVAL, PAUSE * (time.perf_counter() - began)))
 
-    def _look_at(self, queues: list[Queue], look: Look) -> None:
-        last, moved = self.latest.counts if self._looks else None, list(self.moved)
+    async def _look_at_queues(self, look: Look) -> None:
+        queues = [queue for host in self._broker.topology.vhosts.values() for queue in host.queues.values()]
+        for start in range(0, len(queues), AT_ONCE):
+            share = queues[start : start + AT_ONCE]
+            self._sample(share, _of_queue, look)
+            self._sum_up(share, look)
+            await asyncio.sleep(0)
+
+    async def _look_at(self, objects: list[Any], counts: Callable[[Any], Counts], look: Look) -> None:
+        for start in range(0, len(objects), AT_ONCE):
+            self._sample(objects[start : start + AT_ONCE], counts, look)
+            await asyncio.sleep(0)
+
+    def _sample(self, objects: list[Any], counts: Callable[[Any], Counts], look: Look) -> None:
+        last, wall = self.latest.samples, time.time()
+        for one in objects:
+            current, sample = counts(one), last.get(one)
+            unchanged = sample is not None and sample.counts == current
+            look.samples[one] = sample if unchanged and sample is not None else Sample(current, wall)
+
+    def _sum_up(self, queues: list[Queue], look: Look) -> None:
+        last, moved = self.latest.samples if self._looks else None, list(self.moved)
         for queue in queues:
-            counts = look.counts[queue.id] = counts_of(queue)
-            look.ready += queue.ready_count
-            look.unacknowledged += queue.unacknowledged_count
+            sample = look.samples[queue]
+            ready, unacknowledged = sample.counts[-2:]
+            look.ready += ready
+            look.unacknowledged += unacknowledged
             look.consumers += len(queue.consumers)
-            if last is not None and counts != (was := last.get(queue.id, NOTHING)):
-                for place in range(3):
-                    moved[place] += counts[place] - was[place]
+            if last is not None and sample is not (before := last.get(queue)):
+                was = before.moved if before is not None else NOTHING
+                moved = [count + now - then for count, now, then in zip(moved, sample.moved, was, strict=True)]
         self.moved = moved[0], moved[1], moved[2]
         backlogs = [queue for queue in queues if queue.message_count and not queue.append_only]
         look.fullest = heapq.nlargest(FULLEST, look.fullest + backlogs, key=lambda queue: queue.message_count)
 
+    def _counted(self) -> list[tuple[list[Any], Callable[[Any], Counts]]]:
+        """What there is to be looked at beside queues, and how."""
+        hosts, tallies = list(self._broker.topology.vhosts.values()), self._tallies()
+        connections = list(self._broker.connections)
+        return [
+            (hosts, lambda host: _of_host(tallies[host])),
+            ([exchange for host in hosts for exchange in host.exchanges.values()], _of_exchange),
+            (connections, _of_connection),
+            ([channel for one in connections for channel in one.channels.values()], _of_channel),
+        ]
 
-def counts_of(queue: Queue) -> Counts:
+    def _tallies(self) -> dict[VirtualHost, Tally]:
+        """What was counted in each virtual host, by channels that are there and such as are gone."""
+        found = {}
+        for host in self._broker.topology.vhosts.values():
+            found[host] = Tally()
+            found[host].add(host.past)
+        for connection in self._broker.connections:
+            if connection.opened and connection.vhost in found:
+                for channel in connection.channels.values():
+                    found[connection.vhost].add(channel.tally)
+        return found
+
+
+def counts_of(queue: Queue) -> tuple[int, int, int]:
     """Messages published to a queue, delivered and acknowledged, since the broker started."""
     return queue.published, queue.delivered, queue.acknowledged
 
 
-def _then(look: Look | None, queue: Queue) -> Counts:
-    """A queue's counts at that time; one that was not there yet had none, and before any look nothing happened."""
-    if look is None:
-        return counts_of(queue)
-    return look.counts.get(queue.id, NOTHING)
+def _of_queue(queue: Queue) -> Counts:
+    sent, got, got_unasked = queue.delivered_unasked, queue.got, queue.got_unasked
+    delivered = queue.delivered
+    return (
+        *(queue.published, delivered, queue.acknowledged - sent - got_unasked),
+        *(delivered - sent - got - got_unasked, sent, got, got_unasked, queue.got_nothing, queue.redelivered),
+        *(queue.ready_count, queue.unacknowledged_count),
+    )
+
+
+def _lengths(counts: Counts) -> Counts:
+    """Messages, ready, unacknowledged."""
+    ready, unacknowledged = counts[-2:]
+    return ready + unacknowledged, ready, unacknowledged
+
+
+def _of_channel(channel: Channel) -> Counts:
+    return astuple(channel.tally)
+
+
+def _of_host(tally: Tally) -> Counts:
+    return tuple(getattr(tally, name) for name in OF_HOSTS)
+
+
+def _of_exchange(exchange: Exchange) -> Counts:
+    return exchange.published_in, exchange.published_out
+
+
+def _of_connection(connection: Connection) -> Counts:
+    return connection.received_octets, connection.sent_octets
+
+
+def _written(seconds: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1000):03}+00:00"

@@ -11,6 +11,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.figures import Figures
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.ready import BatchReader
 from jumpmq.queues.runs import settle_stored
@@ -86,6 +87,11 @@ class Queue(ABC):
         wakes_at: when it is to be looked after, as far as somebody was asked to.
         deleted: whether it is gone; what is done with its messages then is without effect.
         published, delivered, acknowledged: message counts since the broker started.
+        delivered_unasked: of the delivered, those to consumers that do not acknowledge.
+        got, got_unasked: of the delivered, those that were got one by one, to be acknowledged or not.
+        got_nothing: times that there was nothing to get.
+        redelivered: of the delivered, those that were delivered before.
+        returned: whether a message of its may have been delivered before.
         unacknowledged_count: messages that were taken and not settled.
 
     Class attributes are what a kind declares of itself:
@@ -140,6 +146,8 @@ class Queue(ABC):
         self.last_used = clock.now()
         self.deleted = False
         self.published = self.delivered = self.acknowledged = 0
+        self.delivered_unasked = self.got = self.got_unasked = self.got_nothing = self.redelivered = 0
+        self.returned = False
         self.unacknowledged_count = 0
         self._journal = journal if durable and not exclusive else None
         self._pages = journal
@@ -167,6 +175,14 @@ class Queue(ABC):
     @abstractmethod
     def memory(self) -> int:
         """Octets of memory that its messages take, ready and unacknowledged, roughly."""
+
+    def figures(self) -> Figures | None:
+        """Octets of its messages, and where they are; None where the kind does not tell."""
+        return None
+
+    def front(self) -> Message | None:
+        """The ready message that is next, if it is in memory."""
+        return None
 
     def page_held(self, messages: list[Message]) -> int:
         """Drop the bodies of deliveries from memory until they are wanted, if possible; returns the octets."""

@@ -14,6 +14,7 @@ from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NO_ATTEMPTS, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
+from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import OVERHEAD, PAGED
 from jumpmq.queues.priorities import PrioritizedMessages
@@ -58,6 +59,8 @@ class ClassicQueue(Queue):
         self._delivery.serve_one(self.limits.single_active_consumer)
         self._ready = self._ready_messages()
         self._held = 0
+        self._paged: dict[int, int] = {}
+        self._transient = self._transient_octets = 0
         self._leaving: list[Iterator[None]] = []
         self._returns: list[Callable[[], None]] = []
         self._next_seq = 1
@@ -90,6 +93,28 @@ class ClassicQueue(Queue):
             return {"backing_queue_status": {"priority_lengths": counts}}
         return {}
 
+    def figures(self) -> Figures:
+        ready = self._ready
+        loaded, loaded_octets = ready.in_memory()
+        held_octets = self._held - OVERHEAD * self.unacknowledged_count - len(PAGED) * len(self._paged)
+        unacknowledged = held_octets + sum(self._paged.values())
+        stored = self._journal is not None
+        spilled, spilled_octets = ready.spilled()
+        return Figures(
+            ready_octets=ready.size,
+            unacknowledged_octets=unacknowledged,
+            ready_in_memory=loaded,
+            unacknowledged_in_memory=self.unacknowledged_count - len(self._paged),
+            octets_in_memory=loaded_octets + held_octets,
+            persistent=self.message_count - self._transient if stored else 0,
+            persistent_octets=ready.size + unacknowledged - self._transient_octets if stored else 0,
+            paged_out=spilled,
+            paged_out_octets=spilled_octets,
+        )
+
+    def front(self) -> Message | None:
+        return self._ready.front()
+
     def page_out(self, kept: int) -> int:
         return self._ready.page_out(kept)
 
@@ -107,7 +132,7 @@ class ClassicQueue(Queue):
             delivered_seq = batches[-1].last_seq if batches else 0
         self._next_seq = next_seq
         self._delivered_seq = delivered_seq
-        self._expiring = bool(batches)
+        self._expiring = self.returned = bool(batches)
         if batches:
             self.wake(clock.now())
 
@@ -180,6 +205,8 @@ class ClassicQueue(Queue):
             self._hold(body_octets(messages) + OVERHEAD * len(messages))
             self.unacknowledged_count += len(messages)
             self.delivered += len(messages)
+            if self.returned:
+                self.redelivered += sum([message.redelivered for message in messages])
             in_order = isinstance(self._ready, ReadyMessages)
             last = messages[-1].seq if in_order else max(message.seq for message in messages)
             self._delivered_seq = max(self._delivered_seq, last)
@@ -205,6 +232,7 @@ class ClassicQueue(Queue):
         self.unacknowledged_count -= len(messages)
         if outcome is Outcome.ACKNOWLEDGED:
             self.acknowledged += len(messages)
+            self._forget(messages)
             settle_stored(messages)
         elif outcome is Outcome.REJECTED:
             self._discard(messages, "rejected")
@@ -222,6 +250,7 @@ class ClassicQueue(Queue):
         stored = [message for message in held if message.batch is not None and message.batch.is_written(message.seq)]
         freed = body_octets(stored) - len(PAGED) * len(stored)
         for message in stored:
+            self._paged[message.seq] = len(message.body)
             message.body = PAGED
         self._hold(-freed)
         if transient := [message for message in held if message.batch is None]:
@@ -229,7 +258,10 @@ class ClassicQueue(Queue):
         return freed
 
     def restored(self, messages: list[Message]) -> list[Message]:
-        return self._unpaged(messages)
+        before = body_octets(messages)
+        found = self._unpaged(messages)
+        self._hold(body_octets(found) - before - OVERHEAD * (len(messages) - len(found)))
+        return found
 
     def _unpaged(self, messages: list[Message]) -> list[Message]:
         """The deliveries with their bodies again; those whose body cannot be read any more are gone."""
@@ -243,17 +275,21 @@ class ClassicQueue(Queue):
             found = {one.seq: one.body for one in self._pages.read(batch, run[0].seq, run[-1].seq)}
             for message in run:
                 message.body = found.get(message.seq, PAGED)
+                self._paged.pop(message.seq, None)
         lost = [message for message in missing if message.body is PAGED]
         self.unacknowledged_count -= len(lost)
+        self._forget(lost)
         settle_stored(lost)
         return [message for message in messages if message.body is not PAGED] if lost else messages
 
     def delivered_unacknowledged(self, messages: list[Message]) -> None:
         """See :class:`~jumpmq.queues.delivery.Source`."""
+        self.delivered_unasked += len(messages)
         self.settle(messages, Outcome.ACKNOWLEDGED)
 
     def _take_back(self, messages: list[Message], outcome: Outcome) -> None:
         """Return messages to their places, marked redelivered, and deliver anew."""
+        self.returned = True
         for message in messages:
             message.redelivered = True
             message.consumer = None
@@ -283,6 +319,10 @@ class ClassicQueue(Queue):
 
     def purge(self) -> int:
         count = len(self._ready)
+        if self._transient:
+            transient, octets = self._ready.transient()
+            self._transient -= transient
+            self._transient_octets -= octets
         self._let_go(self._ready.leave().settle())
         return count
 
@@ -426,6 +466,7 @@ class ClassicQueue(Queue):
         """Forget messages that left undelivered, and dead-letter them where there is an exchange for it."""
         if not messages:
             return
+        self._forget(messages)
         if self.limits.dead_letter_exchange is not None:
             self._dead_letter(self, messages, reason)
         else:
@@ -443,6 +484,19 @@ class ClassicQueue(Queue):
         stored = messages if self.always_durable else [message for message in messages if message.persistent]
         if stored:
             self._journal.append(self.id, stored)
+        if len(stored) < len(messages):
+            self._transient += len(messages) - len(stored)
+            self._transient_octets += body_octets(messages) - body_octets(stored)
+
+    def _forget(self, messages: list[Message]) -> None:
+        """These are no longer the queue's: no longer counted as what is not kept, or as paged."""
+        if self._transient:
+            transient = [message for message in messages if not message.persistent]
+            self._transient -= len(transient)
+            self._transient_octets -= sum(self._paged.get(one.seq, len(one.body)) for one in transient)
+        if self._paged:
+            for message in messages:
+                self._paged.pop(message.seq, None)
 
     def _prepare(self, messages: list[Message]) -> None:
         """Make messages that were read back from the store the queue's again."""

@@ -5,7 +5,7 @@ returning to a place, expiry at the front. As in RabbitMQ the front of the queue
 that is also what a length limit drops first.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.leftovers import Leftovers
@@ -112,6 +112,19 @@ class PrioritizedMessages:
         for level in list(self._levels.values()):
             yield from level.between(first_seq, last_seq)
 
+    def front(self) -> Message | None:
+        """The first message of the highest priority, if it is in memory."""
+        return next((level.front() for level in self._levels.values() if len(level)), None)
+
+    def in_memory(self) -> tuple[int, int]:
+        return _sums(level.in_memory() for level in self._levels.values())
+
+    def spilled(self) -> tuple[int, int]:
+        return _sums(level.spilled() for level in self._levels.values())
+
+    def transient(self) -> tuple[int, int]:
+        return _sums(level.transient() for level in self._levels.values())
+
     def measure(self, segments: int) -> bool:
         return all(level.measure(segments) for level in self._levels.values())
 
@@ -126,6 +139,11 @@ class PrioritizedMessages:
             if done := level.page_out(kept):
                 return done
         return 0
+
+
+def _sums(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    found = list(pairs)
+    return sum(first for first, _ in found), sum(second for _, second in found)
 
 
 class _AllLeftovers:

@@ -101,6 +101,7 @@ class QuorumQueue(ClassicQueue):
                 self._discard(over, "delivery_limit")
                 messages = [message for message in messages if message.attempts - 1 <= limit]
         elif outcome is Outcome.REQUEUED and len(self._ready):
+            self.returned = True
             self._move_to_end(messages)
             return
         if messages:

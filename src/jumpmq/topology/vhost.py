@@ -17,6 +17,7 @@ from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes, route
 from jumpmq.topology.shards import ShardSettings, parse_shard_name
+from jumpmq.topology.tally import Tally
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -49,6 +50,7 @@ class VirtualHost:
         default_queue_type: of durable queues whose declaration names none.
         policies: its policies and operator policies.
         binding_count: bindings, without those of the default exchange.
+        past: what was counted of messages whose channels are gone, or that needed none.
         limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
     """
 
@@ -61,6 +63,7 @@ class VirtualHost:
         self.queues: dict[str, Queue] = {}
         self.policies = Policies()
         self.limits: dict[str, int] = {}
+        self.past = Tally()
         self.binding_count = 0
         self._in_force: dict[Destination, InForce] = {}
         self._definitions: dict[Queue, QueueDefinition] = {}

@@ -18,19 +18,19 @@ from jumpmq.http.resources.consumers import shown as shown_consumer
 
 async def all_channels(request: Request) -> Response:
     """``GET /api/channels``: the open channels; without a monitoring tag, the user's own."""
-    return await answer_list(request, _visible(request), shown)
+    return await _answer(request, _visible(request))
 
 
 async def channels_of_host(request: Request) -> Response:
     """``GET /api/vhosts/{vhost}/channels``: those of one virtual host."""
     host = requested.virtual_host(request)
-    return await answer_list(request, [one for one in _visible(request) if one.connection.vhost is host], shown)
+    return await _answer(request, [one for one in _visible(request) if one.connection.vhost is host])
 
 
 async def channels_of_connection(request: Request) -> Response:
     """``GET /api/connections/{connection}/channels``: those of one connection."""
     connection = connections.named(request)
-    return await answer_list(request, list(connection.channels.values()), shown)
+    return await _answer(request, list(connection.channels.values()))
 
 
 async def one_channel(request: Request) -> Response:
@@ -40,7 +40,7 @@ async def one_channel(request: Request) -> Response:
         if channel.name == name:
             connections.require_own(request, channel.connection, "monitoring", "administrator")
             consumers = [shown_consumer((one.queue, one)) for one in channel.consumers.values()]
-            return answer_object(request, shown(channel) | {"consumer_details": consumers})
+            return answer_object(request, shown(request, channel) | {"consumer_details": consumers})
     raise NotFound(f"no channel '{name}'")
 
 
@@ -48,13 +48,19 @@ def _visible(request: Request) -> list[Channel]:
     return [channel for one in connections.visible(request) for channel in one.channels.values()]
 
 
-def shown(channel: Channel) -> dict[str, Any]:
+async def _answer(request: Request, channels: list[Channel]) -> Response:
+    return await answer_list(request, channels, lambda channel: shown(request, channel))
+
+
+def shown(request: Request, channel: Channel) -> dict[str, Any]:
     """A channel as RabbitMQ's management API shows one."""
-    connection = channel.connection
+    connection, rates = channel.connection, request.app.state.rates
+    transaction = channel.transaction
     return {
         "name": channel.name,
         "number": channel.number,
         "user": connection.user,
+        "user_who_performed_action": connection.user,
         "vhost": connection.vhost.name,
         "node": connection.node,
         "state": "running",
@@ -62,13 +68,14 @@ def shown(channel: Channel) -> dict[str, Any]:
         "transactional": channel.transaction is not None,
         "consumer_count": len(channel.consumers),
         "messages_unacknowledged": len(channel.unacknowledged),
+        "messages_unconfirmed": channel.confirms.unanswered if channel.confirms is not None else 0,
+        "messages_uncommitted": transaction.published if transaction is not None else 0,
+        "acks_uncommitted": len(transaction.claimed) if transaction is not None else 0,
+        "message_stats": rates.of_channel(channel),
+        "idle_since": rates.idle_since(channel),
         "prefetch_count": channel.consumer_prefetch,
         "global_prefetch_count": channel.prefetch,
-        "connection_details": {
-            "name": connection.name,
-            "peer_host": connection.peer_host,
-            "peer_port": connection.peer_port,
-        },
+        "connection_details": connections.details(connection),
     }
 
 

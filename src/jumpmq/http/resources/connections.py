@@ -21,33 +21,68 @@ CLOSED = "Closed via management plugin"
 
 MAX_REASON = 200
 
+OF_TLS = ("ssl_protocol", "ssl_cipher", "peer_cert_subject", "peer_cert_issuer", "peer_cert_validity")
+"""Null where there is nothing to tell."""
+
 
 async def all_connections(request: Request) -> Response:
     """``GET /api/connections``: the open connections; without a monitoring tag, the user's own."""
-    return await answer_list(request, visible(request), shown)
+    return await _answer(request, visible(request))
 
 
 async def connections_of_host(request: Request) -> Response:
     """``GET /api/vhosts/{vhost}/connections``: those that have the virtual host open."""
     host = requested.virtual_host(request)
-    return await answer_list(request, [one for one in visible(request) if one.vhost is host], shown)
+    return await _answer(request, [one for one in visible(request) if one.vhost is host])
+
+
+async def connections_of_user(request: Request) -> Response:
+    """``GET /api/connections/username/{user}``: a user's, in short."""
+    return await answer_list(request, _of_user(request), _named)
+
+
+async def close_connections_of_user(request: Request) -> Response:
+    """``DELETE /api/connections/username/{user}``: close a user's; the clients are told the header ``X-Reason``."""
+    found, reason = set(_of_user(request)), _reason(request)
+    for connection in found:
+        require_own(request, connection, "administrator")
+    requested.broker(request).close_connections(reason, found.__contains__)
+    return changing.deleted()
+
+
+def _of_user(request: Request) -> list[Connection]:
+    user = requested.name(request, "user")
+    return [one for one in visible(request) if one.user == user]
+
+
+async def _answer(request: Request, found: list[Connection]) -> Response:
+    return await answer_list(request, found, lambda connection: shown(request, connection))
 
 
 async def one_connection(request: Request) -> Response:
     """``GET /api/connections/{connection}``: one connection."""
-    return answer_object(request, shown(named(request)))
+    return answer_object(request, shown(request, named(request)))
 
 
 async def close_connection(request: Request) -> Response:
     """``DELETE /api/connections/{connection}``: close it; the client is told the header ``X-Reason``."""
     connection = named(request)
     require_own(request, connection, "administrator")
+    requested.broker(request).close_connections(_reason(request), lambda one: one is connection)
+    return changing.deleted()
+
+
+def _reason(request: Request) -> str:
+    """What the clients are to be told.
+
+    Raises:
+        BadRequest: it is too long.
+    """
     # Headers reach us as Latin-1, whatever the client meant (RFC 9110, section 5.5); today that is UTF-8.
     reason = request.headers.get("X-Reason", CLOSED).encode("latin-1").decode("utf-8", "replace")
     if len(reason) > MAX_REASON:
         raise BadRequest(f"'X-Reason' has more than {MAX_REASON} characters")
-    requested.broker(request).close_connections(reason, lambda one: one is connection)
-    return changing.deleted()
+    return reason
 
 
 def opened(request: Request) -> list[Connection]:
@@ -60,15 +95,27 @@ def visible(request: Request) -> list[Connection]:
     return owned(requested.user(request), opened(request), lambda connection: connection.user)
 
 
-def shown(connection: Connection) -> dict[str, Any]:
-    """A connection as RabbitMQ's management API shows one."""
-    protocol = connection.protocol
-    host, _, port = connection.name.partition(" -> ")[2].rpartition(":")
+def details(connection: Connection) -> dict[str, Any]:
+    """What is said of a connection where something of its is shown."""
+    return {"name": connection.name, "peer_host": connection.peer_host, "peer_port": connection.peer_port}
+
+
+def _named(connection: Connection) -> dict[str, Any]:
     return {
         "name": connection.name,
         "user": connection.user,
         "vhost": connection.vhost.name,
         "node": connection.node,
+    }
+
+
+def shown(request: Request, connection: Connection) -> dict[str, Any]:
+    """A connection as RabbitMQ's management API shows one."""
+    protocol = connection.protocol
+    host, _, port = connection.name.partition(" -> ")[2].rpartition(":")
+    return {
+        **_named(connection),
+        "user_who_performed_action": connection.user,
         "state": connection.state,
         "type": "network",
         "protocol": "AMQP 0-9-1",
@@ -83,8 +130,8 @@ def shown(connection: Connection) -> dict[str, Any]:
         "frame_max": protocol.frame_max,
         "timeout": protocol.heartbeat,
         "connected_at": int(connection.connected_at * 1000),
-        "recv_oct": connection.received_octets,
-        "send_oct": connection.sent_octets,
+        "send_pend": connection.unwritten_octets,
+        **request.app.state.rates.octets(connection),
         "client_properties": connection.handshake.client_properties,
     }
 
@@ -92,9 +139,13 @@ def shown(connection: Connection) -> dict[str, Any]:
 def _encryption(connection: Connection) -> dict[str, Any]:
     tls = connection.tls
     if tls is None:
-        return {"ssl": False}
+        return {"ssl": False, **dict.fromkeys(OF_TLS)}
     cipher, certificate = tls.cipher(), tls.getpeercert()
-    shown: dict[str, Any] = {"ssl": True, "ssl_protocol": tls.version(), "ssl_cipher": cipher[0] if cipher else ""}
+    shown: dict[str, Any] = dict.fromkeys(OF_TLS) | {
+        "ssl": True,
+        "ssl_protocol": tls.version(),
+        "ssl_cipher": cipher[0] if cipher else "",
+    }
     if certificate:
         shown |= {
             "peer_cert_subject": distinguished_name(certificate["subject"]),  # type: ignore[arg-type]
@@ -133,6 +184,8 @@ def require_own(request: Request, connection: Connection, *tags: str) -> None:
 ROUTES = [
     Endpoint("GET", "/api/connections", all_connections),
     Endpoint("GET", "/api/vhosts/{vhost}/connections", connections_of_host),
+    Endpoint("GET", "/api/connections/username/{user}", connections_of_user),
+    Endpoint("DELETE", "/api/connections/username/{user}", close_connections_of_user),
     Endpoint("GET", "/api/connections/{connection}", one_connection),
     Endpoint("DELETE", "/api/connections/{connection}", close_connection),
 ]

@@ -13,12 +13,12 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.resources import bindings, topic_permissions
+from jumpmq.http.resources import bindings, parameters, topic_permissions
 from jumpmq.http.resources.import_definitions import FILE, import_definitions
 from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.resources.policies import shown as shown_policy
 from jumpmq.http.resources.users import shown_user
-from jumpmq.topology import Policy, VirtualHost
+from jumpmq.topology import VirtualHost
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -55,10 +55,10 @@ def exported(broker: Broker) -> dict[str, Any]:
 
 
 async def export_host(request: Request) -> Response:
-    """``GET /api/definitions/{vhost}``: all that is declared in one virtual host, without naming it."""
+    """``GET /api/definitions/{vhost}``: all that is declared in one virtual host."""
     declared = _declared([requested.virtual_host(request)])
-    for entries in declared.values():
-        for entry in entries:
+    for kind in ("queues", "exchanges", "bindings"):  # where it is not named
+        for entry in declared[kind]:
             del entry["vhost"]
     return answer({"rabbit_version": COMPATIBLE_WITH, **declared})
 
@@ -82,29 +82,11 @@ async def import_host(request: Request) -> Response:
 
 def _declared(hosts: list[VirtualHost]) -> dict[str, list[dict[str, Any]]]:
     return {
-        "parameters": [parameter for host in hosts for parameter in _parameters(host)],
+        "parameters": [parameter for host in hosts for parameter in parameters.of_host(host)],
         "policies": [shown_policy(policy) for host in hosts for policy in host.policies.all(operator=False)],
         "queues": [entry for host in hosts for entry in _queues(host)],
         "exchanges": [entry for host in hosts for entry in _exchanges(host)],
         "bindings": [entry for host in hosts for entry in _bindings(host)],
-    }
-
-
-def _parameters(host: VirtualHost) -> Iterator[dict[str, Any]]:
-    """What RabbitMQ exports as parameters: limits and operator policies."""
-    if host.limits:
-        yield {"vhost": host.name, "component": "vhost-limits", "name": "limits", "value": dict(host.limits)}
-    for policy in host.policies.all(operator=True):
-        yield _operator_policy(policy)
-
-
-def _operator_policy(policy: Policy) -> dict[str, Any]:
-    shown = shown_policy(policy)
-    return {
-        "vhost": shown.pop("vhost"),
-        "component": "operator_policy",
-        "name": shown.pop("name"),
-        "value": shown,
     }
 
 

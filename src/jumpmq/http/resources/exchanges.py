@@ -10,6 +10,7 @@ from starlette.responses import Response
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.rates import Rates
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.topology import DeclareExchange, DeleteExchange, Exchange, ExchangeDefinition
@@ -59,7 +60,8 @@ async def _answer(request: Request, exchanges: list[Exchange]) -> Response:
 
 
 def _shown(request: Request, exchange: Exchange) -> dict[str, Any]:
-    return exchange.definition.shown() | in_force(request, exchange)
+    rates: Rates = request.app.state.rates
+    return exchange.definition.shown() | {"message_stats": rates.of_exchange(exchange)} | in_force(request, exchange)
 
 
 ROUTES = [

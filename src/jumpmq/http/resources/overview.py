@@ -12,6 +12,7 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import monitors
 from jumpmq.http.plumbing.answers import answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.rates import Rates
 from jumpmq.http.resources import connections
 from jumpmq.http.resources.health import listeners
 from jumpmq.topology.exchanges import EXCHANGE_TYPES
@@ -25,8 +26,7 @@ async def overview(request: Request) -> Response:
     broker = requested.broker(request)
     hosts = requested.visible_hosts(request)
     queues = [queue for host in hosts for queue in host.queues.values()]
-    ready = sum([queue.ready_count for queue in queues])
-    unacknowledged = sum([queue.unacknowledged_count for queue in queues])
+    rates: Rates = request.app.state.rates
     opened = connections.visible(request)
     shown: dict[str, Any] = {
         "product_name": "JumpMQ",
@@ -41,12 +41,8 @@ async def overview(request: Request) -> Response:
             "exchanges": sum([len(host.exchanges) for host in hosts]),
             "queues": len(queues),
         },
-        "queue_totals": {
-            "messages": ready + unacknowledged,
-            "messages_ready": ready,
-            "messages_unacknowledged": unacknowledged,
-        },
-        "message_stats": request.app.state.rates.of_queues(queues),
+        "queue_totals": rates.lengths(queues),
+        "message_stats": rates.of_hosts(hosts),
         "exchange_types": [{"name": name, "enabled": True} for name in EXCHANGE_TYPES],
     }
     if monitors(requested.user(request)):

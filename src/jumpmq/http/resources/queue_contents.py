@@ -48,6 +48,11 @@ async def get(request: Request) -> Response:
     with requested.broker(request).turns.turn():
         queue.touch()
         messages = queue.take(body["count"])
+        if OUTCOMES[body["ackmode"]] is Outcome.ACKNOWLEDGED:
+            queue.got_unasked += len(messages)
+        else:
+            queue.got += len(messages)
+        queue.got_nothing += not messages
         left = queue.ready_count + len(messages)
         found = [_shown(message, body, left - place) for place, message in enumerate(messages, 1)]
         queue.settle(messages, OUTCOMES[body["ackmode"]])

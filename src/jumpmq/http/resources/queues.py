@@ -7,11 +7,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import TIMESTAMP, Properties
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import Rates
+from jumpmq.http.resources import connections, consumers
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.queues import Queue
@@ -38,7 +41,9 @@ async def queues_of_host(request: Request) -> Response:
 
 async def one_queue(request: Request) -> Response:
     """``GET /api/queues/{vhost}/{queue}``: one queue."""
-    return answer_object(request, shown(request, requested.queue(request)))
+    queue = requested.queue(request)
+    details = {"consumer_details": [consumers.shown((queue, one)) for one in queue.consumers]}
+    return answer_object(request, shown(request, queue) | details | _owner(request, queue))
 
 
 async def declare_queue(request: Request) -> Response:
@@ -86,16 +91,66 @@ def shown(request: Request, queue: Queue) -> dict[str, Any]:
             "node": queue.node,
             "state": "running",
             "consumers": len(queue.consumers),
-            "messages": queue.message_count,
-            "messages_ready": queue.ready_count,
-            "messages_unacknowledged": queue.unacknowledged_count,
+            **rates.lengths([queue]),
             "memory": queue.memory,
             "message_stats": rates.of_queue(queue),
+            "idle_since": rates.idle_since(queue),
             "last_seq": queue.next_seq - 1,
         }
+        | _figures(queue)
+        | _attendance(rates, queue)
         | queue.status()
         | in_force(request, queue)
     )
+
+
+def _figures(queue: Queue) -> dict[str, Any]:
+    """Where the queue's messages are, as far as its kind tells, and how many octets of bodies they have."""
+    found = queue.figures()
+    if found is None:
+        return {}
+    return {
+        "message_bytes": found.ready_octets + found.unacknowledged_octets,
+        "message_bytes_ready": found.ready_octets,
+        "message_bytes_unacknowledged": found.unacknowledged_octets,
+        "message_bytes_ram": found.octets_in_memory,
+        "message_bytes_persistent": found.persistent_octets,
+        "message_bytes_paged_out": found.paged_out_octets,
+        "messages_ram": found.ready_in_memory + found.unacknowledged_in_memory,
+        "messages_ready_ram": found.ready_in_memory,
+        "messages_unacknowledged_ram": found.unacknowledged_in_memory,
+        "messages_persistent": found.persistent,
+        "messages_paged_out": found.paged_out,
+        "head_message_timestamp": _timestamp(queue.front()),
+    }
+
+
+def _timestamp(message: Message | None) -> int | None:
+    """The property of a message that is in memory."""
+    if message is None or not int.from_bytes(message.properties[:2]) & TIMESTAMP:
+        return None
+    return Properties.parse(message.properties).timestamp
+
+
+def _attendance(rates: Rates, queue: Queue) -> dict[str, Any]:
+    """Who consumes, and whether that is enough."""
+    if queue.append_only:
+        return {}
+    capacity, active = rates.consumer_capacity(queue), queue.active_consumer
+    return {
+        "consumer_capacity": capacity,
+        "consumer_utilisation": capacity,
+        "exclusive_consumer_tag": next((one.tag for one in queue.consumers if one.exclusive), None),
+        "single_active_consumer_tag": active.tag if active is not None else None,
+    }
+
+
+def _owner(request: Request, queue: Queue) -> dict[str, Any]:
+    """The connection that an exclusive queue belongs to."""
+    for connection in requested.broker(request).connections if queue.owner is not None else ():
+        if connection.name == queue.owner:
+            return {"owner_pid_details": connections.details(connection)}
+    return {}
 
 
 ROUTES = [

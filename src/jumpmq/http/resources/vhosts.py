@@ -12,6 +12,7 @@ from jumpmq.http.plumbing.access import Access, monitors
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.rates import Rates
 from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.schema.shapes import BOOLEAN, TEXT, Shape
 from jumpmq.topology import AddVirtualHost, DeleteVirtualHost, SetPermissions, VirtualHost
@@ -70,9 +71,7 @@ async def vhost_permissions(request: Request) -> Response:
 
 
 def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
-    queues = host.queues.values()
-    ready = sum([queue.ready_count for queue in queues])
-    unacknowledged = sum([queue.unacknowledged_count for queue in queues])
+    rates: Rates = request.app.state.rates
     description = "Default virtual host" if host.name == "/" else ""
     return {
         "name": host.name,
@@ -82,10 +81,8 @@ def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
         "default_queue_type": host.default_queue_type or "classic",
         "tracing": False,
         "cluster_state": {requested.broker(request).node: "running"},
-        "messages": ready + unacknowledged,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacknowledged,
-        "message_stats": request.app.state.rates.of_queues(queues),
+        "message_stats": rates.of_hosts([host]),
+        **rates.lengths(host.queues.values()),
     }
 
 

@@ -35,6 +35,7 @@ class Exchange(ABC):
         alternate: the one in force, by argument or policy.
         fed_exchanges: how many of the bindings lead to an exchange.
         received: messages published to it since the broker started.
+        published_in, published_out: messages that clients published to it, and how many queues got as many.
     """
 
     type: ClassVar[str]
@@ -55,7 +56,7 @@ class Exchange(ABC):
         self.arguments = definition.arguments
         self.alternate = self.declared_alternate = string_argument(definition, "alternate-exchange")
         self.bindings: dict[Binding, Destination] = {}
-        self.fed_exchanges = self.received = 0
+        self.fed_exchanges = self.received = self.published_in = self.published_out = 0
 
     def __repr__(self) -> str:
         return f"<{self.type} exchange {self.name!r} in vhost {self.vhost!r}>"
