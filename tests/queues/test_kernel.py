@@ -56,6 +56,16 @@ def test_enter_queue_numbers_messages_and_copies_those_of_another_queue(twin: Mo
     ]  # fmt: skip
 
 
+@TWINS
+def test_what_carries_a_header_of_a_name(twin: ModuleType) -> None:
+    plain = Message("", b"", b"\0\0", b"")
+    with_header = Message("", b"", b"\x20\0\0\0\0\x04\x01ab\0", b"")
+    assert not twin.carries([], b"a")
+    assert not twin.carries([plain, plain], b"a")
+    assert twin.carries([plain, with_header], b"a")
+    assert not twin.carries([plain, with_header], b"longer")
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.integers(0, 2)), max_size=12))
 def test_runs_by_holder_and_settling(held: list[tuple[str, str, int]]) -> None:
     seen = []

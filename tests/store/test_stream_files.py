@@ -1,7 +1,8 @@
 """Streams on disk: what was committed is there again, a crash leaves a clean prefix, retention drops whole segments."""
 
 import random
-import threading
+import select
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store import StoreError
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
-from jumpmq.store.stream_segment import messages_of
+from jumpmq.store.stream_segment import Chunk, messages_of
 
 START = 1_700_000_000
 
@@ -24,18 +25,23 @@ class Opened:
     """Streams in a directory, and the one numbered 7."""
 
     def __init__(self, directory: Path) -> None:
-        self._committed = threading.Event()
-        self.files = StreamFiles(directory, on_commit=lambda number: self._committed.set())
+        self.errors: list[StoreError] = []
+        self.files = StreamFiles(directory, on_error=self.errors.append)
         self.log = self.files.open(7)
 
     def append(self, *messages: Message) -> None:
         """Commit messages, and see them."""
         self.files.append(self.log, list(messages))
         number = self.files.flush()
-        while self.files.committed < number:
-            self._committed.clear()
-            assert self.files.committed >= number or self._committed.wait(10)
-        self.files.publish()
+        self.work_until(lambda: self.files.committed >= number)
+
+    def work_until(self, condition: Callable[[], bool]) -> None:
+        """Let the streams work until something is so."""
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline and self.files.fileno is not None
+            select.select([self.files.fileno], [], [], 1)
+            self.files.completed()
 
 
 @pytest.fixture
@@ -55,12 +61,11 @@ def open_streams(tmp_path: Path) -> Iterator[Callable[[], Opened]]:
 
 
 def bodies(log: StreamLog, first: int = 0, last: int = 1 << 60) -> list[int]:
+    """What is read, where the body of each message is its offset."""
     found = []
-    offset = max(first, log.first)
     for batch in log.read(first, last):
-        assert batch.column("seq").to_pylist() == list(range(offset, offset + batch.num_rows))
-        offset += batch.num_rows
         found += [int(body) for body in batch.column("body").to_pylist()]
+        assert batch.column("seq").to_pylist() == found[-batch.num_rows :]
     return found
 
 
@@ -114,7 +119,8 @@ def test_a_crash_leaves_a_clean_prefix(open_streams: Callable[[], Opened], tmp_p
     place = random.Random(seed).randrange(len(octets))
     if seed % 2:
         del octets[place:]
-    else:
+    else:  # of the last commit, some arrived
+        place = random.Random(seed).randrange(ends[-2], len(octets))
         octets[place] ^= 0xFF
     path.write_bytes(octets)
     log = open_streams().log
@@ -148,26 +154,62 @@ def test_retention_drops_whole_segments_and_never_the_last(open_streams: Callabl
     assert (again.first, again.end) == (30, 40)
 
 
-def test_a_damaged_chunk_is_told_of(open_streams: Callable[[], Opened], tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [0, 20, 200])
+@pytest.mark.parametrize("chunk", [0, 1, 3, 4])
+def test_what_is_damaged_is_set_aside_and_the_rest_is_read(
+    open_streams: Callable[[], Opened], tmp_path: Path, caplog: pytest.LogCaptureFixture, chunk: int, place: int
+) -> None:
+    """Damage to a header or a body, in the first file of two or in the last, of three chunks each."""
     opened = open_streams()
-    opened.log.segment_bytes = 1
-    opened.append(message(0))
-    opened.append(message(1))
-    path = min((tmp_path / "streams" / "7").glob("*.segment"))
+    for first in range(0, 60, 10):
+        opened.append(*(message(number, 100) for number in range(first, first + 10)))
+        length = opened.log.size // (first // 10 + 1)
+        opened.log.segment_bytes = 2 * length + 1
+    path = sorted((tmp_path / "streams" / "7").glob("*.segment"))[chunk // 3]
+    opened.files.close()
     octets = bytearray(path.read_bytes())
-    octets[200] ^= 0xFF
+    octets[chunk % 3 * length + place] ^= 0xFF
     path.write_bytes(octets)
-    with pytest.raises(StoreError, match="is damaged 0 octets from its start"):
-        bodies(open_streams().log)
-    assert bodies(opened.log, 1) == [1]
+    log = open_streams().log
+    expected = [number for number in range(60) if number // 10 != chunk]
+    assert bodies(log) == expected
+    assert [one.first for one in chunks(log)] == expected[::10]
+    assert f"offsets {chunk * 10} to {chunk * 10 + 9} are lost" in caplog.text
+    assert (log.first, log.end) == (0, 60)
 
 
-def test_a_removed_stream_leaves_nothing(open_streams: Callable[[], Opened], tmp_path: Path) -> None:
+def chunks(log: StreamLog) -> list[Chunk]:
+    """What a reader is given, from the first offset on."""
+    found: list[Chunk] = []
+    offset = 0
+    while (chunk := log.chunk_from(offset)) is not None:
+        found.append(chunk)
+        offset = chunk.first + chunk.rows
+    return found
+
+
+def test_a_removed_stream_is_there_until_that_is_on_disk(open_streams: Callable[[], Opened], tmp_path: Path) -> None:
     opened = open_streams()
     opened.append(message(0))
     opened.files.append(opened.log, [message(1)])
     opened.files.remove(7)
     opened.files.flush()
+    removed = opened.files.take_removed()
+    assert (removed, len(list((tmp_path / "streams" / "7").iterdir()))) == ([opened.log], 1)
+    opened.files.delete(removed)
+    opened.files.close()
+    assert list((tmp_path / "streams").iterdir()) == []
+
+
+def test_a_stream_that_is_removed_while_it_is_written_goes_after_that(
+    open_streams: Callable[[], Opened], tmp_path: Path
+) -> None:
+    opened = open_streams()
+    opened.files.append(opened.log, [message(0)])
+    number = opened.files.flush()
+    opened.files.remove(7)
+    opened.files.delete(opened.files.take_removed())
+    opened.work_until(lambda: opened.files.committed >= number)
     opened.files.close()
     assert list((tmp_path / "streams").iterdir()) == []
 
@@ -187,10 +229,7 @@ def test_a_commit_that_fails_is_tried_again(open_streams: Callable[[], Opened], 
     directory.write_text("in the way")
     opened.files.append(opened.log, [message(0)])
     number = opened.files.flush()
-    failed = threading.Event()
-    opened.files._on_error = lambda error: failed.set()
-    assert failed.wait(10)
-    assert opened.files.committed < number
+    assert opened.errors and opened.files.committed < number
     directory.unlink()
     directory.mkdir()
     opened.append(message(1))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from jumpmq.broker.receipts import State
 from jumpmq.store import Store, StoreError
 from jumpmq.store.stream_files import StreamFiles
+from jumpmq.store.stream_log import StreamLog
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +45,17 @@ class Commits:
 
     def __init__(self) -> None:
         self.store: Store | None = None
-        self.streams = StreamFiles(None, on_commit=self._on_streams_in_thread)
+        self._loop = asyncio.get_running_loop()
+        self.streams = self._stream_files(None)
         self.before_flush: Callable[[], None] = _nothing
         self.on_commit: Callable[[], None] = _nothing
-        self._loop = asyncio.get_running_loop()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._flushed = _Pair(0, 0)
         self._number = self._completed = 0
         self._open: deque[tuple[int, _Pair]] = deque()
         self._beginning = False
         self._others = _Sockets(self._loop)
+        self._removed: deque[tuple[int, list[StreamLog]]] = deque()
 
     def open(self, directory: Path) -> Store:
         """Open the store in a directory.
@@ -63,8 +65,11 @@ class Commits:
         """
         self.store = Store.open(directory, on_commit=lambda number: self._on_commit(), on_error=_log_error)
         self._loop.add_reader(self.store.fileno(), self.store.completed)
-        self.streams = StreamFiles(directory / STREAMS, on_commit=self._on_streams_in_thread, on_error=_log_error)
+        self.streams = self._stream_files(directory / STREAMS)
         return self.store
+
+    def _stream_files(self, directory: Path | None) -> StreamFiles:
+        return StreamFiles(directory, on_commit=self._on_streams, on_error=_log_error, watch=self._loop.add_reader)
 
     async def close(self) -> None:
         """Commit everything and close the store; other tasks go on meanwhile, but none may use it any more.
@@ -72,6 +77,8 @@ class Commits:
         Raises:
             StoreError: the last commit failed.
         """
+        if self.streams.fileno is not None:
+            self._loop.remove_reader(self.streams.fileno)
         await asyncio.to_thread(self.streams.close)
         if self.store is not None:
             store, self.store = self.store, None
@@ -102,11 +109,12 @@ class Commits:
         Args:
             settlements: whether what was acknowledged is worth a commit of its own.
         """
-        streams = self.streams.flush()
+        streams, removed = self.streams.flush(), self.streams.take_removed()
         if self.store is None:
+            self.streams.delete(removed)
             return 0
         self.before_flush()
-        if not (settlements or self.store.staging or streams != self._flushed.streams):
+        if not (settlements or self.store.staging or removed or streams != self._flushed.streams):
             return self._number
         flushed = _Pair(self.store.flush(settlements=settlements, begin=False), streams)
         if not self._beginning and self.store.begins:
@@ -119,6 +127,8 @@ class Commits:
             self._flushed = flushed
             self._number += 1
             self._open.append((self._number, flushed))
+        if removed:
+            self._removed.append((self._number, removed))
         return self._number
 
     def _begin(self) -> None:
@@ -135,16 +145,14 @@ class Commits:
             self._waiters.append((commit, waiter))
             await waiter
 
-    def _on_streams_in_thread(self, commit: int) -> None:
-        self._loop.call_soon_threadsafe(self._on_streams)
-
     def _on_streams(self) -> None:
-        self.streams.publish()
         self._on_commit()
         self.flush()
 
     def _on_commit(self) -> None:
         completed = self.completed
+        while self._removed and self._removed[0][0] <= completed:  # a crash before would bring the stream back, empty
+            self.streams.delete(self._removed.popleft()[1])
         waiters, self._waiters = self._waiters, []
         for commit, waiter in waiters:
             if commit > completed:

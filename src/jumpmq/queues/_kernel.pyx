@@ -15,6 +15,18 @@ def body_octets(list messages):
     return total
 
 
+def carries(list messages, bytes name):
+    cdef Message message
+    cdef bytes known = None
+    cdef Py_ssize_t least = 6 + PyBytes_GET_SIZE(name)
+    for message in messages:
+        if message.properties is not known:
+            known = message.properties
+            if PyBytes_GET_SIZE(known) > least and name in known:
+                return True
+    return False
+
+
 def enter_queue(list messages, queue, long long first_seq):
     cdef Message message, own
     cdef list entered = []

@@ -10,6 +10,11 @@ def body_octets(messages: list[Any]) -> int:
     return sum(len(message.body) for message in messages)
 
 
+def carries(messages: list[Any], name: bytes) -> bool:
+    """Whether the properties of a message may have a header of that name."""
+    return any(name in message.properties for message in messages)
+
+
 def enter_queue(messages: list[Any], queue: Any, first_seq: int) -> list[Any]:
     """Make messages a queue's own, numbered from ``first_seq``; those that already are in a queue are copied."""
     entered = []

@@ -13,10 +13,11 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues.base import NO_ATTEMPTS, Outcome
 from jumpmq.queues.classic import ClassicQueue
-from jumpmq.queues.runs import settle_stored
+from jumpmq.queues.runs import carries, settle_stored
 from jumpmq.store import Batch
 
 DELIVERY_COUNT = "x-delivery-count"
+_DELIVERY_COUNT = DELIVERY_COUNT.encode()
 
 
 class QuorumQueue(ClassicQueue):
@@ -56,6 +57,8 @@ class QuorumQueue(ClassicQueue):
         super().restore(batches, next_seq, delivered_seq, attempts)
 
     def push(self, messages: list[Message]) -> list[Message]:
+        if not carries(messages, _DELIVERY_COUNT):
+            return super().push(messages)
         own = [_uncounted(message) for message in messages]
         refused = set(map(id, super().push(own)))
         return [message for message, entered in zip(messages, own, strict=True) if id(entered) in refused]
@@ -146,7 +149,7 @@ class QuorumQueue(ClassicQueue):
 
 def _uncounted(message: Message) -> Message:
     """The message without a count that its publisher sent along, from another queue maybe."""
-    if DELIVERY_COUNT.encode() not in message.properties:
+    if _DELIVERY_COUNT not in message.properties:
         return message
     properties = Properties.parse(message.properties)
     properties.headers = [field for field in properties.headers or [] if field.name != DELIVERY_COUNT]

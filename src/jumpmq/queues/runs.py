@@ -7,6 +7,7 @@ try:
         body_octets,
         by_holder,
         by_priority,
+        carries,
         enter_queue,
         set_consumer,
         settle_stored,
@@ -22,9 +23,10 @@ except ImportError:
         body_octets,
         by_holder,
         by_priority,
+        carries,
         enter_queue,
         set_consumer,
         settle_stored,
     )
 
-__all__ = ["body_octets", "by_holder", "by_priority", "enter_queue", "set_consumer", "settle_stored"]
+__all__ = ["body_octets", "by_holder", "by_priority", "carries", "enter_queue", "set_consumer", "settle_stored"]

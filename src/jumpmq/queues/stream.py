@@ -19,6 +19,7 @@ from jumpmq.queues.arguments import Limits, seconds_of
 from jumpmq.queues.base import NO_ATTEMPTS, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
+from jumpmq.queues.runs import carries
 from jumpmq.store import Batch
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import SEGMENT_BYTES
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OFFSET = "x-stream-offset"
+_OFFSET = OFFSET.encode()
 
 ROWS_OCTETS = 1 << 20
 """Most octets of bodies handed to a consumer at once, give or take one message."""
@@ -99,7 +101,9 @@ class Stream(Queue):
         pass
 
     def push(self, messages: list[Message]) -> list[Message]:
-        self._files.append(self._log, [_without_offset(message) for message in messages])
+        if carries(messages, _OFFSET):
+            messages = [_without_offset(message) for message in messages]
+        self._files.append(self._log, messages)
         self._next += len(messages)
         self.published += len(messages)
         return []
@@ -181,9 +185,12 @@ class Stream(Queue):
 
     def _serve(self, reader: "_Reader") -> None:
         while (capacity := reader.consumer.capacity()) > 0 and reader.offset < self._log.end:
-            reader.offset = max(reader.offset, self._log.first)  # retention was faster
             if reader.rows is None or not reader.rows.has(reader.offset):
-                chunk = self._log.chunk(reader.offset)
+                chunk = self._log.chunk_from(reader.offset)
+                if chunk is None:  # all that is left is damaged
+                    reader.offset = self._log.end
+                    return
+                reader.offset = max(reader.offset, chunk.first)  # retention was faster, or what was there is lost
                 reader.rows = Rows(chunk.first, chunk.rows, chunk.batch)
             rows = reader.rows.cut(reader.offset, min(capacity, CHUNK))
             reader.offset += len(rows)
@@ -324,7 +331,7 @@ class _Reader:
 
 def _without_offset(message: Message) -> Message:
     """The message without an offset that its publisher sent along, from another stream maybe."""
-    if OFFSET.encode() not in message.properties:
+    if _OFFSET not in message.properties:
         return message
     properties = Properties.parse(message.properties)
     properties.headers = [field for field in properties.headers or [] if field.name != OFFSET]

@@ -48,6 +48,7 @@ cdef extern from "<time.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int fdatasync(int file)
+    int fsync(int file)
     ssize_t write(int file, const void* octets, size_t length)
 
 cdef extern from "<fcntl.h>" nogil:
@@ -115,9 +116,11 @@ cdef struct Job:
     int count
     int* ends
     int blocks
+    int sync
     int error
     bint unsafe
     double seconds
+    Job* next
 
 
 cdef struct Shared:
@@ -179,13 +182,19 @@ cdef double seconds() noexcept nogil:
 
 
 cdef void perform(Job* job) noexcept nogil:
+    """One after the other, up to the first error; the first keeps how it ended."""
     cdef double began = seconds()
-    commit(job)
+    cdef Job* one = job
+    while one != NULL:
+        commit(one)
+        job.error, job.unsafe = one.error, one.unsafe
+        one = NULL if one.error else one.next
     job.seconds = seconds() - began
 
 
 cdef void commit(Job* job) noexcept nogil:
-    seal(job)
+    if job.ends != NULL:
+        seal(job)
     if job.allocate_length:
         job.error = posix_fallocate(job.file, job.allocate_offset, job.allocate_length)
         if job.error == EOPNOTSUPP or job.error == EINVAL:
@@ -196,7 +205,7 @@ cdef void commit(Job* job) noexcept nogil:
     if job.error:
         return
     job.unsafe = True
-    if fdatasync(job.file) != 0:
+    if (job.sync == 1 and fdatasync(job.file) != 0) or (job.sync == 2 and fsync(job.file) != 0):
         job.error = errno
 
 
@@ -224,10 +233,27 @@ cdef void* run(void* argument) noexcept nogil:
 
 
 cdef void forget(Job* job) noexcept:
-    if job != NULL:
+    cdef Job* following
+    while job != NULL:
+        following = job.next
         free(job.vectors)
         free(job.ends)
         free(job)
+        job = following
+
+
+cdef Job* new_job(int file, int64_t offset, object allocate, int vectors) except NULL:
+    cdef Job* job = <Job*>calloc(1, sizeof(Job))
+    if job == NULL:
+        raise MemoryError
+    job.vectors = <iovec*>malloc((vectors + 1) * sizeof(iovec))
+    if job.vectors == NULL:
+        forget(job)
+        raise MemoryError
+    job.file, job.offset = file, offset
+    if allocate is not None:
+        job.allocate_offset, job.allocate_length = allocate
+    return job
 
 
 cdef int add_vector(Job* job, object buffer) except -1:
@@ -247,17 +273,12 @@ cdef Job* make_job(write) except NULL:
     cdef list blocks = write.commit.blocks
     for block in blocks:
         total += 1 + len(block.buffers)
-    job = <Job*>calloc(1, sizeof(Job))
-    if job == NULL:
-        raise MemoryError
-    job.vectors = <iovec*>malloc((total + 1) * sizeof(iovec))
+    job = new_job(write.file, write.offset, write.allocate, total)
     job.ends = <int*>malloc((len(blocks) + 1) * sizeof(int))
-    if job.vectors == NULL or job.ends == NULL:
+    if job.ends == NULL:
         forget(job)
         raise MemoryError
-    job.file, job.offset, job.salt = write.file, write.offset, write.salt
-    if write.allocate is not None:
-        job.allocate_offset, job.allocate_length = write.allocate
+    job.salt, job.sync = write.salt, 1
     add_vector(job, write.commit.frame)
     for block in blocks:
         add_vector(job, block.head)
@@ -271,6 +292,23 @@ cdef Job* make_job(write) except NULL:
         job.vectors[job.count].iov_len = min(<size_t>write.zeros, ZEROS)
         job.count += 1
     return job
+
+
+cdef Job* make_jobs(list appends) except NULL:
+    cdef Job* first = NULL
+    cdef Job* last = NULL
+    cdef Job* job
+    for append in appends:
+        job = new_job(append.file, append.offset, append.allocate, len(append.buffers))
+        job.sync = append.sync
+        for buffer in append.buffers:
+            add_vector(job, buffer)
+        if first == NULL:
+            first = job
+        else:
+            last.next = job
+        last = job
+    return first
 
 
 cdef outcome(Job* job):
@@ -297,6 +335,14 @@ cdef class Worker:
     def submit(self, write):
         cdef Job* job = make_job(write)
         self.held = write
+        self.start(job)
+
+    def append(self, list appends):
+        cdef Job* job = make_jobs(appends)
+        self.held = appends
+        self.start(job)
+
+    cdef void start(self, Job* job):
         pthread_mutex_lock(&self.shared.mutex)
         self.shared.job = job
         pthread_mutex_unlock(&self.shared.mutex)

@@ -40,7 +40,7 @@ class Files:
             offset += length
 
     def sync(self, file: int) -> None:
-        """Have everything written so far on disk."""
+        """Have everything written so far on disk, or the names in a directory."""
         _SYNC(file)
 
     def allocate(self, file: int, offset: int, length: int) -> None:
@@ -63,6 +63,10 @@ class Files:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+    def open_directory(self, path: Path) -> int:
+        """A directory, whose names can be synced."""
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def noted(self, path: Path) -> None:
         """The index has been written, by calls that do not go through here."""

@@ -2,6 +2,8 @@
 
 import warnings
 
+from jumpmq.amqp.messages import Message
+
 try:
     from jumpmq.store._kernel import (
         alike,
@@ -29,4 +31,18 @@ except ImportError:
         time_column,
     )
 
-__all__ = ["alike", "binary_column", "expiry_column", "from_columns", "row_buffers", "seq_column", "time_column"]
+__all__ = [
+    "alike",
+    "binary_column",
+    "body_octets",
+    "expiry_column",
+    "from_columns",
+    "row_buffers",
+    "seq_column",
+    "time_column",
+]
+
+
+def body_octets(messages: list[Message]) -> int:
+    """Octets of all bodies."""
+    return alike(messages)[4] if messages else 0

@@ -1,38 +1,59 @@
 """The files of all streams, and the thread that writes them.
 
-As in the store, the broker's thread stages, ``flush`` wakes the writer, and one commit takes all that was staged
-meanwhile: each touched stream's file is written and synced once. ``on_commit`` then says that it is done. What a
-commit has put on disk, the broker's thread makes visible with :meth:`StreamFiles.publish`.
+As in the store, what is staged is laid out when the thread is free: one commit takes all that was staged meanwhile, and
+each touched stream's file is written and synced once. :attr:`StreamFiles.fileno` becomes readable when one is on disk.
+Only then is it seen, and ``on_commit`` called.
 
 A commit that fails (a full disk, mostly) is tried again every second, and confirms nothing before.
 """
 
 from __future__ import annotations
 
+import select
 import shutil
 import tempfile
-import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from jumpmq.amqp.messages import Message
+from jumpmq.store.background import Background
 from jumpmq.store.errors import StoreError
+from jumpmq.store.files import Files
+from jumpmq.store.layout import body_octets
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import ChunkPlace
+from jumpmq.store.writer import Append, Writer
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
 
 
+@dataclass
+class _Commit:
+    """A commit on its way to disk: its number, what is to be written, and what is then seen of which stream."""
+
+    number: int
+    appends: list[Append] = field(default_factory=list)
+    places: dict[StreamLog, list[ChunkPlace]] = field(default_factory=dict)
+    octets: int = 0
+
+    def add(self, log: StreamLog, appends: list[Append], places: list[ChunkPlace], octets: int) -> None:
+        self.appends += appends
+        self.places.setdefault(log, []).extend(places)
+        self.octets += octets
+
+
 class StreamFiles:
     """Streams under one directory, each in a directory of its number.
 
-    All methods are for one thread, the broker's.
-
     Args:
         directory: None is a temporary one, which nobody waits for to be on disk, and which goes at the close.
-        on_commit: called in the writer's thread with the number of a commit when it is on disk.
-        on_error: called in the writer's thread each time a commit fails.
+        on_commit: called when a commit is on disk, and seen.
+        on_error: called each time a commit fails.
+        watch: called once, with a descriptor and what to call whenever it is readable.
+        files: the file calls to use.
 
     Attributes:
         committed: number of the last finished commit.
@@ -43,8 +64,10 @@ class StreamFiles:
         self,
         directory: Path | None,
         *,
-        on_commit: Callable[[int], None] = lambda number: None,
+        on_commit: Callable[[], None] = lambda: None,
         on_error: Callable[[StoreError], None] = lambda error: None,
+        watch: Callable[[int, Callable[[], None]], object] = lambda file, readable: None,
+        files: Files | None = None,
     ) -> None:
         self.committed = 0
         self.staged_bytes = 0
@@ -52,14 +75,24 @@ class StreamFiles:
         self._directory = directory
         self._on_commit = on_commit
         self._on_error = on_error
-        self._wakened = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._staged: dict[StreamLog, list[Message]] = {}
-        self._removed: list[StreamLog] = []
-        self._number = 0
-        self._requested = self._closing = False
-        self._written: list[tuple[StreamLog, list[ChunkPlace], int]] = []
+        self._watch = watch
+        self._files = Files() if files is None else files
+        self._background = Background(lambda: None)
+        self._writer: Writer | None = None
         self._logs: dict[int, StreamLog] = {}
+        self._staged: dict[StreamLog, list[Message]] = {}
+        self._number = 0
+        self._requested = False
+        self._laid_out: _Commit | None = None
+        self._writing: _Commit | None = None
+        self._retry_at: float | None = None
+        self._removed: list[StreamLog] = []
+        self._doomed: list[StreamLog] = []
+
+    @property
+    def fileno(self) -> int | None:
+        """The descriptor that is to be watched; None before anything was written."""
+        return None if self._writer is None else self._writer.fileno()
 
     def open(self, number: int) -> StreamLog:
         """The log of a stream, with what it has on disk.
@@ -70,7 +103,7 @@ class StreamFiles:
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="jumpmq-streams-"))
         try:
-            log = StreamLog(self._directory / str(number), sync=self._durable)
+            log = StreamLog(self._directory / str(number), self._files, sync=self._durable)
         except OSError as error:
             raise StoreError(f"cannot open stream {number} in {self._directory}: {error}") from error
         self._logs[number] = log
@@ -85,90 +118,114 @@ class StreamFiles:
 
     def append(self, log: StreamLog, messages: list[Message]) -> None:
         """Stage messages at the end of a stream."""
-        with self._wakened:
-            self._staged.setdefault(log, []).extend(messages)
-        self.staged_bytes += _octets(messages)
+        self._staged.setdefault(log, []).extend(messages)
+        self.staged_bytes += body_octets(messages)
 
     def remove(self, number: int) -> None:
-        """Delete a stream with what is staged for it."""
+        """A stream is deleted: what is staged for it is dropped, its files stay until :meth:`delete_removed`."""
         log = self._logs.pop(number)
-        with self._wakened:
-            self.staged_bytes -= _octets(self._staged.pop(log, []))
-            self._removed.append(log)
+        self.staged_bytes -= body_octets(self._staged.pop(log, []))
+        self._removed.append(log)
+
+    def take_removed(self) -> list[StreamLog]:
+        """The streams that were removed since the last call."""
+        removed, self._removed = self._removed, []
+        return removed
+
+    def delete(self, logs: list[StreamLog]) -> None:
+        """Delete the files of removed streams, once nothing is written to them any more."""
+        self._doomed += logs
+        for log in [log for log in self._doomed if not self._is_written(log)]:
+            self._doomed.remove(log)
+            log.close()
+            self._background.run(log.remove, lambda result: None)
+
+    def _is_written(self, log: StreamLog) -> bool:
+        return any(one is not None and log in one.places for one in (self._writing, self._laid_out))
 
     def flush(self) -> int:
         """Have everything staged committed as soon as the writer is free; returns the commit that covers it."""
-        if not self._staged and not self._removed:  # only this thread adds to them
-            return self._number
-        with self._wakened:
-            if not self._staged and not self._removed:
-                return self._number
-            if not self._requested:
-                self._requested = True
-                self._number += 1
-                self._wakened.notify()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="jumpmq-streams", daemon=True)
-            self._thread.start()
+        if self._staged and not self._requested:
+            self._requested = True
+            self._number += 1
+        if self._requested and self._writing is None and self._retry_at is None:
+            self._begin()
         return self._number
 
-    def publish(self) -> None:
-        """Make visible what is on disk, and tell the streams that grew."""
-        with self._wakened:
-            written, self._written = self._written, []
-        for log, places, octets in written:
-            self.staged_bytes -= octets
-            log.publish(places)
+    def completed(self) -> None:
+        """Take notice of what the writer has finished: call it when the descriptor is readable."""
+        if self._writer is None:
+            return
+        for result in self._writer.results():
+            if result.error is not None:
+                self._fail(result.error)
+            elif self._writing is not None:
+                self._finish(self._writing)
+        if self._retry_at is not None and time.monotonic() >= self._retry_at:
+            self._retry_at = None
+            if self._writing is not None:
+                self._writer.append(self._writing.appends)
+            else:
+                self._begin()
 
     def close(self) -> None:
-        """Commit everything and end the thread."""
+        """Commit everything, unless that fails, and end the thread. Nobody is told any more."""
+        self._on_commit = _nothing
+        for log in self._logs.values():
+            log.on_growth = _nobody
         self.flush()
-        with self._wakened:
-            self._closing = True
-            self._wakened.notify()
-        if self._thread is not None:
-            self._thread.join()
+        while self._writer is not None and self._writing is not None and self._retry_at is None:
+            select.select([self._writer.fileno()], [], [], 1)
+            self.completed()
         for log in self._logs.values():
             log.close()
+        self._background.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
         if not self._durable and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    # --- the writer's thread ---
+    def _begin(self) -> None:
+        """Lay out what is staged, and hand it to the writer."""
+        if self._writer is None:
+            self._writer = Writer(self._files)
+            self._watch(self._writer.fileno(), self.completed)
+        commit, self._laid_out = self._laid_out or _Commit(self._number), None
+        try:
+            while self._staged:
+                log = next(iter(self._staged))
+                appends, places = log.lay_out(self._staged[log])
+                commit.add(log, appends, places, body_octets(self._staged.pop(log)))
+        except OSError as error:
+            self._laid_out = commit
+            self._fail(error)
+            return
+        self._requested = False
+        self._writing = commit
+        self._writer.append(commit.appends)
 
-    def _run(self) -> None:
-        while True:
-            with self._wakened:
-                while not self._requested and not self._closing:
-                    self._wakened.wait()
-                if not self._requested:
-                    return
-                staged, self._staged = self._staged, {}
-                removed, self._removed = self._removed, []
-                self._requested = False
-                number = self._number
-            for log, messages in staged.items():
-                if not self._write(log, messages):
-                    return
-            for log in removed:
-                log.remove()
-            self.committed = number
-            self._on_commit(number)
+    def _fail(self, error: OSError) -> None:
+        assert self._writer is not None
+        self._on_error(StoreError(f"cannot write to a stream: {error}; nothing more is confirmed until then"))
+        self._retry_at = time.monotonic() + RETRY_INTERVAL
+        self._writer.wake_after(RETRY_INTERVAL)
 
-    def _write(self, log: StreamLog, messages: list[Message]) -> bool:
-        """Write until it is done; false where the close does not wait for it."""
-        while True:
-            try:
-                places = log.write(messages)
-            except Exception as error:  # whatever it is: the thread must live on
-                self._on_error(StoreError(f"cannot write to a stream: {error}; nothing more is confirmed until then"))
-                with self._wakened:
-                    if self._closing or self._wakened.wait_for(lambda: self._closing, RETRY_INTERVAL):
-                        return False
-                continue
-            with self._wakened:
-                self._written.append((log, places, _octets(messages)))
-            return True
+    def _finish(self, commit: _Commit) -> None:
+        self._writing = None
+        self.committed = commit.number
+        self.staged_bytes -= commit.octets
+        for log, places in commit.places.items():
+            log.publish(places)
+        self.delete([])
+        if self._requested:
+            self._begin()
+        self._on_commit()
 
 
-def _octets(messages: list[Message]) -> int:
-    return sum(len(message.body) for message in messages)
+def _nothing() -> None:
+    """Nobody asks any more."""
+
+
+def _nobody(begun: bool) -> None:
+    """Nobody reads any more."""

@@ -1,35 +1,31 @@
 """The log of one stream: its messages by offset, in segment files of a directory of its own.
 
-Two threads share one. The broker's reads, and drops what retention lets go; the writer's appends.
-What was appended is seen by readers once it is on disk: the writer returns where it lies, and the broker's thread
-makes that known with :meth:`StreamLog.publish`.
+What is appended is laid out here, written by the thread of :class:`~jumpmq.store.stream_files.StreamFiles`, and seen by
+readers once it is on disk. A chunk that is damaged is told of and set aside; reading goes on behind it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import logging
 import shutil
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.errors import StoreError
-from jumpmq.store.stream_segment import (
-    ALLOCATED_AHEAD,
-    MAX_BYTES,
-    MAX_COUNT,
-    SUFFIX,
-    Chunk,
-    ChunkPlace,
-    Segment,
-    encode,
-)
+from jumpmq.store.files import Files
+from jumpmq.store.stream_end import StreamEnd, segment_path
+from jumpmq.store.stream_segment import SUFFIX, Chunk, ChunkPlace, Segment
+from jumpmq.store.writer import Append
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 500_000_000
 """Octets of a segment unless the stream says otherwise, as in RabbitMQ."""
@@ -49,18 +45,15 @@ class StreamLog:
         segment_bytes: a segment that has reached so many octets is followed by the next.
     """
 
-    def __init__(self, directory: Path, *, sync: bool) -> None:
+    def __init__(self, directory: Path, files: Files, *, sync: bool) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self.segment_bytes = SEGMENT_BYTES
         self.on_growth: Callable[[bool], None] = lambda begun: None
-        self._segments = [Segment.open(path) for path in sorted(directory.glob(f"*{SUFFIX}"))]
-        if self._segments:
-            self._segments[-1].drop_torn()
+        self._segments = _segments(directory)
+        self._end = StreamEnd(directory, self._segments[-1] if self._segments else None, files, sync)
         self._cache: OrderedDict[int, Chunk] = OrderedDict()
-        self._writer = _Writer(directory, self._segments[-1] if self._segments else None, sync)
-
-    # --- the broker's thread ---
+        self._damaged: set[int] = set()
 
     @property
     def first(self) -> int:
@@ -84,31 +77,34 @@ class StreamLog:
         return self._segments[-1].last_chunk if self._segments else 0
 
     def publish(self, places: list[ChunkPlace]) -> None:
-        """Make known what the writer has put on disk."""
+        """Make known what is on disk."""
         before = len(self._segments)
         for place in places:
-            if not place.position and not (self._segments and self._segments[-1].first == place.first):
-                self._segments.append(Segment(segment_path(self._directory, place.first), place.first))
+            if not place.position:
+                self._segments.append(Segment.begun(segment_path(self._directory, place.first), place.first))
             self._segments[-1].add(place)
+        self._end.committed()
         self.on_growth(len(self._segments) > before)
 
-    def chunk(self, offset: int) -> Chunk:
-        """The chunk that holds a message, from ``first`` to before ``end``.
+    def chunk_from(self, offset: int) -> Chunk | None:
+        """The chunk that holds a message, or where that is lost the next one; None where there is none."""
+        begin = max(0, bisect_right(self._segments, offset, key=lambda segment: segment.first) - 1)
+        for segment in self._segments[begin:]:
+            for row in range(max(segment.row_of(offset), 0), segment.rows):
+                if segment.bounds(row)[1] > offset and (found := self._chunk(segment, row)) is not None:
+                    return found
+        return None
 
-        Raises:
-            StoreError: it is damaged.
-        """
-        segment = next(one for one in reversed(self._segments) if one.first <= offset)
-        found = self._chunk(segment, segment.row_of(offset))
-        if offset >= found.first + found.rows:
-            raise StoreError(f"{segment.path} lacks what comes after message {found.first + found.rows - 1}")
-        return found
-
-    def _chunk(self, segment: Segment, row: int) -> Chunk:
-        key = segment.first_of(row)
-        found = self._cache.get(key)
-        if found is None:
-            found = self._cache[key] = segment.chunk(row)
+    def _chunk(self, segment: Segment, row: int) -> Chunk | None:
+        """A chunk; None where it is damaged."""
+        first, end = segment.bounds(row)
+        found = self._cache.get(first)
+        if found is None and first not in self._damaged:
+            try:
+                found = self._cache[first] = segment.chunk(row)
+            except StoreError as error:
+                log.error("%s: offsets %d to %d are lost", error, first, end - 1)
+                self._damaged.add(first)
             if len(self._cache) > CACHED:
                 self._cache.popitem(last=False)
         return found
@@ -117,16 +113,15 @@ class StreamLog:
         """The messages with offsets ``first`` to ``last`` as far as they are there, in batches as they were written.
 
         What is there when the first is asked for is read to its end, whatever retention lets go of meanwhile. Nothing
-        is copied: the columns lie in mapped files. See :func:`jumpmq.store.columns.schema`; ``seq`` is the offset.
-
-        Raises:
-            StoreError: a chunk is damaged.
+        is copied: the columns lie in mapped files. See :func:`jumpmq.store.columns.schema`; ``seq`` is the offset. What
+        is damaged is left out.
         """
         for segment in [one for one in self._segments if first < one.end and one.first <= last]:
             for row in range(max(segment.row_of(first), 0), segment.row_of(last) + 1):
-                chunk = self._chunk(segment, row)
-                start, stop = max(first - chunk.first, 0), min(last + 1 - chunk.first, chunk.rows)
-                yield chunk.batch.slice(start, stop - start)
+                if (chunk := self._chunk(segment, row)) is not None:
+                    start, stop = max(first - chunk.first, 0), min(last + 1 - chunk.first, chunk.rows)
+                    if start < stop:
+                        yield chunk.batch.slice(start, stop - start)
 
     def offset_of(self, timestamp: float) -> int:
         """Offset of the first message published at ``timestamp`` (seconds since the epoch) or later, else ``end``."""
@@ -134,7 +129,8 @@ class StreamLog:
         for segment in self._segments:
             if segment.last_time < time or (row := segment.row_at(time)) is None:
                 continue
-            chunk = segment.chunk(row)
+            if (chunk := self._chunk(segment, row)) is None:
+                return segment.bounds(row)[0]
             times = chunk.batch.column("published_at").cast("int64").to_pylist()
             return chunk.first + next(place for place, one in enumerate(times) if one >= time)
         return self.end
@@ -155,111 +151,34 @@ class StreamLog:
             del self._segments[0]
             first.remove()
 
-    # --- the writer's thread ---
+    # --- its end ---
 
-    def write(self, messages: list[Message]) -> list[ChunkPlace]:
-        """Append messages and have them on disk; after an error the same may be tried again."""
-        return self._writer.write(messages, self.segment_bytes)
+    def lay_out(self, messages: list[Message]) -> tuple[list[Append], list[ChunkPlace]]:
+        """What is to be written to append messages in one commit, and where they will lie: see :meth:`publish`.
+
+        Raises:
+            OSError: a file cannot be opened; nothing has changed.
+        """
+        return self._end.lay_out(messages, self.segment_bytes)
 
     def close(self) -> None:
-        self._writer.close()
+        """Let go of all files; nothing is being written."""
+        self._end.close()
 
     def remove(self) -> None:
         """Delete everything."""
-        self._writer.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-class _Writer:
-    """The end of a stream, where it grows."""
-
-    def __init__(self, directory: Path, last: Segment | None, sync: bool) -> None:
-        self._directory = directory
-        self._sync = sync
-        self._file = -1
-        self._path = None if last is None else last.path
-        self._offset = 0 if last is None else last.end
-        self._position = 0 if last is None else last.size
-        self._allocated = 0
-
-    def write(self, messages: list[Message], segment_bytes: int) -> list[ChunkPlace]:
-        before = self._offset, self._position, self._path
-        try:
-            return self._write(messages, segment_bytes)
-        except BaseException:  # as if it had not been tried
-            if self._file >= 0:
-                os.close(self._file)
-                self._file = -1
-            self._offset, self._position, self._path = before
-            raise
-
-    def _write(self, messages: list[Message], segment_bytes: int) -> list[ChunkPlace]:
-        places = []
-        for chunk in _chunks(messages):
-            if self._file < 0 or self._position >= segment_bytes:
-                self._next_file(segment_bytes)
-            place, pieces = encode(chunk, self._offset, self._position)
-            self._allocate(place.position + place.length)
-            _pwrite_all(self._file, pieces, place.position)
-            places.append(place)
-            self._offset += place.rows
-            self._position = place.position + place.length
-        if self._sync:
-            os.fdatasync(self._file)
-        return places
-
-    def close(self) -> None:
-        if self._file >= 0:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._position)
-                os.fsync(self._file)
-            os.close(self._file)
-            self._file = -1
-
-    def _next_file(self, segment_bytes: int) -> None:
-        """Open the last file, or begin the next where that is full."""
-        if self._path is None or self._position >= segment_bytes:
-            self.close()
-            self._path, self._position = segment_path(self._directory, self._offset), 0
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._file, self._position)  # what a crash has left behind the last whole chunk
-        self._allocated = self._position
-        if self._sync:
-            _sync_directory(self._directory)
-
-    def _allocate(self, end: int) -> None:
-        if end > self._allocated:
-            size = max(ALLOCATED_AHEAD, end - self._allocated)
-            os.posix_fallocate(self._file, self._allocated, size)
-            self._allocated += size
-
-
-def segment_path(directory: Path, first: int) -> Path:
-    """The file of the segment that begins with an offset."""
-    return directory / f"{first:020d}{SUFFIX}"
-
-
-def _chunks(messages: list[Message]) -> Iterator[list[Message]]:
-    start = size = 0
-    for place, message in enumerate(messages):
-        if place - start >= MAX_COUNT or size >= MAX_BYTES:
-            yield messages[start:place]
-            start, size = place, 0
-        size += len(message.body)
-    yield messages[start:]
-
-
-def _pwrite_all(file: int, pieces: list[bytes | pa.Buffer], position: int) -> None:
-    for piece in pieces:
-        rest = memoryview(piece)
-        while rest:
-            written = os.pwrite(file, rest, position)
-            rest, position = rest[written:], position + written
-
-
-def _sync_directory(directory: Path) -> None:
-    file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+def _segments(directory: Path) -> list[Segment]:
+    """The segments in a directory; files at the end that were begun, and got no whole chunk, are deleted."""
+    paths = sorted(directory.glob(f"*{SUFFIX}"))
+    while paths:
+        last = Segment.open(paths[-1])
+        if last.rows:
+            others = [
+                Segment.open(path, int(following.name.removesuffix(SUFFIX))) for path, following in pairwise(paths)
+            ]
+            return [*others, last]
+        paths.pop().unlink()
+    return []

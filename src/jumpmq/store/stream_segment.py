@@ -4,21 +4,26 @@ A chunk is what one commit gave to one stream, in parts where that was much. Its
 
     magic   uint32      CRC-32   uint32      octets of the record batch   uint32      messages   uint32
     offset of the first message   int64      published: first   int64, last   int64 (microseconds since the epoch)
+    position in the file of the first chunk of the same commit   int64      salt   uint32
 
 The checksum covers the rest of the header and the record batch, which is in the Arrow IPC format without its schema
-(:func:`jumpmq.store.columns.schema`), padded to 64 octets as Arrow likes it aligned. A file is allocated ahead, so
-what follows the last chunk is zeros: a chunk that is not whole ends the file.
+(:func:`jumpmq.store.columns.schema`), padded to 64 octets as Arrow likes it aligned. The salt is a segment's own random
+number, so that nothing that somebody publishes can pass for a chunk. A file is allocated ahead, so what follows the
+last chunk is zeros.
+
+What a crash can spoil is the last commit only, which nobody was told of: its chunks count up to the first that is not
+whole. What is spoilt elsewhere was damaged: such chunks are set aside, and reading goes on behind them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
-import os
 import struct
 import zlib
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,12 +35,11 @@ from jumpmq.store.errors import StoreError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HEADER = struct.Struct("<4I3q24x")
+log = logging.getLogger(__name__)
+
+HEADER = struct.Struct("<4I4qI12x")
 MAGIC = 0x314D5453
 ALIGNMENT = 64
-ALLOCATED_AHEAD = 16 << 20
-"""Octets by which a file grows: fewer changes of its size make ``fdatasync`` faster."""
-
 MAX_COUNT = 4096
 """Most messages in a chunk."""
 
@@ -53,6 +57,8 @@ class ChunkPlace(NamedTuple):
         position: octets before it in the file.
         length: its octets, header and padding included.
         first_time, last_time: when its messages were published, in microseconds since the epoch.
+        commit: the position of the first chunk of the same commit.
+        salt: the segment's.
     """
 
     first: int
@@ -61,6 +67,8 @@ class ChunkPlace(NamedTuple):
     length: int
     first_time: int
     last_time: int
+    commit: int
+    salt: int
 
 
 class Chunk(NamedTuple):
@@ -71,15 +79,17 @@ class Chunk(NamedTuple):
     batch: pa.RecordBatch
 
 
-def encode(messages: list[Message], first: int, position: int) -> tuple[ChunkPlace, list[bytes | pa.Buffer]]:
+def encode(
+    messages: list[Message], first: int, position: int, commit: int, salt: int
+) -> tuple[ChunkPlace, list[bytes]]:
     """A chunk of messages with offsets from ``first`` on: where it will lie, and its octets in pieces."""
-    batch = _columns(messages, first)
-    octets = batch.serialize()
+    octets = _columns(messages, first).serialize().to_pybytes()
     times = int(messages[0].published_at * 1e6), int(messages[-1].published_at * 1e6)
-    head = HEADER.pack(MAGIC, 0, octets.size, len(messages), first, *times)
+    head = HEADER.pack(MAGIC, 0, len(octets), len(messages), first, *times, commit, salt)
     crc = zlib.crc32(octets, zlib.crc32(head[8:]))
-    padding = bytes(-octets.size % ALIGNMENT)
-    place = ChunkPlace(first, len(messages), position, HEADER.size + octets.size + len(padding), *times)
+    padding = bytes(-len(octets) % ALIGNMENT)
+    length = HEADER.size + len(octets) + len(padding)
+    place = ChunkPlace(first, len(messages), position, length, *times, commit, salt)
     return place, [head[:4] + crc.to_bytes(4, "little") + head[8:], octets, padding]
 
 
@@ -97,70 +107,93 @@ def _columns(messages: list[Message], first: int) -> pa.RecordBatch:
 class Segment:
     """A segment file as it is read. What was appended is made known by :meth:`add`.
 
-    Attributes:
+    The chunks of a file that is there are looked for when they are first asked about, as there may be many.
+
+    Args:
         first: offset of its first message; the file is named after it.
-        end: the offset after its last one.
-        size: octets in use.
+        end: the offset after its last one, where that is known: the file is not the last of its stream.
+
+    Attributes:
+        salt: the segment's; 0 until there is a chunk.
     """
 
-    def __init__(self, path: Path, first: int) -> None:
+    def __init__(self, path: Path, first: int, end: int | None = None) -> None:
         self.path = path
-        self.first = self.end = first
-        self.size = 0
-        self.last_time = 0
+        self.first = first
+        self.end = first if end is None else end
+        self.salt = 0
+        self._is_last = end is None
+        self._size = 0
+        self._last_time = 0
         self._firsts = array("q")
         self._positions = array("q")
         self._times = array("q")
+        self._ends = array("q")
+        self._known = False
         self._map: mmap.mmap | None = None
 
     @classmethod
-    def open(cls, path: Path) -> Segment:
-        """Read which chunks a file has; what does not follow from what comes before ends it."""
-        segment = cls(path, int(path.name.removesuffix(SUFFIX)))
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            while (place := _place(os.pread(file.fileno(), HEADER.size, segment.size), segment.size)) is not None:
-                if place.first != segment.end or place.position + place.length > size:
-                    break
-                segment.add(place)
+    def open(cls, path: Path, end: int | None = None) -> Segment:
+        """A file that is there."""
+        segment = cls(path, int(path.name.removesuffix(SUFFIX)), end)
+        segment._size = path.stat().st_size
+        if end is None:
+            segment._learn()
         return segment
 
-    def drop_torn(self) -> int:
-        """Forget chunks from the first damaged one on, as a crash may leave them; returns the octets left."""
-        for row, position in enumerate(self._positions):
-            try:
-                self.chunk(row)
-            except StoreError:
-                del self._firsts[row + 1 :], self._positions[row:], self._times[row:]
-                self.end, self.size = self._firsts.pop(), position
-                self.last_time = self._times[-1] if self._times else 0
-                break
-        return self.size
+    @classmethod
+    def begun(cls, path: Path, first: int) -> Segment:
+        """A file that was just begun: its chunks are still to be added."""
+        segment = cls(path, first)
+        segment._known = True
+        return segment
+
+    @property
+    def size(self) -> int:
+        """Octets in use."""
+        return self._size
+
+    @property
+    def last_time(self) -> int:
+        """When its last message was published, in microseconds since the epoch."""
+        self._learn()
+        return self._last_time
+
+    @property
+    def last_chunk(self) -> int:
+        """Offset of the first message of the last chunk."""
+        self._learn()
+        return self._firsts[-1] if self._firsts else self.first
+
+    @property
+    def rows(self) -> int:
+        """How many chunks it has."""
+        self._learn()
+        return len(self._firsts)
 
     def add(self, place: ChunkPlace) -> None:
         """A chunk was appended."""
         self._firsts.append(place.first)
         self._positions.append(place.position)
         self._times.append(place.last_time)
+        self._ends.append(place.first + place.rows)
         self.end = place.first + place.rows
-        self.size = place.position + place.length
-        self.last_time = place.last_time
-
-    @property
-    def last_chunk(self) -> int:
-        """Offset of the first message of the last chunk."""
-        return self._firsts[-1] if self._firsts else self.first
-
-    def first_of(self, row: int) -> int:
-        """Offset of the first message of a chunk."""
-        return self._firsts[row]
+        self._size = place.position + place.length
+        self._last_time = place.last_time
+        self.salt = place.salt
 
     def row_of(self, offset: int) -> int:
-        """Which chunk holds a message."""
+        """The last chunk that does not begin behind a message; -1 where all do."""
+        self._learn()
         return bisect_right(self._firsts, offset) - 1
+
+    def bounds(self, row: int) -> tuple[int, int]:
+        """The first offset of a chunk, and that behind its last."""
+        return self._firsts[row], self._ends[row]
 
     def row_at(self, time: int) -> int | None:
         """The first chunk with a message published then or later, in microseconds; None where there is none."""
+        self._learn()
         return next((row for row, last in enumerate(self._times) if last >= time), None)
 
     def chunk(self, row: int) -> Chunk:
@@ -172,12 +205,11 @@ class Segment:
         import pyarrow as pa
 
         position = self._positions[row]
-        octets = memoryview(self._mapped())
-        head = octets[position : position + HEADER.size]
-        magic, crc, length, count, first, _, _ = HEADER.unpack(head)
-        body = octets[position + HEADER.size : position + HEADER.size + length]
-        if magic != MAGIC or zlib.crc32(body, zlib.crc32(head[8:])) != crc:
+        if not _is_whole(self._mapped(), position):
             raise StoreError(f"{self.path} is damaged {position} octets from its start")
+        octets = memoryview(self._mapped())
+        _, _, length, count, first, *_ = HEADER.unpack_from(octets, position)
+        body = octets[position + HEADER.size : position + HEADER.size + length]
         return Chunk(first, count, pa.ipc.read_record_batch(pa.py_buffer(body), columns.schema()))
 
     def remove(self) -> None:
@@ -186,20 +218,81 @@ class Segment:
             self._mapped()
         self.path.unlink(missing_ok=True)
 
-    def _mapped(self) -> mmap.mmap:
-        if self._map is None or len(self._map) < self.size:
+    def _learn(self) -> None:
+        """Find out which chunks the file has, of the last commit those before the first that is not whole."""
+        if self._known:
+            return
+        self._known = True
+        end, size = self.end, self._size
+        self.end, self._size = self.first, 0
+        if size:
+            octets = self._mapped(size)
+            while (place := self._next_place(octets, size)) is not None:
+                self.add(place)
+            if self._is_last:
+                self._drop_torn(octets)
+        if not self._is_last:
+            self.end, self._size = end, size
+
+    def _next_place(self, octets: mmap.mmap, size: int) -> ChunkPlace | None:
+        position = self._size
+        place = _place(octets, position)
+        if place is not None and place.first == self.end and position + place.length <= size:
+            return place
+        while (position := octets.find(_MAGIC_OCTETS, position + 1)) >= 0:
+            if position % ALIGNMENT or (place := _place(octets, position)) is None:
+                continue
+            if place.first < self.end or (self.salt and place.salt != self.salt) or not _is_whole(octets, position):
+                continue
+            if place.commit <= self._size and self._is_last:
+                return None  # of one commit with what is not whole: a crash has left it so
+            log.error("%s is damaged %d octets from its start: offsets %d to %d are lost",
+                      self.path, self._size, self.end, place.first - 1)  # fmt: skip
+            return place
+        return None
+
+    def _drop_torn(self, octets: mmap.mmap) -> None:
+        """Forget chunks of the last commit from the first on that is not whole."""
+        rows = len(self._positions)
+        while rows and not _is_whole(octets, self._positions[rows - 1]):
+            rows -= 1
+        if rows:
+            place = _place(octets, self._positions[rows - 1])
+            begin = bisect_left(self._positions, place.commit if place is not None else 0)
+            rows = next((row for row in range(begin, rows) if not _is_whole(octets, self._positions[row])), rows)
+        if rows < len(self._positions):
+            self.end, self._size = self._firsts[rows], self._positions[rows]
+            del self._firsts[rows:], self._positions[rows:], self._times[rows:], self._ends[rows:]
+            self._last_time = self._times[-1] if self._times else 0
+
+    def _mapped(self, size: int | None = None) -> mmap.mmap:
+        size = self._size if size is None else size
+        if self._map is None or len(self._map) < size:
             with self.path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         return self._map
 
 
-def _place(head: bytes, position: int) -> ChunkPlace | None:
-    if len(head) < HEADER.size:
+_MAGIC_OCTETS = MAGIC.to_bytes(4, "little")
+
+
+def _place(octets: mmap.mmap, position: int) -> ChunkPlace | None:
+    """Where the chunk lies whose header is there, if one is; it need not be whole."""
+    if position + HEADER.size > len(octets):
         return None
-    magic, _, length, count, first, first_time, last_time = HEADER.unpack(head)
+    magic, _, length, count, first, first_time, last_time, commit, salt = HEADER.unpack_from(octets, position)
     if magic != MAGIC:
         return None
-    return ChunkPlace(first, count, position, HEADER.size + length + -length % ALIGNMENT, first_time, last_time)
+    length += HEADER.size + -length % ALIGNMENT
+    return ChunkPlace(first, count, position, length, first_time, last_time, commit, salt)
+
+
+def _is_whole(octets: mmap.mmap, position: int) -> bool:
+    """Whether a chunk is as it was written."""
+    magic, crc, length, *_ = HEADER.unpack_from(octets, position)
+    end = position + HEADER.size + length
+    with memoryview(octets) as view:
+        return bool(magic == MAGIC and end <= len(octets) and zlib.crc32(view[position + 8 : end]) == crc)
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jumpmq.store.files import Files
 
 if TYPE_CHECKING:
-    from jumpmq.store.writer import Write
+    from jumpmq.store.writer import Append, Write
 
 
 class Worker:
@@ -24,7 +24,7 @@ class Worker:
     def __init__(self, wake: int, files: Files) -> None:
         self._wake = wake
         self._files = files
-        self._jobs: SimpleQueue[Write | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Write | list[Append] | None] = SimpleQueue()
         self._finished: deque[tuple[int, bool, float]] = deque()
         self._thread = threading.Thread(target=self._run, name="jumpmq-store", daemon=True)
         self._thread.start()
@@ -33,15 +33,19 @@ class Worker:
         """Have a commit written. The last one must have been finished."""
         self._jobs.put(write)
 
+    def append(self, appends: "list[Append]") -> None:
+        """Have octets written, one after the other. The last ones must have been finished."""
+        self._jobs.put(appends)
+
     def take(self) -> tuple[int, bool, float] | None:
         """How the commit ended that was finished since: the number of the error, 0 for none, whether the file may hold
         anything now, and the seconds that it took. None where none was finished."""
         return self._finished.popleft() if self._finished else None
 
-    def perform(self, write: "Write") -> tuple[int, bool, float]:
+    def perform(self, job: "Write | list[Append]") -> tuple[int, bool, float]:
         """Write a commit in the caller's thread, while this one is idle; returns what :meth:`take` would."""
         began = time.perf_counter()
-        number, unsafe = self._commit(write)
+        number, unsafe = self._append(job) if isinstance(job, list) else self._commit(job)
         return number, unsafe, time.perf_counter() - began
 
     def close(self) -> None:
@@ -50,10 +54,26 @@ class Worker:
         self._thread.join()
 
     def _run(self) -> None:
-        while (write := self._jobs.get()) is not None:
-            self._finished.append(self.perform(write))
-            del write
+        while (job := self._jobs.get()) is not None:
+            self._finished.append(self.perform(job))
+            del job
             os.write(self._wake, b"\0")
+
+    def _append(self, appends: "list[Append]") -> tuple[int, bool]:
+        unsafe = False
+        try:
+            for one in appends:
+                unsafe = False
+                if one.allocate is not None:
+                    self._files.allocate(one.file, *one.allocate)
+                if one.buffers:
+                    self._files.write(one.file, one.offset, one.buffers)
+                unsafe = True
+                if one.sync:
+                    self._files.sync(one.file)
+        except OSError as error:
+            return error.errno or -1, unsafe
+        return 0, True
 
     def _commit(self, write: "Write") -> tuple[int, bool]:
         unsafe = False

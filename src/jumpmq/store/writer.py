@@ -60,6 +60,27 @@ class Write(NamedTuple):
     zeros: int = 0
 
 
+NO_SYNC, SYNC, SYNC_NAMES = 0, 1, 2
+"""Whether what was written is to be on disk: not, it is, or the names in a directory are."""
+
+
+class Append(NamedTuple):
+    """Octets to be written as they are.
+
+    Attributes:
+        file, offset: where; a directory where its names are to be synced.
+        buffers: the octets.
+        allocate: as of :class:`Write`.
+        sync: one of ``NO_SYNC``, ``SYNC`` and ``SYNC_NAMES``.
+    """
+
+    file: int
+    offset: int
+    buffers: list[bytes]
+    allocate: tuple[int, int] | None
+    sync: int
+
+
 class Result(NamedTuple):
     """How a write ended.
 
@@ -76,6 +97,7 @@ class Worker(Protocol):
     """The thread: see :class:`jumpmq.store.worker.Worker`."""
 
     def submit(self, write: Write) -> None: ...
+    def append(self, appends: list[Append]) -> None: ...
     def take(self) -> tuple[int, bool, float] | None: ...
     def perform(self, write: Write) -> tuple[int, bool, float]: ...
     def close(self) -> None: ...
@@ -115,6 +137,10 @@ class Writer:
     def write(self, write: Write) -> Result:
         """Have a commit written while the caller waits; the last one must have been finished."""
         return self._result(*self._worker.perform(write))
+
+    def append(self, appends: list[Append]) -> None:
+        """Have octets written, one after the other, up to the first error; the last ones must have been finished."""
+        self._worker.append(appends)
 
     def finish(self, result: Result) -> None:
         """Report a result without anything to write."""
