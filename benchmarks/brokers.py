@@ -276,11 +276,16 @@ class JumpMQ(BrokerProcess):
         """Starts the broker, again after `stop` or `kill` if need be: on the same directory and other free ports."""
         serve = ["serve", "--port", "0", "--http-port", "0", "--data-dir", str(self.data_dir), "--node", self.node]
         began = time.perf_counter()
-        self._launch([sys.executable, "-m", "jumpmq.cli.jumpmq", *serve, *self._arguments], _with_checkout())
+        self._launch([*self.command, *serve, *self._arguments], _with_checkout())
         while not self._find_ports() or not accepts_clients(self.port):
             self._check_alive(began + 60)
             time.sleep(0.005)
         self.startup = time.perf_counter() - began
+
+    @property
+    def command(self) -> list[str]:
+        """What runs `jumpmq`."""
+        return [sys.executable, "-m", "jumpmq.cli.jumpmq"]
 
     def _find_ports(self) -> bool:
         """Reads the ports from the line that says that the broker is ready, if it is there yet."""
@@ -324,8 +329,9 @@ def accepts_clients(port: int) -> bool:
 
 def _with_checkout() -> dict[str, str]:
     """The environment in which the package is found whether or not it is installed."""
-    source = str(Path(__file__).resolve().parent.parent / "src")
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))}
+    checkout = Path(__file__).resolve().parent.parent
+    paths = (str(checkout / "src"), str(checkout), os.environ.get("PYTHONPATH"))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def _session(leader: int) -> list[list[str]]:

@@ -2,9 +2,10 @@
 
     python -m benchmarks.stalls [-n MESSAGES] [--only NAME ...]
 
-Each operation works on a million messages (or queues, where it says so). Printed are how long it takes, and the
-99.9th percentile and the longest of the probe's ways meanwhile, in milliseconds. The probe is a process of its own; its
-figures without any operation stand in the first line.
+Each operation works on a million messages (or on what it says). Printed are how long it takes, the 99.9th percentile
+and the longest of the probe's ways meanwhile, and the most processor time that the broker's thread has used at one
+stretch (:mod:`benchmarks.watched`), all in milliseconds. The probe is a process of its own; its figures without any
+operation stand in the first line.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import argparse
 import contextlib
 import multiprocessing
 import struct
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
 from typing import Any
 
 import requests
 
+from benchmarks import watched
 from benchmarks.brokers import HOST, JumpMQ
 from benchmarks.load.client import BODY, HEADER, Address, Connection, LoadError, frame, method, short
 
@@ -31,6 +35,19 @@ BLOCK = 1000
 
 PROBE_INTERVAL = 0.0005
 """Seconds between the probe's messages."""
+
+
+class Watched(JumpMQ):
+    """A broker that tells how long its thread worked at one stretch."""
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "benchmarks.watched", str(self.watch)]
+
+    @property
+    def watch(self) -> Path:
+        """The file that it tells it in."""
+        return self.directory / "longest"
 
 
 class Stalls:
@@ -226,8 +243,8 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=1_000_000, help="messages")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="operations, by their names below")
     options = parser.parse_args()
-    print(f"{'operation':26} {'seconds':>8} {'p99.9 ms':>9} {'longest ms':>10}")
-    with JumpMQ() as broker:
+    print(f"{'operation':26} {'seconds':>8} {'p99.9':>8} {'longest':>8} {'stretch':>8}")
+    with Watched() as broker:
         here, there = multiprocessing.Pipe()
         probing = multiprocessing.Process(target=probe, args=(broker.port, there), daemon=True)
         probing.start()
@@ -235,22 +252,24 @@ def main() -> None:
         for operation in OPERATIONS:
             name = operation.__name__
             if not options.only or name in options.only:
-                report(name, operation(stalls), here)
+                report(name, operation(stalls), here, broker.watch)
                 stalls.clear()
         probing.terminate()
         probing.join()
 
 
-def report(name: str, act: Callable[[], None], pipe: Pipe) -> None:
+def report(name: str, act: Callable[[], None], pipe: Pipe, watch: Path) -> None:
     """Prints what the probe saw while something was done."""
     pipe.send(None)
     pipe.recv()
+    watched.longest(watch)
     began = time.perf_counter()
     act()
     seconds = time.perf_counter() - began
     pipe.send(None)
     taken = sorted(pipe.recv())
-    print(f"{name:26} {seconds:8.2f} {1000 * taken[int(len(taken) * 0.999)]:9.1f} {1000 * taken[-1]:10.1f}", flush=True)
+    figures = taken[int(len(taken) * 0.999)], taken[-1], watched.longest(watch)
+    print(f"{name:26} {seconds:8.2f}", *(f"{1000 * figure:8.1f}" for figure in figures), flush=True)
 
 
 if __name__ == "__main__":

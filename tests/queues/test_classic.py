@@ -18,10 +18,12 @@ from jumpmq.queues.memory import MemoryAccount
 class DeadLetters:
     """Keeps the messages that left a queue undelivered."""
 
+    behind = False
+
     def __init__(self) -> None:
         self.found: list[tuple[bytes, str]] = []
 
-    def __call__(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
+    def publish(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
         self.found += [(message.body, reason) for message in messages]
 
 
@@ -30,7 +32,7 @@ def make_queue(dead_letters: DeadLetters | None = None, **arguments: Any) -> Cla
     named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
     if dead_letters is None:
         return ClassicQueue("/", "q", id=1, arguments=named)
-    return ClassicQueue("/", "q", id=1, arguments={"x-dead-letter-exchange": "", **named}, dead_letter=dead_letters)
+    return ClassicQueue("/", "q", id=1, arguments={"x-dead-letter-exchange": "", **named}, dead_letters=dead_letters)
 
 
 @pytest.fixture
@@ -384,20 +386,44 @@ def test_messages_that_return_out_of_order_take_their_places(queue: ClassicQueue
     assert [one.seq for one in queue.take(99)] == [5, *range(13, 21)]
 
 
-def test_nothing_is_delivered_while_messages_return_in_steps_and_who_insists_gets_the_first(
-    queue: ClassicQueue,
-) -> None:
+def test_nothing_is_delivered_while_messages_return_in_steps(queue: ClassicQueue) -> None:
     push(queue, *[b"%d" % number for number in range(6)])
     held = queue.take(6)
-
-    def finish() -> None:
-        while held:
-            queue.settle([held.pop()], Outcome.REQUEUED)
-
-    queue.begin_return(finish)
+    queue.begin_return()
     queue.settle([held.pop()], Outcome.REQUEUED)
     taker = Taker(queue, prefetch=1).start()
     assert taker.bodies == []
-    assert [one.body for one in queue.take(1)] == [b"0"]
-    queue.end_return(finish)
-    assert taker.bodies == [b"1"]
+    assert not queue.knows_next
+    queue.settle(held, Outcome.REQUEUED)
+    queue.end_return()
+    assert queue.knows_next
+    assert taker.bodies == [b"0"]
+
+
+def test_while_many_expire_in_steps_it_is_not_known_what_comes_next() -> None:
+    queue = make_queue()
+    dying = [message(b"x") for _ in range(3 * STEP)]
+    for one in dying:
+        one.expires_at = clock.now() + 0.2
+    queue.expect_expiry()
+    queue.push(dying)
+    push(queue, b"stays")
+    time.sleep(0.2)
+    assert not queue.knows_next
+    assert not queue.knows_next
+    assert queue.knows_next
+    assert [one.body for one in queue.take(1)] == [b"stays"]
+
+
+def test_what_may_die_later_stays_while_dead_letters_wait() -> None:
+    dead_letters = DeadLetters()
+    queue = make_queue(dead_letters)
+    push(queue, *[b"x"] * (3 * STEP))
+    dead_letters.behind = True
+    queue.set_limits(replace(queue.limits, max_length=10))
+    queue.look_after(clock.now())
+    assert (dead_letters.found, queue.ready_count) == ([], 3 * STEP)
+    dead_letters.behind = False
+    while queue.ready_count > 10:
+        queue.look_after(clock.now())
+    assert len(dead_letters.found) == 3 * STEP - 10

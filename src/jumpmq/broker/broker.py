@@ -15,7 +15,7 @@ from jumpmq.broker.channel import Channel
 from jumpmq.broker.commits import Commits
 from jumpmq.broker.config import Config
 from jumpmq.broker.connection import Connection
-from jumpmq.broker.dead_letters import DeadLetters
+from jumpmq.broker.dead_lettering import DeadLetters
 from jumpmq.broker.deleted_users import closing_connections
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.listeners import CertificateWatch, Listener, Refused, connection_limit
@@ -137,7 +137,7 @@ class Broker:
             self.store,
             streams=self._commits.streams,
             memory=self.memory,
-            dead_letter=dead_letters.publish,
+            dead_letters=dead_letters,
             wake=self._upkeep.wake,
             later=self._upkeep.work,
         )

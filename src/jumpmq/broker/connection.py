@@ -38,6 +38,7 @@ from jumpmq.broker import audit, settling
 from jumpmq.broker.accounts import TokenUser
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.charges import Charges
+from jumpmq.broker.errors import NotYet
 from jumpmq.broker.handshake import Handshake
 from jumpmq.broker.rate import PublishRate
 from jumpmq.broker.reading import Reading, Wait
@@ -133,6 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self.reading = Reading()
         self._rest: Iterator[Event] | None = None
+        self._again: Event | None = None
         self.charges = Charges(services.memory)
         self.rate = PublishRate(services.config.publish_rate)
         self._buffer = services.receive_buffer
@@ -190,7 +192,8 @@ class Connection(asyncio.BufferedProtocol):
         with self._turns.turn(self):
             until = time.perf_counter() + STEP
             try:
-                for event in events:
+                event, self._again = self._again or next(events, None), None
+                while event is not None:
                     self._act(event)
                     if self.congested and self._is_flooded():
                         wait = Wait.CLIENT
@@ -200,6 +203,9 @@ class Connection(asyncio.BufferedProtocol):
                         wait = Wait.WORK
                     if wait:
                         break
+                    event = next(events, None)
+            except NotYet:
+                wait, self._again = Wait.WORK, event
             except Exception:
                 log.exception("connection %s: unexpected error", self.name)
                 self.protocol.skip()
@@ -236,6 +242,8 @@ class Connection(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         """Act on what was left."""
         rest, self._rest = self._rest, None
+        if isinstance(self._again, Received) and self._again.channel not in self.channels:
+            self._again = None  # it was closed meanwhile
         if rest is not None:
             self._work(rest)
 

@@ -6,6 +6,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
 from jumpmq.broker import direct_reply
 from jumpmq.broker.consumers import ChannelConsumer
+from jumpmq.broker.errors import NotYet
 from jumpmq.broker.services import unique_name
 from jumpmq.queues import Outcome, Queue
 from jumpmq.topology.changes import DeleteQueue
@@ -69,6 +70,8 @@ def basic_cancel(channel: "Channel", method: m.BasicCancel) -> None:
 def basic_get(channel: "Channel", method: m.BasicGet) -> None:
     queue = _source(channel, method.queue)
     queue.touch()
+    if not queue.knows_next:
+        raise NotYet
     messages = queue.take(1)
     if not messages:
         queue.got_nothing += 1

@@ -10,6 +10,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.memory import PAGED
+from jumpmq.queues.reservations import exhaust
 from jumpmq.queues.runs import by_holder
 
 AT_ONCE = 4096
@@ -29,7 +30,7 @@ def give_back(upkeep: Upkeep, waiting: dict[int, Message], outcome: Outcome) -> 
     """
     back = Return(waiting, outcome)
     if len(waiting) <= AT_ONCE and not _last_is_paged(waiting):
-        back.finish()
+        exhaust(back.steps())
     else:
         upkeep.work("returning deliveries to their queues", back.steps())
 
@@ -51,12 +52,6 @@ class Return:
         finally:
             self._end()
 
-    def finish(self) -> None:
-        """Return all that are left at once."""
-        while self._waiting:
-            self._step()
-        self._end()
-
     def _step(self) -> None:
         messages = pop_last(self._waiting, PAGED_AT_ONCE if _last_is_paged(self._waiting) else AT_ONCE)
         for consumer, queue, share in by_holder(messages):
@@ -64,7 +59,7 @@ class Return:
                 consumer.unacknowledged -= len(share)
             if queue not in self._queues:
                 self._queues[queue] = []
-                queue.begin_return(self.finish)
+                queue.begin_return()
             self._queues[queue] += share
         for queue, shares in self._queues.items():
             # Where what is put back goes to the end, all of it must go there in order.
@@ -77,7 +72,7 @@ class Return:
         for queue, shares in queues.items():
             if shares:
                 queue.settle(sorted(shares, key=lambda message: message.seq), self._outcome)
-            queue.end_return(self.finish)
+            queue.end_return()
 
 
 def _last_is_paged(waiting: dict[int, Message]) -> bool:

@@ -4,8 +4,8 @@ A queue says when it next wants to be looked after: when its first message expir
 it has done one step of something and more is to do. The earliest of these times is what the loop's one timer is set to,
 so a queue that nothing can happen to costs nothing.
 
-Other work that would take long at once comes as an iterator, each step of which is short. Both go on for a few
-milliseconds at a time. What raises is logged once and stops nobody else: a queue is tried again a while later.
+Other work that would take long at once comes as an iterator, each step of which is short. Both share a few milliseconds
+at a time. What raises is logged once and stops nobody else: a queue is tried again a while later.
 """
 
 import asyncio
@@ -94,12 +94,14 @@ class Upkeep:
         self._set_for = float("inf")
         self._timer = None
         until = time.perf_counter() + SLICE
+        until_due = until - SLICE / 2 if self._work else until
         with self._turns.turn():
-            while self._due and self._due[0][0] <= clock.now() and time.perf_counter() < until:
+            while self._due and self._due[0][0] <= clock.now() and time.perf_counter() < until_due:
                 self._look_after_next()
-            until = time.perf_counter() + SLICE
-            while self._work and time.perf_counter() < until:
+            while self._work:
                 self._step()
+                if time.perf_counter() > until:
+                    break
         if self._work:
             self._set_timer(0.0)
         elif self._due and self._due[0][0] < self._set_for:

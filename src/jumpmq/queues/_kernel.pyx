@@ -7,6 +7,15 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from jumpmq.amqp._kernel cimport Message
 
 
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(void* container)
+
+
+def untracked(container):
+    PyObject_GC_UnTrack(<void*>container)
+    return container
+
+
 def body_octets(list messages):
     cdef Message message
     cdef Py_ssize_t total = 0

@@ -44,13 +44,31 @@ class Journal(BatchReader, Protocol):
     def drop_queue(self, queue_id: int) -> None: ...
 
 
-DeadLetter = Callable[["Queue", list[Message], str], None]
-"""Publishes messages that left a queue undelivered to its dead letter exchange, then settles them; given the reason."""
+class DeadLettering(Protocol):
+    """What becomes of messages that leave a queue undelivered, where the queue has a dead letter exchange."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is enough to do: what need not leave now is to stay in its queue."""
+
+    def publish(self, queue: "Queue", messages: list[Message], reason: str) -> None:
+        """Publish them to the queue's dead letter exchange, then settle them.
+
+        Args:
+            reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
+        """
 
 
-def drop_dead_letters(queue: "Queue", messages: list[Message], reason: str) -> None:
-    """Where dead letters go that no exchange is there for: nowhere."""
-    settle_stored(messages)
+class NoDeadLettering:
+    """Where dead letters go that nobody publishes: nowhere."""
+
+    behind = False
+
+    def publish(self, queue: "Queue", messages: list[Message], reason: str) -> None:
+        settle_stored(messages)
+
+
+NO_DEAD_LETTERING = NoDeadLettering()
 
 
 Wake = Callable[["Queue", float], None]
@@ -76,8 +94,7 @@ class Queue(ABC):
         streams: where streams keep theirs.
         owner: name of the connection that an exclusive queue belongs to.
         memory: what the messages in memory are charged to.
-        dead_letter: called with messages that leave the queue undelivered and the reason (``expired``, ``maxlen``,
-            ``rejected``, ``delivery_limit``), where the queue has a dead letter exchange.
+        dead_letters: takes the messages that leave the queue undelivered, where it has a dead letter exchange.
         wake: called with the queue and when it next wants to be looked after (see :meth:`look_after`).
 
     Attributes:
@@ -129,7 +146,7 @@ class Queue(ABC):
         streams: StreamFiles | None = None,
         owner: str | None = None,
         memory: MemoryAccount | None = None,
-        dead_letter: DeadLetter = drop_dead_letters,
+        dead_letters: DeadLettering = NO_DEAD_LETTERING,
         wake: Wake = never_wake,
     ) -> None:
         self.vhost = vhost
@@ -152,7 +169,7 @@ class Queue(ABC):
         self._journal = journal if durable and not exclusive else None
         self._pages = journal
         self._account = MemoryAccount() if memory is None else memory
-        self._dead_letter = dead_letter
+        self._dead_letters = dead_letters
         self._wake = wake
         self.wakes_at = NEVER
 
@@ -237,6 +254,11 @@ class Queue(ABC):
             The messages that were refused (``x-overflow`` is ``reject-publish``).
         """
 
+    @property
+    def knows_next(self) -> bool:
+        """Whether it can tell what :meth:`take` takes: not while messages come back, or many expire, in steps."""
+        return True
+
     @abstractmethod
     def take(self, count: int) -> list[Message]:
         """Remove up to ``count`` messages from the front; they count as unacknowledged until they are settled."""
@@ -290,14 +312,10 @@ class Queue(ABC):
         """Whether some of what was purged is not settled yet; the queue goes on with that when it is looked after."""
         return False
 
-    def begin_return(self, finish: Callable[[], None]) -> None:  # noqa: B027  (not every kind can requeue)
-        """Messages are about to be requeued in several steps, the last first: until :meth:`end_return` deliver nothing.
+    def begin_return(self) -> None:  # noqa: B027  (not every kind can requeue)
+        """Messages are about to be requeued in steps, the last first: until :meth:`end_return` deliver nothing."""
 
-        Args:
-            finish: requeues all that are left; called where somebody insists on the next message.
-        """
-
-    def end_return(self, finish: Callable[[], None]) -> None:  # noqa: B027
+    def end_return(self) -> None:  # noqa: B027
         """All of those are back that :meth:`begin_return` announced."""
 
     @abstractmethod

@@ -62,7 +62,7 @@ class ClassicQueue(Queue):
         self._paged: dict[int, int] = {}
         self._transient = self._transient_octets = 0
         self._leaving: list[Iterator[None]] = []
-        self._returns: list[Callable[[], None]] = []
+        self._returns = 0
         self._next_seq = 1
         self._reserved_seq = 0
         self._delivered_seq = 0
@@ -161,14 +161,22 @@ class ClassicQueue(Queue):
     def expect_expiry(self) -> None:
         self._expiring = True
 
+    @property
+    def knows_next(self) -> bool:
+        if self._returns:
+            return False
+        if not self._expiring:
+            return True
+        now = clock.now()
+        self._drop_expired(now, self._step)
+        return not 0.0 < self._ready.first_expiry() <= now
+
     def take(self, count: int) -> list[Message]:
-        for finish in self._returns.copy():
-            finish()
-        return self._take(self._ready.take, count, len(self._ready))
+        return self._take(self._ready.take, count)
 
     def take_for_delivery(self, count: int) -> list[Message]:
         """As :meth:`take`, but no more than consumers should be handed at once."""
-        return self._take(lambda count: self._ready.take_octets(count, CHUNK_OCTETS), min(count, CHUNK), STEP)
+        return self._take(lambda count: self._ready.take_octets(count, CHUNK_OCTETS), min(count, CHUNK))
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         while messages := self._ready.take_range(first_seq, last_seq, count):
@@ -176,20 +184,17 @@ class ClassicQueue(Queue):
                 return self._count_taken(alive)
         return []
 
-    def _take(self, take: Callable[[int], list[Message]], count: int, expired: int) -> list[Message]:
-        """Take messages that have not expired; those that have are never seen, also where they lie behind others.
-
-        Args:
-            expired: how many at the front may be let go of first; where more have expired there is nothing to take yet.
-        """
+    def _take(self, take: Callable[[int], list[Message]], count: int) -> list[Message]:
+        """Take messages that have not expired; those that have are never seen, also where they lie behind others. Where
+        more have expired than one step lets go of, there is nothing to take yet."""
         if not self._expiring or self._arriving:
             return self._count_taken(take(count))
         now = clock.now()
-        self._drop_expired(now, expired)
+        self._drop_expired(now, self._step)
         if 0.0 < self._ready.first_expiry() <= now:
             return []
         messages = self._without_expired(take(count), now)
-        self._drop_expired(now, STEP)
+        self._drop_expired(now, self._step)
         return self._count_taken(messages)
 
     def _without_expired(self, messages: list[Message], now: float) -> list[Message]:
@@ -300,11 +305,11 @@ class ClassicQueue(Queue):
             self._trim(clock.now(), STEP + len(messages))
         self.dispatch()
 
-    def begin_return(self, finish: Callable[[], None]) -> None:
-        self._returns.append(finish)
+    def begin_return(self) -> None:
+        self._returns += 1
 
-    def end_return(self, finish: Callable[[], None]) -> None:
-        self._returns.remove(finish)
+    def end_return(self) -> None:
+        self._returns -= 1
         self.dispatch()
 
     def checkpoint(self) -> None:
@@ -382,7 +387,7 @@ class ClassicQueue(Queue):
     def trim(self, now: float) -> None:
         for _ in range(len(self._leaving)):
             self._let_go(self._leaving.pop(0))
-        self._trim(now, STEP)
+        self._trim(now, self._step)
         if self._expiring:
             self.dispatch()
 
@@ -403,6 +408,11 @@ class ClassicQueue(Queue):
     def _drop_expired(self, now: float, count: int) -> None:
         self._discard(self._ready.take_expired(now, count), "expired")
         self._mind_expiry(now)
+
+    @property
+    def _step(self) -> int:
+        """How many may leave undelivered now: none while enough dead letters wait, as here they can be paged."""
+        return 0 if self.limits.dead_letter_exchange is not None and self._dead_letters.behind else STEP
 
     def _mind_expiry(self, now: float) -> None:
         """Be woken when the message at the front expires."""
@@ -445,7 +455,7 @@ class ClassicQueue(Queue):
             else:
                 refused.append(message)
         if refused and self.limits.overflow == "reject-publish-dlx":
-            self._dead_letter(self, refused, "maxlen")
+            self._dead_letters.publish(self, refused, "maxlen")
         return refused
 
     def _has_room(self, message: Message) -> bool:
@@ -468,7 +478,7 @@ class ClassicQueue(Queue):
             return
         self._forget(messages)
         if self.limits.dead_letter_exchange is not None:
-            self._dead_letter(self, messages, reason)
+            self._dead_letters.publish(self, messages, reason)
         else:
             settle_stored(messages)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
+from jumpmq.queues.returned import Returned
 from jumpmq.queues.runs import body_octets, settle_stored
 from jumpmq.queues.segment import Segment
 
@@ -21,7 +22,8 @@ class Leftovers:
     """Messages that left the ready ones all at once.
 
     Args:
-        messages, tail: in memory, and the segments behind.
+        messages, returned: those in memory.
+        tail: the segments behind.
         read: reads a segment's messages.
         account: what those in memory are charged to, as ``staged``.
     """
@@ -29,11 +31,13 @@ class Leftovers:
     def __init__(
         self,
         messages: deque[Message],
+        returned: Returned,
         tail: deque[Segment],
         read: Callable[[Segment], list[Message]],
         account: MemoryAccount,
     ) -> None:
         self._messages = messages
+        self._returned = returned
         self._tail = tail
         self._read = read
         self._account = account
@@ -70,8 +74,7 @@ class Leftovers:
 
     def _steps(self) -> Iterator[list[Message]]:
         pop = self._messages.popleft
-        while self._messages:
-            messages = [pop() for _ in range(min(STEP, len(self._messages)))]
+        while messages := [pop() for _ in range(min(STEP, len(self._messages)))] or self._returned.take_any(STEP):
             self._release(messages)
             yield messages
 

@@ -15,7 +15,7 @@ persistent is stored then for want of memory.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush, merge
+from heapq import merge
 from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Protocol
@@ -23,7 +23,8 @@ from typing import Protocol
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
-from jumpmq.queues.runs import body_octets
+from jumpmq.queues.returned import Returned
+from jumpmq.queues.runs import body_octets, untracked
 from jumpmq.queues.segment import Segment, segments_of
 from jumpmq.store import Batch
 
@@ -69,8 +70,8 @@ class ReadyMessages:
         self._reader = reader
         self._prepare = prepare
         self._account = account
-        self._returned: list[tuple[int, Message]] = []
-        self._head: deque[Message] = deque()
+        self._returned = Returned()
+        self._head: deque[Message] = untracked(deque())
         self._tail: deque[Segment] = deque()
         self._tail_count = 0
         self._unwritten = self._unstored = NONE
@@ -200,10 +201,10 @@ class ReadyMessages:
         while returned and len(taken) < count:
             if not head and self._tail:
                 self._load()
-            if head and head[0].seq < returned[0][0]:
+            if head and head[0].seq < returned.first_seq:
                 taken.append(head.popleft())
             else:
-                taken.append(heappop(returned)[1])
+                taken.append(returned.pop())
         if len(taken) < count and not returned:
             taken += self._pop(count - len(taken))
         return taken
@@ -225,8 +226,7 @@ class ReadyMessages:
         if messages[-1].seq < self._first_seq_in_order():
             self._head.extendleft(reversed(messages))
         else:
-            for message in messages:
-                heappush(self._returned, (message.seq, message))
+            self._returned.add(messages)
 
     def _first_seq_in_order(self) -> int:
         """The lowest number that is not among the returned."""
@@ -240,8 +240,8 @@ class ReadyMessages:
         """The message at the front, still in the queue."""
         if not self._head and self._tail:
             self._load()
-        if self._returned and not (self._head and self._head[0].seq < self._returned[0][0]):
-            return self._returned[0][1]
+        if self._returned and not (self._head and self._head[0].seq < self._returned.first_seq):
+            return self._returned.first
         return self._head[0] if self._head else None
 
     def first_expiry(self) -> float:
@@ -267,7 +267,7 @@ class ReadyMessages:
         parts = [segment for segment in self._tail if segment.last_seq >= first_seq and segment.first_seq <= last_seq]
         in_order = self._in_order(list(self._head), parts)
         if self._returned:
-            in_order = merge(in_order, [message for _, message in sorted(self._returned)], key=_seq)
+            in_order = merge(in_order, list(self._returned), key=_seq)
         for message in in_order:
             if message.seq > last_seq:
                 return
@@ -321,11 +321,10 @@ class ReadyMessages:
 
     def leave(self) -> Leftovers:
         """Forget everything; what was here is returned, to be let go of."""
-        self._head.extend([message for _, message in self._returned])
-        left = Leftovers(self._head, self._tail, self._messages, self._account)
+        left = Leftovers(self._head, self._returned, self._tail, self._messages, self._account)
         self._account.move("ready", "staged", self.memory)
-        self._returned = []
-        self._head, self._tail, self._unwritten, self._unstored = deque(), deque(), NONE, NONE
+        self._returned, self._head = Returned(), untracked(deque())
+        self._tail, self._unwritten, self._unstored = deque(), NONE, NONE
         self._tail_count = self.memory = self.size = 0
         return left
 

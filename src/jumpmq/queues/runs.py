@@ -11,6 +11,7 @@ try:
         enter_queue,
         set_consumer,
         settle_stored,
+        untracked,
     )
 except ImportError:
     warnings.warn(
@@ -27,6 +28,16 @@ except ImportError:
         enter_queue,
         set_consumer,
         settle_stored,
+        untracked,
     )
 
-__all__ = ["body_octets", "by_holder", "by_priority", "carries", "enter_queue", "set_consumer", "settle_stored"]
+__all__ = [
+    "body_octets",
+    "by_holder",
+    "by_priority",
+    "carries",
+    "enter_queue",
+    "set_consumer",
+    "settle_stored",
+    "untracked",
+]

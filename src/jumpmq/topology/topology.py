@@ -15,7 +15,7 @@ from typing import Any
 from jumpmq.amqp.errors import AMQPError, NotAllowed, NotFound
 from jumpmq.amqp.fields import Field
 from jumpmq.queues import Queue, make_queue
-from jumpmq.queues.base import DeadLetter, Journal, Wake, drop_dead_letters, never_wake
+from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, Wake, never_wake
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import changes, records, rules
@@ -57,7 +57,7 @@ class Topology:
         streams: where streams keep their messages; None keeps them till the end.
         memory: what queues charge for the messages that they hold.
         later: takes the steps of long work when there is time; all at once unless given.
-        dead_letter: told of messages that expired, overflowed or were rejected, see :class:`Queue`.
+        dead_letters: takes messages that expired, overflowed or were rejected, see :class:`Queue`.
         wake: asked by queues that want to be looked after, see :class:`Queue`.
 
     Attributes:
@@ -76,13 +76,13 @@ class Topology:
         *,
         streams: StreamFiles | None = None,
         memory: MemoryAccount | None = None,
-        dead_letter: DeadLetter = drop_dead_letters,
+        dead_letters: DeadLettering = NO_DEAD_LETTERING,
         wake: Wake = never_wake,
         later: Later = _at_once,
     ) -> None:
         self.node = node
         self._memory = memory
-        self._dead_letter = dead_letter
+        self._dead_letters = dead_letters
         self._journal = journal
         self._streams = StreamFiles(None) if streams is None else streams
         self._wake = wake
@@ -213,7 +213,7 @@ class Topology:
             owner=definition.owner,
             streams=self._streams,
             memory=self._memory,
-            dead_letter=self._dead_letter,
+            dead_letters=self._dead_letters,
             wake=self._wake,
         )
         self.next_queue_id = max(self.next_queue_id, definition.id + 1)

@@ -6,12 +6,13 @@ settled, so that no commit holds the one without the other.
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.deadletter import Letter, Origin, letters
+from jumpmq.broker.letters import Letter, Origin, letters
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
@@ -21,8 +22,11 @@ from jumpmq.topology.exchanges import Exchange
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 2000
-"""Dead letters that are published before others are served; a few milliseconds."""
+SLICE = 0.001
+"""Seconds that dead letters are published before others are served."""
+
+PIECE = 200
+"""Dead letters that are routed together: what they cost depends on where they go, but seldom over a millisecond."""
 
 MAX_ROUTING_KEY = 255
 """Octets of a routing key in a delivery. A queue's ``x-dead-letter-routing-key`` may be longer."""
@@ -34,6 +38,12 @@ class _Dead(NamedTuple):
     origin: Origin
     messages: list[Message]
     reason: str
+
+    def cut(self) -> "tuple[_Dead, _Dead | None]":
+        """A piece to publish now, and the rest."""
+        if len(self.messages) <= PIECE:
+            return self, None
+        return self._replace(messages=self.messages[:PIECE]), self._replace(messages=self.messages[PIECE:])
 
 
 class DeadLetters:
@@ -56,6 +66,11 @@ class DeadLetters:
         self._publishing = False
         self._continuing = False
         self._failed: set[int] = set()
+
+    @property
+    def behind(self) -> bool:
+        """Whether letters wait to be published."""
+        return bool(self._waiting)
 
     def publish(self, queue: Queue, messages: list[Message], reason: str) -> None:
         """Dead-letter messages that left a queue undelivered, and settle them; what there is no exchange for is gone.
@@ -85,12 +100,15 @@ class DeadLetters:
     def _publish_some(self) -> None:
         self._publishing = True
         try:
-            room = AT_ONCE
-            while self._waiting and room > 0:
-                dead = self._waiting.popleft()
-                room -= len(dead.messages)
+            until = time.perf_counter() + SLICE
+            while self._waiting:
+                dead, rest = self._waiting.popleft().cut()
+                if rest is not None:
+                    self._waiting.appendleft(rest)
                 self._account.charge("staged", -body_octets(dead.messages) - OVERHEAD * len(dead.messages))
                 self._publish(dead)
+                if time.perf_counter() > until:
+                    break
         finally:
             self._publishing = False
 

@@ -1,0 +1,49 @@
+"""Messages that came back to a queue out of order, one by one or in runs, and belong between others."""
+
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.runs import untracked
+
+
+class Returned:
+    """Messages by their numbers, the lowest first: to add one, or to take the first, is a step in a heap."""
+
+    __slots__ = ("_messages", "_seqs")
+
+    def __init__(self) -> None:
+        self._seqs: list[int] = untracked([])
+        self._messages: dict[int, Message] = {}
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        """In order."""
+        return (self._messages[seq] for seq in sorted(self._seqs))
+
+    def add(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self._messages[message.seq] = message
+            heappush(self._seqs, message.seq)
+
+    @property
+    def first_seq(self) -> int:
+        """The lowest number; there must be one."""
+        return self._seqs[0]
+
+    @property
+    def first(self) -> Message:
+        """The message of the lowest number; there must be one."""
+        return self._messages[self._seqs[0]]
+
+    def pop(self) -> Message:
+        """Remove and return the first."""
+        return self._messages.pop(heappop(self._seqs))
+
+    def take_any(self, count: int) -> list[Message]:
+        """Remove and return up to ``count`` messages, whichever: to be called again until there are none."""
+        self._seqs.clear()
+        pop = self._messages.popitem
+        return [pop()[1] for _ in range(min(count, len(self._messages)))]
