@@ -83,3 +83,21 @@ def test_runs_by_holder_and_settling(held: list[tuple[str, str, int]]) -> None:
         seen.append((runs, [batch.seqs for batch in batches], twin.body_octets(messages)))
     assert seen[0] == seen[1]
     assert [seq for _, _, run in seen[0][0] for seq in run] == list(range(1, len(held) + 1))
+
+
+@TWINS
+@given(held=st.sets(st.integers(1, 40)), tags=st.lists(st.integers(1, 1 << 63), max_size=3).flatmap(st.permutations))
+def test_claims_end_at_an_unknown_tag(twin: ModuleType, held: set[int], tags: list[int]) -> None:
+    tags = [*sorted(held)[:20], *tags, 41]
+    messages = {tag: Message("", b"", b"\0\0", b"") for tag in held}
+    pieces: dict[int, dict[int, Message]] = {}
+    for tag in sorted(held):
+        pieces.setdefault(tag >> 3, {})[tag] = messages[tag]
+    claimed = twin.claim(pieces, tags, 3)
+    known = sorted(held)[:20]
+    assert claimed[: len(known)] == [messages[tag] for tag in known]
+    left = [tag for piece in pieces.values() for tag in piece]
+    assert len(left) == len(held) - len(claimed)
+    assert all(pieces.values())
+    with pytest.raises((OverflowError, TypeError)):
+        twin.claim(pieces, ["1"], 3)

@@ -9,6 +9,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.broker import consuming, direct_reply, publishing, transactions
 from jumpmq.broker.confirms import Confirms
 from jumpmq.broker.consumers import ChannelConsumer
+from jumpmq.broker.deliveries import Deliveries
 from jumpmq.broker.methods import ACTIONS
 from jumpmq.broker.returning import give_back
 from jumpmq.broker.transactions import Transaction
@@ -25,7 +26,7 @@ class Channel:
     """One open channel.
 
     Attributes:
-        unacknowledged: deliveries that await their acknowledgement, by delivery tag, in order.
+        unacknowledged: deliveries that await their acknowledgement.
         prefetch: deliveries that all consumers of the channel together may hold, 0 is any number.
         consumer_prefetch: the prefetch that the next consumers get.
         consumer_max: how many consumers it may have; None is any number.
@@ -45,7 +46,7 @@ class Channel:
         self.number = number
         self.name = f"{connection.name} ({number})"
         self.consumers: dict[str, ChannelConsumer] = {}
-        self.unacknowledged: dict[int, Message] = {}
+        self.unacknowledged = Deliveries()
         self.next_delivery_tag = 1
         self._next_served = 0
         self.prefetch = 0
@@ -80,8 +81,7 @@ class Channel:
             self.reply_queue.close()
             self.reply_queue = None
         transactions.forget(self)
-        waiting, self.unacknowledged = self.unacknowledged, {}
-        give_back(self.upkeep, waiting, Outcome.RETURNED)
+        give_back(self.upkeep, self.unacknowledged.take_upto(0), Outcome.RETURNED)
         self.connection.vhost.past.add(self.tally)
 
     # --- publishing ---

@@ -1,6 +1,5 @@
 """A channel's consumers, as the queues see them."""
 
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
@@ -102,7 +101,7 @@ class ChannelConsumer:
             channel.tally.deliver += len(messages)
             self.unacknowledged += len(messages)
             set_consumer(messages, self)
-            channel.unacknowledged.update(zip(range(first, first + len(messages)), messages, strict=True))
+            channel.unacknowledged.add(first, messages)
         connection = channel.connection
         connection.send_deliveries(
             encode_deliveries(messages, channel.number, self._tag_octets, first, connection.protocol.frame_max)
@@ -114,7 +113,7 @@ class ChannelConsumer:
         channel.next_delivery_tag = first + count
         channel.tally.deliver += count
         self.unacknowledged += count
-        channel.unacknowledged.update(zip(range(first, first + count), repeat(self._unread), strict=False))
+        channel.unacknowledged.add(first, [self._unread] * count)
         connection = channel.connection
         connection.send_deliveries(rows.encode(channel.number, self._tag_octets, first, connection.protocol.frame_max))
 

@@ -92,7 +92,7 @@ def basic_get(channel: "Channel", method: m.BasicGet) -> None:
         queue.got += 1
         channel.tally.get += 1
         message.consumer = None
-        channel.unacknowledged[tag] = message
+        channel.unacknowledged.add(tag, messages)
 
 
 def remove(channel: "Channel", consumer: ChannelConsumer) -> None:

@@ -70,10 +70,10 @@ class Paging:
 
     def _page_deliveries(self) -> Iterator[None]:
         for channel in list(self._channels()):
-            tags = iter(list(channel.unacknowledged))
-            while self._account.tight and (some := list(islice(tags, HELD_AT_ONCE))):
-                waiting = channel.unacknowledged  # what was settled meanwhile is in it no longer
-                for _, queue, share in by_holder([waiting[tag] for tag in some if tag in waiting]):
+            for messages in channel.unacknowledged.look_at(HELD_AT_ONCE):
+                if not self._account.tight:
+                    return
+                for _, queue, share in by_holder(messages):
                     queue.page_held(share)
                 yield
 

@@ -1,13 +1,13 @@
 """What becomes of deliveries: acknowledged, rejected or given back (AMQP 0-9-1, class basic; RabbitMQ's basic.nack)."""
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.returning import AT_ONCE, give_back, pop_last
+from jumpmq.broker.deliveries import BITS, Deliveries
+from jumpmq.broker.returning import give_back
 from jumpmq.queues import Outcome
 from jumpmq.queues.runs import by_holder
 
@@ -38,8 +38,7 @@ def basic_reject(channel: "Channel", method: m.BasicReject) -> None:
 def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsync) -> None:
     if not method.requeue:
         raise NotImplementedByServer("requeue=false")
-    waiting, channel.unacknowledged = channel.unacknowledged, {}
-    give_back(channel.upkeep, waiting, Outcome.REQUEUED)
+    give_back(channel.upkeep, channel.unacknowledged.take_upto(0), Outcome.REQUEUED)
     if isinstance(method, m.BasicRecover):
         channel.send(m.BasicRecoverOk())
     channel.serve()
@@ -58,45 +57,46 @@ def reject(channel: "Channel", messages: list[Message]) -> None:
 
 def requeue(channel: "Channel", messages: list[Message]) -> None:
     """They return to their places."""
-    give_back(channel.upkeep, dict(enumerate(messages)), Outcome.REQUEUED)
+    if len(messages) == 1:
+        _settle(channel, messages, Outcome.REQUEUED)
+        return
+    waiting = Deliveries()
+    waiting.add(0, messages)
+    give_back(channel.upkeep, waiting, Outcome.REQUEUED)
     channel.serve()
 
 
 def _decide(channel: "Channel", tags: list[int], multiple: bool, settlement: Settlement) -> None:
     if channel.transaction is not None:
         _claim_for_commit(channel, channel.transaction.claim(settlement), tags, multiple)
-    elif multiple and len(channel.unacknowledged) > AT_ONCE and _means_all(channel, tags[0]):
-        _decide_in_steps(channel, settlement)
+    elif multiple:
+        _decide_upto(channel, tags[0], settlement)
     else:
-        settlement(channel, _claim(channel, tags, multiple))
+        messages = channel.unacknowledged.claim(tags)
+        if len(messages) == len(tags):
+            settlement(channel, messages)
+        else:
+            acknowledge(channel, messages)
+            raise _unknown(tags[len(messages)])
 
 
-def _means_all(channel: "Channel", tag: int) -> bool:
-    return tag in (0, channel.next_delivery_tag - 1)
-
-
-def _decide_in_steps(channel: "Channel", settlement: Settlement) -> None:
-    """Settle all deliveries of a channel, many: they are off its list now, and what becomes of them follows."""
-    waiting, channel.unacknowledged = channel.unacknowledged, {}
+def _decide_upto(channel: "Channel", tag: int, settlement: Settlement) -> None:
+    """They are off the channel's list at once; where they are many, what becomes of them follows in steps."""
+    _check_tag(channel, tag)
+    waiting = channel.unacknowledged.take_upto(tag)
     if settlement is requeue:
         give_back(channel.upkeep, waiting, Outcome.REQUEUED)
-    else:
+        channel.serve()
+    elif len(waiting) > 1 << BITS:
         channel.upkeep.work("settling deliveries", _settling(channel, waiting, settlement))
+    else:
+        settlement(channel, [message for _, message in waiting.items()])
 
 
-def _settling(channel: "Channel", waiting: dict[int, Message], settlement: Settlement) -> Iterator[None]:
-    if settlement is acknowledge:
-        while waiting:
-            settlement(channel, pop_last(waiting, AT_ONCE))
-            yield
-    else:  # dead letters are to keep their order
-        messages = list(waiting.values())[::-1]
-        waiting.clear()
-        while messages:
-            share = messages[: -AT_ONCE - 1 : -1]
-            del messages[-AT_ONCE:]
-            settlement(channel, share)
-            yield
+def _settling(channel: "Channel", waiting: Deliveries, settlement: Settlement) -> Iterator[None]:
+    for messages in waiting.forwards():
+        settlement(channel, messages)
+        yield
 
 
 def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> None:
@@ -108,48 +108,28 @@ def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> No
         channel.serve()
 
 
-def _claim(channel: "Channel", tags: list[int], multiple: bool) -> list[Message]:
-    """Take the deliveries with these tags off the channel's list.
-
-    Raises:
-        PreconditionFailed: a tag is unknown.
-    """
-    waiting = channel.unacknowledged
-    if not multiple:
-        messages: list[Message] = []
-        for tag in tags:
-            message = waiting.pop(tag, None)
-            if message is None:
-                acknowledge(channel, messages)
-                raise PreconditionFailed(f"unknown delivery tag {tag}")
-            messages.append(message)
-        return messages
-    _check_tags(channel, tags, multiple)
-    if _means_all(channel, tags[0]):
-        messages = list(waiting.values())
-        waiting.clear()
-        return messages
-    claimed = list(itertools.takewhile(tags[0].__ge__, waiting))
-    return [waiting.pop(one) for one in claimed]
-
-
 def _claim_for_commit(channel: "Channel", claimed: dict[int, Message], tags: list[int], multiple: bool) -> None:
-    """As :func:`_claim`, into what the transaction has ``claimed``; the tags are kept, as it may be rolled back.
+    """Take the deliveries into what the transaction has ``claimed``; with their tags, as it may be rolled back.
 
     Raises:
         PreconditionFailed: a tag is unknown.
     """
     waiting = channel.unacknowledged
     if multiple:
-        _check_tags(channel, tags, multiple)
-        last = tags[0] or channel.next_delivery_tag
-        tags = list(itertools.takewhile(last.__ge__, waiting))
-    for tag in tags:
-        _check_tags(channel, [tag], False)
-        claimed[tag] = waiting.pop(tag)
+        _check_tag(channel, tags[0])
+        claimed.update(waiting.take_upto(tags[0]).items())
+        return
+    messages = waiting.claim(tags)
+    claimed.update(zip(tags, messages, strict=False))
+    if len(messages) < len(tags):
+        raise _unknown(tags[len(messages)])
 
 
-def _check_tags(channel: "Channel", tags: Iterable[int], multiple: bool) -> None:
-    for tag in tags:
-        if tag not in channel.unacknowledged and not (multiple and tag == 0):
-            raise PreconditionFailed(f"unknown delivery tag {tag}")
+def _check_tag(channel: "Channel", tag: int) -> None:
+    """Refuse a tag up to which deliveries are to be settled; 0 are all, be there any or not."""
+    if tag and tag not in channel.unacknowledged:
+        raise _unknown(tag)
+
+
+def _unknown(tag: int) -> PreconditionFailed:
+    return PreconditionFailed(f"unknown delivery tag {tag}")

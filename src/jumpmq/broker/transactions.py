@@ -91,7 +91,7 @@ def forget(channel: "Channel") -> None:
     while transaction.publishes:
         _charge(channel, transaction.publishes.popleft(), -1)
     if claimed := transaction.claimed:
-        channel.unacknowledged = dict(sorted((channel.unacknowledged | claimed).items()))
+        channel.unacknowledged.put_back(claimed.items())
 
 
 def _charge(channel: "Channel", run: Publish, sign: int) -> None:

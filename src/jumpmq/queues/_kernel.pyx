@@ -57,6 +57,28 @@ def set_consumer(list messages, consumer):
         message.consumer = consumer
 
 
+def claim(dict pieces, list tags, int bits):
+    cdef dict piece = None
+    cdef unsigned long long number, known = 0
+    cdef list claimed = []
+    for tag in tags:
+        number = tag
+        number >>= bits
+        if piece is None or number != known:
+            if piece is not None and not piece:
+                del pieces[known]
+            piece, known = pieces.get(number), number
+            if piece is None:
+                return claimed
+        message = piece.pop(tag, None)
+        if message is None:
+            break
+        claimed.append(message)
+    if piece is not None and not piece:
+        del pieces[known]
+    return claimed
+
+
 def by_holder(list messages):
     cdef Message message
     cdef list runs = [], run = None

@@ -46,6 +46,24 @@ def set_consumer(messages: list[Any], consumer: Any) -> None:
         message.consumer = consumer
 
 
+def claim(pieces: dict[int, dict[int, Any]], tags: list[int], bits: int) -> list[Any]:
+    """Take what has these tags out of its pieces, up to the first tag that is unknown; empty pieces go.
+
+    Args:
+        pieces: dictionaries by tag, by what the tags have in common: all but the ``bits`` low ones.
+    """
+    claimed: list[Any] = []
+    for tag in tags:
+        piece = pieces.get(tag >> bits, {})
+        message = piece.pop(tag, None)
+        if message is None:
+            break
+        claimed.append(message)
+        if not piece:
+            del pieces[tag >> bits]
+    return claimed
+
+
 def by_holder(messages: list[Any]) -> list[tuple[Any, Any, list[Any]]]:
     """The messages in runs with the same consumer and queue, as (consumer, queue, messages)."""
     runs: list[tuple[Any, Any, list[Any]]] = []

@@ -60,6 +60,7 @@ class ClassicQueue(Queue):
         self._ready = self._ready_messages()
         self._held = 0
         self._paged: dict[int, int] = {}
+        self._paged_octets = 0
         self._transient = self._transient_octets = 0
         self._leaving: list[Iterator[None]] = []
         self._returns = 0
@@ -97,7 +98,7 @@ class ClassicQueue(Queue):
         ready = self._ready
         loaded, loaded_octets = ready.in_memory()
         held_octets = self._held - OVERHEAD * self.unacknowledged_count - len(PAGED) * len(self._paged)
-        unacknowledged = held_octets + sum(self._paged.values())
+        unacknowledged = held_octets + self._paged_octets
         stored = self._journal is not None
         spilled, spilled_octets = ready.spilled()
         return Figures(
@@ -106,8 +107,9 @@ class ClassicQueue(Queue):
             ready_in_memory=loaded,
             unacknowledged_in_memory=self.unacknowledged_count - len(self._paged),
             octets_in_memory=loaded_octets + held_octets,
-            persistent=self.message_count - self._transient if stored else 0,
-            persistent_octets=ready.size + unacknowledged - self._transient_octets if stored else 0,
+            # While a purge is on its way, those not to be kept are still counted.
+            persistent=max(0, self.message_count - self._transient) if stored else 0,
+            persistent_octets=max(0, ready.size + unacknowledged - self._transient_octets) if stored else 0,
             paged_out=spilled,
             paged_out_octets=spilled_octets,
         )
@@ -257,6 +259,7 @@ class ClassicQueue(Queue):
         for message in stored:
             self._paged[message.seq] = len(message.body)
             message.body = PAGED
+        self._paged_octets += freed + len(PAGED) * len(stored)
         self._hold(-freed)
         if transient := [message for message in held if message.batch is None]:
             self._pages.spill(sorted(transient, key=lambda message: message.seq))
@@ -280,7 +283,7 @@ class ClassicQueue(Queue):
             found = {one.seq: one.body for one in self._pages.read(batch, run[0].seq, run[-1].seq)}
             for message in run:
                 message.body = found.get(message.seq, PAGED)
-                self._paged.pop(message.seq, None)
+                self._paged_octets -= self._paged.pop(message.seq, 0)
         lost = [message for message in missing if message.body is PAGED]
         self.unacknowledged_count -= len(lost)
         self._forget(lost)
@@ -324,12 +327,13 @@ class ClassicQueue(Queue):
 
     def purge(self) -> int:
         count = len(self._ready)
-        if self._transient:
-            transient, octets = self._ready.transient()
-            self._transient -= transient
-            self._transient_octets -= octets
-        self._let_go(self._ready.leave().settle())
+        self._let_go(self._ready.leave().settle(self._count_transient_gone))
         return count
+
+    def _count_transient_gone(self, count: int, octets: int) -> None:
+        if self._transient:
+            self._transient -= count
+            self._transient_octets -= octets
 
     @property
     def purging(self) -> bool:
@@ -506,7 +510,7 @@ class ClassicQueue(Queue):
             self._transient_octets -= sum(self._paged.get(one.seq, len(one.body)) for one in transient)
         if self._paged:
             for message in messages:
-                self._paged.pop(message.seq, None)
+                self._paged_octets -= self._paged.pop(message.seq, 0)
 
     def _prepare(self, messages: list[Message]) -> None:
         """Make messages that were read back from the store the queue's again."""

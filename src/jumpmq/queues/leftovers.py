@@ -42,14 +42,22 @@ class Leftovers:
         self._read = read
         self._account = account
 
-    def settle(self) -> Iterator[None]:
-        """Settle them for good; between two steps lie at most about :data:`STEP` messages."""
+    def settle(self, transient_gone: Callable[[int, int], None]) -> Iterator[None]:
+        """Settle them for good; between two steps lie at most about :data:`STEP` messages.
+
+        Args:
+            transient_gone: told how many of them were not persistent, and the octets of their bodies.
+        """
         for messages in self._steps():
             settle_stored(messages)
+            transient = [message for message in messages if not message.persistent]
+            transient_gone(len(transient), body_octets(transient))
             if len(messages) == STEP:
                 yield
         count = 0
         for segment in self._segments():
+            if not segment.persistent:
+                transient_gone(segment.count, segment.size)
             if segment.whole and segment.batch is not None:
                 segment.batch.settle_all()
             else:

@@ -122,9 +122,6 @@ class PrioritizedMessages:
     def spilled(self) -> tuple[int, int]:
         return _sums(level.spilled() for level in self._levels.values())
 
-    def transient(self) -> tuple[int, int]:
-        return _sums(level.transient() for level in self._levels.values())
-
     def measure(self, segments: int) -> bool:
         return all(level.measure(segments) for level in self._levels.values())
 
@@ -152,9 +149,9 @@ class _AllLeftovers:
     def __init__(self, parts: list[Leftovers]) -> None:
         self._parts = parts
 
-    def settle(self) -> Iterator[None]:
+    def settle(self, transient_gone: Callable[[int, int], None]) -> Iterator[None]:
         for part in self._parts:
-            yield from part.settle()
+            yield from part.settle(transient_gone)
 
     def forget(self) -> Iterator[None]:
         for part in self._parts:

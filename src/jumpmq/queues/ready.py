@@ -294,15 +294,6 @@ class ReadyMessages:
         spilled = [one for one in self._tail if one.messages is None and not one.persistent]
         return sum(one.count for one in spilled), sum(one.size for one in spilled)
 
-    def transient(self) -> tuple[int, int]:
-        """How many messages are not to be kept, and the octets of their bodies. It takes time by their number."""
-        loaded = [*self._head, *(message for _, message in self._returned)]
-        for segment in self._tail:
-            loaded += segment.messages or []
-        found = [message for message in loaded if not message.persistent]
-        count, octets = self.spilled()
-        return count + len(found), octets + body_octets(found)
-
     def measure(self, segments: int) -> bool:
         """Find out the size of so many segments that count too large, at most; returns whether all are right."""
         for segment in self._tail:
