@@ -84,3 +84,16 @@ def test_a_session_has_the_rights_of_its_user(api, page):
     api.request("PUT", "users", "ann", json={"password": "secret", "tags": "monitoring"})
     log_in(page, {"username": "ann", "password": "secret"})
     assert page.get(f"{page.address}/api/users", headers=PAGE, timeout=30).status_code == 401
+
+
+def test_the_page_and_its_files_are_for_everybody_and_protected(page):
+    shown = page.get(page.address, timeout=30)
+    assert shown.status_code == 200 and shown.headers["Cache-Control"] == "no-cache"
+    assert "default-src 'self'; frame-ancestors 'none'" in shown.headers["Content-Security-Policy"]
+    assert page.get(page.address, headers={"If-None-Match": shown.headers["ETag"]}, timeout=30).status_code == 304
+    script = next(part for part in shown.text.split('"') if part.endswith("main.js"))
+    found = page.get(page.address + script, timeout=30)
+    assert found.headers["Content-Type"].startswith("text/javascript")
+    assert "immutable" in found.headers["Cache-Control"]
+    assert page.get(f"{page.address}/assets/0/main.js", timeout=30).status_code == 404
+    assert page.get(f"{page.address}/assets/..%2f..%2fserver.py", timeout=30).status_code == 404

@@ -54,7 +54,7 @@ from jumpmq.http.resources import (
     warnings,
     what_if,
 )
-from jumpmq.http.site import session
+from jumpmq.http.site import files, session
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -85,8 +85,8 @@ API = (
 METRICS = (metrics,)
 """The resources below ``/metrics``."""
 
-SITE = (session,)
-"""What is served to everybody: the login of the page."""
+SITE = (session, files)
+"""What is served to everybody: the page and its login."""
 
 
 def application(

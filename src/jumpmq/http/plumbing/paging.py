@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -17,6 +17,7 @@ MAX_PAGE_SIZE = 500
 DEFAULT_PAGE_SIZE = 100
 """Characters of a regular expression in a query."""
 
+T = TypeVar("T")
 Key = tuple[tuple[int, Any], ...]
 
 
@@ -33,6 +34,14 @@ class Order:
         wanted = request.query_params.get("sort", "")
         names = (wanted, *columns) if wanted else columns
         return cls(tuple(tuple(name.split(".")) for name in names), requested.flag(request, "sort_reverse"))
+
+    def is_among(self, names: Collection[str]) -> bool:
+        """Whether only these columns are asked for."""
+        return "name" in names and all(".".join(path) in names for path in self.paths)
+
+    def key_at_hand(self, item: T, columns: Mapping[str, Callable[[T], Any]]) -> Key:
+        """As :meth:`key`, of an object that is not shown."""
+        return tuple(_comparable(columns[".".join(path)](item)) for path in self.paths)
 
     def key(self, shown: dict[str, Any]) -> Key:
         """What an object is sorted by: numbers before texts before all else, what is missing first."""

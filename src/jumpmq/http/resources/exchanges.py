@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -22,8 +23,16 @@ SHAPE = Shape(
 )
 
 
+AT_HAND: dict[str, Callable[[Exchange], Any]] = {
+    "name": lambda exchange: exchange.name,
+    "vhost": lambda exchange: exchange.vhost,
+    "type": lambda exchange: exchange.type,
+}
+"""What can be sorted by without showing each exchange."""
+
+
 async def all_exchanges(request: Request) -> Response:
-    """``GET /api/exchanges``: of all virtual hosts."""
+    """``GET /api/exchanges?type=x-consistent-hash``: of all virtual hosts."""
     hosts = requested.visible_hosts(request)
     return await _answer(request, [exchange for host in hosts for exchange in host.exchanges.values()])
 
@@ -56,7 +65,9 @@ async def delete_exchange(request: Request) -> Response:
 
 
 async def _answer(request: Request, exchanges: list[Exchange]) -> Response:
-    return await answer_list(request, exchanges, lambda exchange: _shown(request, exchange))
+    wanted = request.query_params.get("type")
+    chosen = exchanges if wanted is None else [exchange for exchange in exchanges if exchange.type == wanted]
+    return await answer_list(request, chosen, lambda exchange: _shown(request, exchange), at_hand=AT_HAND)
 
 
 def _shown(request: Request, exchange: Exchange) -> dict[str, Any]:

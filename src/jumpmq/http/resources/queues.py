@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -21,14 +22,29 @@ from jumpmq.queues import Queue
 from jumpmq.topology import DeclareQueue, rules
 from jumpmq.topology.names import stripped
 
+MAX_CONSUMERS = 500
+"""Consumers of a queue that are shown with it."""
+
 SHAPE = Shape(
     {"durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS, "node": TEXT},
     ignored=("name", "vhost", "queue_type"),
 )
 
 
+AT_HAND: dict[str, Callable[[Queue], Any]] = {
+    "name": lambda queue: queue.name,
+    "vhost": lambda queue: queue.vhost,
+    "type": lambda queue: queue.type,
+    "messages": lambda queue: queue.message_count,
+    "messages_ready": lambda queue: queue.ready_count,
+    "messages_unacknowledged": lambda queue: queue.unacknowledged_count,
+    "consumers": lambda queue: len(queue.consumers),
+}
+"""What can be sorted by without showing each queue."""
+
+
 async def all_queues(request: Request) -> Response:
-    """``GET /api/queues``: of all virtual hosts."""
+    """``GET /api/queues?type=stream``: of all virtual hosts."""
     return await _answer(
         request, [queue for host in requested.visible_hosts(request) for queue in host.queues.values()]
     )
@@ -40,9 +56,9 @@ async def queues_of_host(request: Request) -> Response:
 
 
 async def one_queue(request: Request) -> Response:
-    """``GET /api/queues/{vhost}/{queue}``: one queue."""
+    """``GET /api/queues/{vhost}/{queue}``: one queue, with its consumers."""
     queue = requested.queue(request)
-    details = {"consumer_details": [consumers.shown((queue, one)) for one in queue.consumers]}
+    details = {"consumer_details": [consumers.shown((queue, one)) for one in queue.consumers[:MAX_CONSUMERS]]}
     return answer_object(request, shown(request, queue) | details | _owner(request, queue))
 
 
@@ -77,7 +93,9 @@ async def delete_queue(request: Request) -> Response:
 
 
 async def _answer(request: Request, queues: list[Queue]) -> Response:
-    return await answer_list(request, queues, lambda queue: shown(request, queue))
+    wanted = request.query_params.get("type")
+    chosen = queues if wanted is None else [queue for queue in queues if queue.type == wanted]
+    return await answer_list(request, chosen, lambda queue: shown(request, queue), at_hand=AT_HAND)
 
 
 def shown(request: Request, queue: Queue) -> dict[str, Any]:

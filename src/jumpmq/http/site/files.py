@@ -1,0 +1,121 @@
+"""The page's static files, from the package.
+
+They are few and small, and so are kept in memory, plain and compressed. The page itself (``/``) is asked for anew each
+time, and answered 304 while it is the same. All it refers to lies below ``/assets/VERSION/``, where the version is a
+hash of all files: what was fetched once is never asked for again, and never stale.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import resources
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+PLACE = "static"
+PAGE = "index.html"
+VERSION_MARK = b"{version}"
+PRELOADS_MARK = b"{preloads}"
+
+SCRIPTS = {"theme.js", "vendor/uplot.js"}
+"""What is no module."""
+
+KINDS = {
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+}
+"""What is served, by the end of its name."""
+
+PROTECTION = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+"""What browsers are told not to allow."""
+
+FOREVER = "public, max-age=31536000, immutable"
+
+
+@dataclass
+class File:
+    """One file as it is served."""
+
+    kind: str
+    octets: bytes
+
+    @cached_property
+    def compressed(self) -> bytes:
+        return gzip.compress(self.octets, 9, mtime=0)
+
+    @cached_property
+    def tag(self) -> str:
+        return f'"{hashlib.sha256(self.octets).hexdigest()[:16]}"'
+
+
+@lru_cache(maxsize=1)
+def site() -> tuple[str, dict[str, File]]:
+    """The version of the files, and each by its path."""
+    found = dict(sorted(_read(resources.files(__package__) / PLACE, "")))
+    digest = hashlib.sha256(b"\0".join(path.encode() + b"\0" + octets for path, octets in found.items()))
+    version = digest.hexdigest()[:12]
+    modules = [path for path in found if path.endswith(".js") and path not in SCRIPTS]
+    preloads = "\n".join(f'<link rel="modulepreload" href="/assets/{version}/{path}">' for path in modules)
+    page = found[PAGE].replace(VERSION_MARK, version.encode()).replace(PRELOADS_MARK, preloads.encode())
+    found[PAGE] = page
+    return version, {path: File(KINDS[path.rpartition(".")[2]], octets) for path, octets in found.items()}
+
+
+def _read(place: resources.abc.Traversable, prefix: str) -> list[tuple[str, bytes]]:
+    found = []
+    for one in place.iterdir():
+        if one.is_dir():
+            found += _read(one, f"{prefix}{one.name}/")
+        elif one.name.rpartition(".")[2] in KINDS:
+            found.append((prefix + one.name, one.read_bytes()))
+    return found
+
+
+async def page(request: Request) -> Response:
+    """``GET /``: the page."""
+    return _served(request, site()[1][PAGE], "no-cache")
+
+
+async def asset(request: Request) -> Response:
+    """``GET /assets/{version}/{path}``: what the page refers to."""
+    version, files = site()
+    found = files.get(request.path_params["path"])
+    if found is None or request.path_params["version"] != version:
+        return Response("Not found\n", 404, PROTECTION, "text/plain")
+    return _served(request, found, FOREVER)
+
+
+async def icon(request: Request) -> Response:
+    """``GET /favicon.ico``: browsers ask for it unasked."""
+    return _served(request, site()[1]["icon.svg"], "max-age=86400")
+
+
+def _served(request: Request, found: File, caching: str) -> Response:
+    headers = {**PROTECTION, "Cache-Control": caching, "ETag": found.tag, "Vary": "Accept-Encoding"}
+    if found.tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    body = found.octets
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["Content-Encoding"] = found.compressed, "gzip"
+    return Response(body, headers={**headers, "Content-Type": found.kind})
+
+
+ROUTES = [
+    Route("/", page, methods=["GET"]),
+    Route("/assets/{version}/{path:path}", asset, methods=["GET"]),
+    Route("/favicon.ico", icon, methods=["GET"]),
+]

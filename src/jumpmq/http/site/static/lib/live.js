@@ -1,0 +1,69 @@
+// What is shown follows the broker: hooks that ask again and again, and the address of the view.
+
+import { useCallback, useEffect, useState } from "../vendor/htm-preact.js";
+
+/**
+ * The latest answer of `ask`, which is given an AbortSignal, asked every `seconds` while the page is seen.
+ * Returns `{data, error, again}`; after an error the last data stays.
+ */
+export function useLive(ask, seconds, keys) {
+  const [state, setState] = useState({ data: undefined, error: null });
+  const [round, setRound] = useState(0);
+  const again = useCallback(() => setRound((number) => number + 1), []);
+  useEffect(() => setState({ data: undefined, error: null }), keys);
+  useEffect(() => {
+    const aborting = new AbortController();
+    let timer;
+    const next = async () => {
+      if (!document.hidden) {
+        try {
+          const data = await ask(aborting.signal);
+          if (!aborting.signal.aborted) setState({ data, error: null });
+        } catch (error) {
+          if (!aborting.signal.aborted) setState((before) => ({ ...before, error }));
+        }
+      }
+      if (!aborting.signal.aborted && seconds) timer = setTimeout(next, seconds * 1000);
+    };
+    next();
+    return () => {
+      aborting.abort();
+      clearTimeout(timer);
+    };
+  }, [...keys, round]);
+  return { ...state, again };
+}
+
+/** The address behind `#`: `parts` of its path, decoded, and its `query` as an object. */
+export function readAddress() {
+  const [place, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const parts = place.split("/").filter(Boolean).map((part) => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  });
+  return { parts, query: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+export function useAddress() {
+  const [address, setAddress] = useState(readAddress);
+  useEffect(() => {
+    const follow = () => setAddress(readAddress());
+    addEventListener("hashchange", follow);
+    return () => removeEventListener("hashchange", follow);
+  }, []);
+  return address;
+}
+
+/** The address of a view: `link("queues", vhost, name)`. */
+export const link = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");
+
+/** Replaces what the query of the address says, without another step in the history. */
+export function setQuery(changes) {
+  const { parts, query } = readAddress();
+  const given = Object.entries({ ...query, ...changes }).filter(([, value]) => value !== "" && value != null);
+  history.replaceState(null, "", link(...parts) + (given.length ? `?${new URLSearchParams(given)}` : ""));
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}

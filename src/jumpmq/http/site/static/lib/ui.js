@@ -1,0 +1,252 @@
+// The parts that all views are made of. What others have named is text to them, never markup.
+
+import { h, html, createContext, useContext, useEffect, useRef, useState } from "../vendor/htm-preact.js";
+import * as format from "./format.js";
+import { setQuery, useAddress, useLive } from "./live.js";
+import { get } from "./api.js";
+
+export { h, html, useState, useEffect, useRef };
+
+/** Who is logged in: `{user, tags, node, may(tag)}`. */
+export const Person = createContext({ user: "", tags: [], may: () => false });
+export const usePerson = () => useContext(Person);
+
+export const Page = ({ title, kind, actions, children }) => html`
+  <header class="title">
+    <div>
+      ${kind && html`<p class="kind">${kind}</p>`}
+      <h1 tabindex="-1" id="title">${title}</h1>
+    </div>
+    <div class="actions">${actions}</div>
+  </header>
+  ${children}`;
+
+export const Panel = ({ title, note, actions, children, wide }) => html`
+  <section class="panel ${wide ? "wide" : ""}">
+    ${title && html`<header><h2>${title}</h2>${note && html`<p class="note">${note}</p>`}<div class="actions">${actions}</div></header>`}
+    ${children}
+  </section>`;
+
+export const Tile = ({ label, value, unit, state, children }) => html`
+  <div class="tile ${state ?? ""}">
+    <dt>${label}</dt>
+    <dd><span class="figure">${value}</span>${unit && html` <span class="unit">${unit}</span>`}${children}</dd>
+  </div>`;
+
+export const Tiles = ({ children }) => html`<dl class="tiles">${children}</dl>`;
+
+export const Mark = ({ state, children }) => html`<span class="mark ${state ?? ""}">${children}</span>`;
+
+/** Says that something could not be had, in the broker's words. */
+export const Failure = ({ error }) => error && html`<p class="failure" role="alert">${error.message}</p>`;
+
+export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
+
+/** Pairs of a name and a value; those without a value are left out. */
+export const Facts = ({ facts }) => html`
+  <dl class="facts">
+    ${facts.filter(([, value]) => value != null && value !== "").map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
+  </dl>`;
+
+/** A share as a bar; `mark` is what it should be. */
+export const Bar = ({ share, mark, state, label }) => html`
+  <span class="bar ${state ?? ""}" role="img" aria-label=${label ?? format.percent(share)}>
+    <span class="filled" style=${`width:${Math.min(100, Math.max(0, share * 100))}%`}></span>
+    ${mark != null && html`<span class="expected" style=${`left:${Math.min(100, mark * 100)}%`}></span>`}
+  </span>`;
+
+/** Last values as a line without axes. */
+export function Spark({ values, label }) {
+  const known = (values ?? []).slice(-120);
+  if (known.length < 2) return html`<span class="spark"></span>`;
+  const top = Math.max(...known, 1);
+  const points = known.map((value, place) => `${((place / (known.length - 1)) * 100).toFixed(1)},${(20 - (value / top) * 18).toFixed(1)}`);
+  return html`<svg class="spark" viewBox="0 0 100 21" preserveAspectRatio="none" role="img" aria-label=${label}>
+    <path d=${`M0,21 L${points.join(" L")} L100,21 Z`} class="area" /><path d=${`M${points.join(" L")}`} class="line" />
+  </svg>`;
+}
+
+/**
+ * A table. Columns are `{key, label, num, render, sort}`: `render(row)` gives a cell, `sort` names what the server sorts by.
+ * With `sorting` (`{by, reverse, set}`) headings are buttons.
+ */
+export function Table({ columns, rows, sorting, caption, empty, rowKey }) {
+  if (rows && !rows.length) return html`<${Empty}>${empty ?? "Nothing here."}<//>`;
+  const heading = (column) => {
+    if (!sorting || !column.sort) return column.label;
+    const current = sorting.by === column.sort;
+    return html`<button type="button" class="sort" onClick=${() => sorting.set(column.sort, current ? !sorting.reverse : Boolean(column.num))}>
+      ${column.label}<span aria-hidden="true">${current ? (sorting.reverse ? " ↓" : " ↑") : ""}</span>
+    </button>`;
+  };
+  const direction = (column) => {
+    if (!sorting || !column.sort || sorting.by !== column.sort) return undefined;
+    return sorting.reverse ? "descending" : "ascending";
+  };
+  return html`
+    <div class="scroll" tabindex="0" role="region" aria-label=${caption}>
+      <table>
+        <caption class="hidden">${caption}</caption>
+        <thead><tr>${columns.map((column) => html`<th scope="col" class=${column.num ? "num" : ""} aria-sort=${direction(column)}>${heading(column)}</th>`)}</tr></thead>
+        <tbody>
+          ${(rows ?? []).map((row, place) => html`<tr key=${rowKey?.(row) ?? place} class=${row.state ?? ""}>
+            ${columns.map((column) => html`<td class=${(column.num ? "num " : "") + (column.class ?? "")}>${column.render ? column.render(row) : row[column.key]}</td>`)}
+          </tr>`)}
+        </tbody>
+      </table>
+    </div>`;
+}
+
+/** A list that the server sorts, searches and cuts into pages; what is asked for is kept in the address. */
+export function ServerTable({ url, columns, caption, empty, order, reverse, searchable = true, query: more, version }) {
+  const { query } = useAddress();
+  const asked = {
+    page: query.page ?? 1,
+    page_size: query.size ?? 50,
+    sort: query.sort ?? order,
+    sort_reverse: query.reverse ?? String(Boolean(reverse)),
+    name: query.name ?? "",
+    ...more,
+  };
+  const { data, error } = useLive((signal) => get(url, asked, signal), 5, [url, JSON.stringify(asked), version]);
+  const sorting = {
+    by: asked.sort,
+    reverse: asked.sort_reverse === "true",
+    set: (sort, backwards) => setQuery({ sort, reverse: String(backwards), page: "" }),
+  };
+  const shown = useLast(data);
+  return html`
+    <div class="listing">
+      <div class="above">
+        ${searchable && html`<${Search} value=${asked.name} label=${`Search ${caption.toLowerCase()}`} onChange=${(name) => setQuery({ name, page: "" })} />`}
+        <p class="note" role="status">${shown && (asked.name ? `${format.count(shown.filtered_count)} of ${format.count(shown.total_count)}` : format.count(shown.total_count))}</p>
+        ${shown && html`<${Pages} page=${shown.page} count=${shown.page_count} />`}
+      </div>
+      <${Failure} error=${error} />
+      ${shown ? html`<${Table} columns=${columns} rows=${shown.items} sorting=${sorting} caption=${caption} empty=${asked.name ? "Nothing of that name." : empty} />` : !error && html`<div class="waiting" />`}
+    </div>`;
+}
+
+/** The last value that was there, so that a list stays until its next page has come. */
+export function useLast(value) {
+  const last = useRef(value);
+  if (value !== undefined) last.current = value;
+  return last.current;
+}
+
+function Search({ value, label, onChange }) {
+  const timer = useRef();
+  return html`<input type="search" class="search" placeholder="Search by name  /" aria-label=${label} defaultValue=${value}
+    onInput=${(event) => {
+      clearTimeout(timer.current);
+      const text = event.target.value;
+      timer.current = setTimeout(() => onChange(text), 250);
+    }} />`;
+}
+
+const Pages = ({ page, count }) => count > 1 && html`
+  <nav class="pages" aria-label="Pages">
+    <button type="button" disabled=${page <= 1} onClick=${() => setQuery({ page: page - 1 })} aria-label="Previous page">‹</button>
+    <span>${page} / ${format.count(count)}</span>
+    <button type="button" disabled=${page >= count} onClick=${() => setQuery({ page: page + 1 })} aria-label="Next page">›</button>
+  </nav>`;
+
+/** A dialog over the page, with the focus kept within; Escape closes it. */
+export function Dialog({ title, onClose, children }) {
+  const dialog = useRef();
+  useEffect(() => {
+    dialog.current.showModal();
+    return () => dialog.current?.close();
+  }, []);
+  return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onClose=${onClose} onClick=${(event) => event.target === dialog.current && onClose()}>
+    <div class="dialog">
+      <header><h2 id="dialog-title">${title}</h2><button type="button" class="quiet" aria-label="Close this dialog" onClick=${onClose}>✕</button></header>
+      ${children}
+    </div>
+  </dialog>`;
+}
+
+/**
+ * A form. Fields are `{name, label, type, value, options, hint, required}`; `submit(values)` does it and may throw what the
+ * broker says. `done(result)` is called after.
+ */
+export function Form({ fields, submit, done, label, danger, children }) {
+  const [values, setValues] = useState(() => Object.fromEntries(fields.map((field) => [field.name, field.value ?? (field.type === "checkbox" ? false : "")])));
+  const [state, setState] = useState({ busy: false, error: null });
+  const set = (name, value) => setValues((before) => ({ ...before, [name]: value }));
+  const send = async (event) => {
+    event.preventDefault();
+    setState({ busy: true, error: null });
+    try {
+      const result = await submit(values);
+      setState({ busy: false, error: null });
+      done?.(result);
+    } catch (error) {
+      setState({ busy: false, error });
+    }
+  };
+  return html`<form onSubmit=${send}>
+    ${fields.map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} onChange=${(value) => set(field.name, value)} />`)}
+    ${typeof children === "function" ? children(values) : children}
+    <${Failure} error=${state.error} />
+    <div class="buttons"><button class=${danger ? "danger" : "primary"} disabled=${state.busy}>${label}</button></div>
+  </form>`;
+}
+
+function Field({ field, value, onChange }) {
+  const id = `field-${field.name}`;
+  const common = { id, name: field.name, required: field.required, "aria-describedby": field.hint ? `${id}-hint` : undefined };
+  const change = (event) => onChange(event.target.type === "checkbox" ? event.target.checked : event.target.value);
+  let input;
+  if (field.type === "select") {
+    input = html`<select ...${common} value=${value} onChange=${change}>${field.options.map((option) => html`<option value=${option} selected=${option === value}>${option}</option>`)}</select>`;
+  } else if (field.type === "textarea") {
+    input = html`<textarea ...${common} rows=${field.rows ?? 4} value=${value} onInput=${change} spellcheck=${false}></textarea>`;
+  } else if (field.type === "checkbox") {
+    input = html`<input ...${common} type="checkbox" checked=${value} onChange=${change} />`;
+  } else {
+    input = html`<input ...${common} type=${field.type ?? "text"} min=${field.min} value=${value} onInput=${change} autocomplete=${field.autocomplete ?? "off"} spellcheck=${false} />`;
+  }
+  return html`<div class="field ${field.type ?? ""}">
+    <label for=${id}>${field.label}</label>${input}${field.hint && html`<p class="hint" id=${`${id}-hint`}>${field.hint}</p>`}
+  </div>`;
+}
+
+/** A button that asks first, saying what will happen, and then does it. */
+export function Confirm({ label, title, text, submit, done, quiet }) {
+  const [open, setOpen] = useState(false);
+  return html`
+    <button type="button" class=${quiet ? "quiet danger" : "danger"} onClick=${() => setOpen(true)}>${label}</button>
+    ${open && html`<${Dialog} title=${title} onClose=${() => setOpen(false)}>
+      <p>${text}</p>
+      <${Form} fields=${[]} label=${label} danger submit=${submit} done=${(result) => { setOpen(false); done?.(result); }} />
+    <//>`}`;
+}
+
+/** A button that opens a form in a dialog, which closes when that is done unless it is to `stay`. */
+export function FormButton({ label, title, fields, submit, done, button = "", send, stay, children }) {
+  const [open, setOpen] = useState(false);
+  return html`
+    <button type="button" class=${button} onClick=${() => setOpen(true)}>${label}</button>
+    ${open && html`<${Dialog} title=${title ?? label} onClose=${() => setOpen(false)}>
+      <${Form} fields=${fields} label=${send ?? label} submit=${submit} done=${(result) => { setOpen(Boolean(stay)); done?.(result); }}>${children}<//>
+    <//>`}`;
+}
+
+/** Reads what was typed as JSON; nothing is an empty object. */
+export function jsonOf(text, what) {
+  try {
+    return text.trim() ? JSON.parse(text) : {};
+  } catch {
+    throw new Error(`${what} must be JSON, such as {"x-max-length": 1000}`);
+  }
+}
+
+/** Tells something in passing; screen readers say it. */
+export function tell(text) {
+  const place = document.getElementById("told");
+  place.textContent = text;
+  place.classList.add("shown");
+  clearTimeout(tell.timer);
+  tell.timer = setTimeout(() => place.classList.remove("shown"), 4000);
+}

@@ -1,0 +1,31 @@
+// The page: who is logged in, where one is, and the view of that place.
+
+import { render } from "./vendor/htm-preact.js";
+import * as api from "./lib/api.js";
+import { useAddress } from "./lib/live.js";
+import { html, Person, useEffect, useState } from "./lib/ui.js";
+import { Login } from "./views/login.js";
+import { Shell } from "./views/shell.js";
+import { viewOf } from "./views/all.js";
+
+function Main() {
+  const [person, setPerson] = useState(undefined);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    api.onSessionEnd(() => setPerson(null));
+    api.session().then(setPerson, setError);
+  }, []);
+  const address = useAddress();
+  if (error) return html`<p class="failure" role="alert">${error.message}</p>`;
+  if (person === undefined) return null;
+  if (person === null) return html`<${Login} onLogin=${setPerson} />`;
+  const may = (tag) => person.tags.includes("administrator") || person.tags.includes(tag);
+  const { View, title, ...place } = viewOf(address.parts);
+  return html`<${Person.Provider} value=${{ ...person, may }}>
+    <${Shell} title=${title} parts=${address.parts} onLogout=${() => api.logOut().finally(() => setPerson(null))}>
+      <${View} key=${address.parts.join("/")} ...${place} />
+    <//>
+  <//>`;
+}
+
+render(html`<${Main} />`, document.getElementById("page"));

@@ -1,0 +1,52 @@
+// Which view is at which address.
+
+import { Channel, Channels } from "./channels.js";
+import { Connection, Connections } from "./connections.js";
+import { Consumers } from "./consumers.js";
+import { Definitions } from "./definitions.js";
+import { Exchange, Exchanges } from "./exchanges.js";
+import { Limits } from "./limits.js";
+import { Log } from "./log.js";
+import { Overview } from "./overview.js";
+import { Permissions } from "./permissions.js";
+import { Policies } from "./policies.js";
+import { Queue, Queues } from "./queues.js";
+import { Readers } from "./readers.js";
+import { Ring, Rings } from "./rings.js";
+import { Shards, ShardsOf } from "./shards.js";
+import { Users } from "./users.js";
+import { WhatIf, WhatIfOf } from "./what_if.js";
+import { Empty, html, Page } from "../lib/ui.js";
+
+const Nowhere = () => html`<${Page} title="Nothing is here"><${Empty}>There is no view at this address.<//><//>`;
+
+/** Lists, and the view of one thing in a virtual host. */
+const VIEWS = {
+  queues: [Queues, Queue, "Queues"],
+  exchanges: [Exchanges, Exchange, "Exchanges"],
+  rings: [Rings, Ring, "Rings"],
+  "what-if": [WhatIf, WhatIfOf, "What if"],
+  shards: [Shards, ShardsOf, "Shards"],
+  connections: [Connections, Connection, "Connections"],
+  channels: [Channels, Channel, "Channels"],
+  consumers: [Consumers, null, "Consumers"],
+  readers: [Readers, null, "Readers and streams"],
+  users: [Users, null, "Users"],
+  permissions: [Permissions, null, "Permissions"],
+  policies: [Policies, null, "Policies"],
+  limits: [Limits, null, "Limits"],
+  definitions: [Definitions, null, "Definitions"],
+  log: [Log, null, "Log"],
+};
+
+/** The view of an address: `{View, title, vhost, name}`; connections and channels have only a name. */
+export function viewOf([place, ...names]) {
+  if (!place) return { View: Overview, title: "Overview" };
+  const [List, One, title] = VIEWS[place] ?? [];
+  if (List && !names.length) return { View: List, title };
+  if (One && names.length) {
+    const name = names.at(-1);
+    return { View: One, title: name, name, vhost: names.length > 1 ? names[0] : undefined };
+  }
+  return { View: Nowhere, title: "Nothing is here" };
+}

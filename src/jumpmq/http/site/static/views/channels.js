@@ -1,0 +1,39 @@
+// Channels: the list, and one with its consumers.
+
+import { get, path } from "../lib/api.js";
+import * as format from "../lib/format.js";
+import { link, useLive } from "../lib/live.js";
+import { Facts, Failure, html, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast } from "../lib/ui.js";
+import { columns as consumerColumns } from "./consumers.js";
+
+const mode = (one) => html`${one.confirm && html`<${Mark}>confirms<//> `}${one.transactional && html`<${Mark}>transactions<//>`}`;
+
+export const columns = [
+  { label: "Channel", sort: "name", class: "name", render: (one) => html`<a href=${link("channels", one.name)}>${one.name}</a>` },
+  { label: "User", sort: "user", key: "user" },
+  { label: "Virtual host", sort: "vhost", key: "vhost" },
+  { label: "Mode", render: mode },
+  { label: "Consumers", sort: "consumer_count", num: true, render: (one) => format.count(one.consumer_count) },
+  { label: "Prefetch", sort: "prefetch_count", num: true, render: (one) => one.prefetch_count || "any" },
+  { label: "Unacked", sort: "messages_unacknowledged", num: true, render: (one) => format.count(one.messages_unacknowledged) },
+];
+
+export const Channels = () => html`<${Page} title="Channels">
+  <${ServerTable} url="/api/channels" columns=${columns} caption="Channels" order="messages_unacknowledged" reverse empty="No channel is open." />
+<//>`;
+
+export function Channel({ name }) {
+  const { data, error } = useLive((signal) => get(path("channels", name), {}, signal), 2, [name]);
+  const one = useLast(data);
+  if (!one) return html`<${Page} title=${name} kind="Channel"><${Failure} error=${error} /><//>`;
+  return html`<${Page} title=${name} kind="Channel" actions=${html`<a class="button" href=${link("connections", one.connection_details.name)}>Connection</a>`}>
+    <${Failure} error=${error} />
+    <${Tiles}>
+      <${Tile} label="Unacknowledged" value=${format.count(one.messages_unacknowledged)} />
+      <${Tile} label="Consumers" value=${format.count(one.consumer_count)} />
+      <${Tile} label="Prefetch" value=${one.prefetch_count || "any"} />
+    <//>
+    <${Panel} title="Facts"><${Facts} facts=${[["User", one.user], ["Virtual host", one.vhost], ["Mode", mode(one)], ["Prefetch of the channel", one.global_prefetch_count || null]]} /><//>
+    <${Panel} title="Consumers"><${Table} caption="Consumers of this channel" columns=${consumerColumns} rows=${one.consumer_details} empty="This channel does not consume." /><//>
+  <//>`;
+}

@@ -1,0 +1,70 @@
+// Exchanges: the list, and one with its bindings.
+
+import { get, path, put, remove } from "../lib/api.js";
+import { Chart } from "../lib/chart.js";
+import * as format from "../lib/format.js";
+import { link, useLive } from "../lib/live.js";
+import { Confirm, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, tell, useLast, usePerson, useState } from "../lib/ui.js";
+import { Bindings } from "./bindings.js";
+import { publishing } from "./publishing.js";
+import { useHosts } from "./hosts.js";
+
+const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random"];
+const pathName = (name) => name || "amq.default";
+const shownName = (name) => (name === "" || name === "amq.default" ? "(default)" : name);
+
+const COLUMNS = [
+  { label: "Name", sort: "name", class: "name", render: (one) => html`<a href=${link("exchanges", one.vhost, pathName(one.name))}>${shownName(one.name)}</a>` },
+  { label: "Virtual host", sort: "vhost", key: "vhost" },
+  { label: "Type", sort: "type", render: (one) => html`<${Mark} state=${one.type.includes("hash") ? "accent" : ""}>${one.type}<//>` },
+  { label: "", render: (one) => html`${one.durable && html`<${Mark}>durable<//> `}${one.internal && html`<${Mark}>internal<//> `}${one.auto_delete && html`<${Mark}>auto-delete<//>`}` },
+  { label: "Policy", sort: "policy", render: (one) => one.policy ?? "" },
+  { label: "", class: "end", render: (one) => one.type === "x-consistent-hash" && html`<a href=${link("rings", one.vhost, one.name)}>Ring</a>` },
+];
+
+export function Exchanges() {
+  const hosts = useHosts();
+  const [version, setVersion] = useState(0);
+  const declare = ({ vhost, name, type, durable, header, arguments: text }) =>
+    put(path("exchanges", vhost, name), { type, durable, arguments: { ...(header && { "hash-header": header }), ...jsonOf(text, "Arguments") } });
+  return html`<${Page} title="Exchanges" actions=${html`<${FormButton} label="Declare an exchange" button="primary" send="Declare" submit=${declare}
+      done=${() => { setVersion(version + 1); tell("The exchange is declared."); }} fields=${[
+        { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },
+        { name: "name", label: "Name", required: true },
+        { name: "type", label: "Type", type: "select", options: TYPES, value: TYPES[0] },
+        { name: "header", label: "Header to hash", hint: "for x-consistent-hash; without one, the routing key is hashed" },
+        { name: "durable", label: "Durable", type: "checkbox", value: true },
+        { name: "arguments", label: "Arguments", type: "textarea", rows: 2, hint: `JSON, such as {"alternate-exchange": "unrouted"}` },
+      ]} />`}>
+    <${ServerTable} url="/api/exchanges" columns=${COLUMNS} caption="Exchanges" order="name" version=${version} />
+  <//>`;
+}
+
+export function Exchange({ vhost, name }) {
+  const person = usePerson();
+  const url = path("exchanges", vhost, name);
+  const { data, error } = useLive((signal) => get(url, {}, signal), 5, [url]);
+  const exchange = useLast(data);
+  const named = name !== "amq.default";
+  if (!exchange) return html`<${Page} title=${shownName(name)} kind="Exchange"><${Failure} error=${error} /><//>`;
+  return html`<${Page} title=${shownName(name)} kind="Exchange" actions=${html`
+      ${exchange.type === "x-consistent-hash" && person.may("monitoring") && html`<a class="button" href=${link("rings", vhost, name)}>Ring</a><a class="button" href=${link("what-if", vhost, name)}>What if</a>`}
+      <${FormButton} label="Publish" ...${publishing(vhost, name)} />
+      ${named && !name.startsWith("amq.") && html`<${Confirm} label="Delete" title=${`Delete ${name}?`} text="The exchange goes with its bindings; queues and their messages stay." submit=${() => remove(url)} done=${() => { location.hash = link("exchanges"); tell("The exchange is deleted."); }} />`}`}>
+    <${Failure} error=${error} />
+    <${Rates} vhost=${vhost} name=${name} />
+    <div class="columns">
+      <${Panel} title="Facts"><${Facts} facts=${[
+        ["Virtual host", exchange.vhost], ["Type", exchange.type], ["Durable", exchange.durable ? "yes" : "no"], ["Internal", exchange.internal ? "yes" : null], ["Policy", exchange.policy],
+        ...Object.entries(exchange.arguments).map(([key, value]) => [key, html`<code>${format.plain(value)}</code>`]),
+      ]} /><//>
+      ${named && html`<${Panel} title="Bindings" note="from this exchange"><${Bindings} url=${path("exchanges", vhost, name, "bindings", "source")} vhost=${vhost} exchange=${name} /><//>`}
+    </div>
+  <//>`;
+}
+
+function Rates({ vhost, name }) {
+  const { data } = useLive((signal) => get(path("history", "exchanges", vhost, name), { seconds: 300 }, signal), 2, [vhost, name]);
+  const shown = useLast(data);
+  return shown && html`<div class="charts"><${Chart} title="Published a second" at=${shown.at} show=${format.rate} lines=${[{ label: "in", values: shown.publish, colour: "accent", fill: true }]} /></div>`;
+}

@@ -1,0 +1,18 @@
+// Who are you?
+
+import { logIn } from "../lib/api.js";
+import { Form, html } from "../lib/ui.js";
+
+const FIELDS = [
+  { name: "username", label: "User", required: true, autocomplete: "username" },
+  { name: "password", label: "Password", type: "password", required: true, autocomplete: "current-password" },
+];
+
+export const Login = ({ onLogin }) => html`
+  <main class="login">
+    <div class="panel">
+      <p class="brand"><span class="logo" aria-hidden="true"></span>JumpMQ</p>
+      <h1 class="hidden">Log in to JumpMQ</h1>
+      <${Form} fields=${FIELDS} label="Log in" submit=${({ username, password }) => logIn(username, password)} done=${onLogin} />
+    </div>
+  </main>`;

@@ -1,0 +1,96 @@
+// The broker at a glance: what is wrong and what to do, how much goes through, which queues are fullest.
+
+import { get, path } from "../lib/api.js";
+import { Chart } from "../lib/chart.js";
+import * as format from "../lib/format.js";
+import { link, useLive } from "../lib/live.js";
+import { Bar, Empty, Failure, html, Mark, Page, Panel, Spark, Table, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
+
+const SPANS = [[300, "5 min"], [600, "10 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
+
+export function Overview() {
+  const person = usePerson();
+  if (!person.may("monitoring")) return html`<${Page} title="Overview"><${FullestQueues} /><//>`;
+  return html`<${Page} title="Overview"><${Warnings} /><${History} /><${FullestQueues} /><//>`;
+}
+
+function Warnings() {
+  const { data, error } = useLive((signal) => get("/api/warnings", {}, signal), 3, []);
+  if (!data) return html`<${Failure} error=${error} />`;
+  if (!data.length) return html`<p class="well"><span aria-hidden="true">✓</span> Nothing needs your attention.</p>`;
+  return html`<section aria-label="Warnings"><ul class="warnings">
+    ${data.map((one) => html`<li class=${one.severity}>
+      <div class="what"><${Mark} state=${one.severity}>${one.kind.replaceAll("-", " ")}<//> ${place(one) && html`<a href=${place(one)}>${one.name}</a>`}</div>
+      <p>${one.text}</p><p class="advice"><b>What to do:</b> ${one.advice}</p>
+    </li>`)}
+  </ul></section>`;
+}
+
+function place({ object, kind, vhost, name }) {
+  if (object === "queue") return link("queues", vhost, name);
+  if (object === "shards") return link("shards", vhost, name);
+  return object === "exchange" ? link(kind === "skew" || kind === "hot-key" || kind === "missing-header" ? "rings" : "exchanges", vhost, name) : null;
+}
+
+function History() {
+  const [seconds, setSeconds] = useState(300);
+  const { data, error } = useLive((signal) => get("/api/history", { seconds }, signal), seconds > 600 ? 15 : 2, [seconds]);
+  const shown = useLast(data);
+  if (!shown) return html`<${Failure} error=${error} /><div class="waiting" />`;
+  const last = (name) => shown[name].at(-1);
+  return html`
+    <${Tiles}>
+      <${Tile} label="Published" value=${format.rate(last("publish"))} unit="/s" />
+      <${Tile} label="Delivered" value=${format.rate(last("deliver_get"))} unit="/s" />
+      <${Tile} label="Acknowledged" value=${format.rate(last("ack"))} unit="/s" />
+      <${Tile} label="Ready" value=${format.short(last("ready"))} />
+      <${Tile} label="Unacknowledged" value=${format.short(last("unacknowledged"))} />
+      <${Tile} label="Memory" value=${format.octets(last("memory"))} />
+      <${Tile} label="Disk free" value=${format.octets(last("disk_free"))} />
+      <${Tile} label="Connections" value=${format.short(last("connections"))} />
+    <//>
+    <div class="spans" role="group" aria-label="Time span">
+      ${SPANS.map(([span, label]) => html`<button type="button" aria-pressed=${String(span === seconds)} onClick=${() => setSeconds(span)}>${label}</button>`)}
+    </div>
+    <div class="charts">
+      <${Chart} title="Messages a second" at=${shown.at} show=${format.rate} lines=${[
+        { label: "published", values: shown.publish, colour: "accent" },
+        { label: "delivered", values: shown.deliver_get, colour: "second" },
+        { label: "acknowledged", values: shown.ack, colour: "third" },
+      ]} />
+      <${Chart} title="Backlog" at=${shown.at} show=${format.short} lines=${[
+        { label: "ready", values: shown.ready, colour: "accent", fill: true },
+        { label: "unacknowledged", values: shown.unacknowledged, colour: "second" },
+      ]} />
+      <${Chart} title="Memory" at=${shown.at} show=${format.octets} lines=${[
+        { label: "process", values: shown.memory, colour: "accent", fill: true },
+        { label: "messages", values: shown.messages, colour: "second" },
+      ]} />
+      ${last("disk_free") != null && html`<${Chart} title="Disk" at=${shown.at} show=${format.octets} lines=${[{ label: "free", values: shown.disk_free, colour: "accent", fill: true }]} />`}
+    </div>`;
+}
+
+function FullestQueues() {
+  const ask = (signal) => get("/api/queues", { page: 1, page_size: 10, sort: "messages", sort_reverse: true }, signal);
+  const { data, error } = useLive(ask, 3, []);
+  const rows = data?.items.filter((queue) => queue.messages && queue.type !== "stream");
+  const most = rows?.[0]?.messages ?? 1;
+  return html`<${Panel} title="Fullest queues">
+    <${Failure} error=${error} />
+    ${rows && !rows.length ? html`<${Empty}>All queues are empty.<//>` : html`<${Table} caption="Fullest queues" rows=${rows} rowKey=${(queue) => queue.vhost + "\n" + queue.name} columns=${[
+      { label: "Queue", class: "name", render: (queue) => html`<a href=${link("queues", queue.vhost, queue.name)}>${queue.name}</a>${queue.vhost !== "/" && html` <span class="note">${queue.vhost}</span>`}` },
+      { label: "Messages", num: true, render: (queue) => format.count(queue.messages) },
+      { label: "", class: "wide-cell", render: (queue) => html`<${Bar} share=${queue.messages / most} label=${`${format.percent(queue.messages / most)} of the fullest`} />` },
+      { label: "Over time", render: (queue) => html`<${Backlog} vhost=${queue.vhost} name=${queue.name} />` },
+      { label: "In /s", num: true, render: (queue) => format.rate(queue.message_stats.publish_details.rate) },
+      { label: "Acked /s", num: true, render: (queue) => format.rate(queue.message_stats.ack_details.rate) },
+      { label: "Unacked", num: true, render: (queue) => format.count(queue.messages_unacknowledged) },
+      { label: "Consumers", num: true, render: (queue) => queue.consumers ? format.count(queue.consumers) : html`<${Mark} state="warning">none<//>` },
+    ]} />`}
+  <//>`;
+}
+
+function Backlog({ vhost, name }) {
+  const { data } = useLive((signal) => get(path("history", "queues", vhost, name), { seconds: 300 }, signal), 5, [vhost, name]);
+  return html`<${Spark} values=${data?.ready.map((ready, place) => ready + data.unacknowledged[place])} label=${`Backlog of ${name} over the last minutes`} />`;
+}

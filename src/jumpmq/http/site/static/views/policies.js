@@ -1,0 +1,65 @@
+// Policies, with a preview of what one would match.
+
+import { get, path, post, put, remove } from "../lib/api.js";
+import * as format from "../lib/format.js";
+import { useLive } from "../lib/live.js";
+import { Confirm, Failure, FormButton, html, jsonOf, Mark, Page, Panel, Table, tell, useState, usePerson } from "../lib/ui.js";
+import { useHosts } from "./hosts.js";
+
+export const Policies = () => html`<${Page} title="Policies">
+  <${Kind} title="Policies" kind="policies" may="policymaker" />
+  <${Kind} title="Operator policies" kind="operator-policies" may="administrator" />
+<//>`;
+
+const bodyOf = ({ pattern, definition, priority, applyTo }) => ({ pattern, definition: jsonOf(definition, "The definition"), priority: Number(priority), "apply-to": applyTo });
+
+function Kind({ title, kind, may }) {
+  const person = usePerson();
+  const hosts = useHosts();
+  const { data, error, again } = useLive((signal) => get(`/api/${kind}`, {}, signal), 5, [kind]);
+  const mayChange = person.may(may);
+  const fields = (one) => [
+    ...(one ? [] : [{ name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] }, { name: "name", label: "Name", required: true }]),
+    { name: "pattern", label: "Pattern", value: one?.pattern ?? "^", required: true, hint: "a regular expression, searched in names" },
+    { name: "applyTo", label: "Applies to", type: "select", options: ["queues", "exchanges", "all"], value: one?.["apply-to"] ?? "queues" },
+    { name: "priority", label: "Priority", type: "number", value: one?.priority ?? 0 },
+    { name: "definition", label: "Definition", type: "textarea", value: one ? JSON.stringify(one.definition) : "", hint: `JSON, such as {"max-length": 1000} or {"shards-per-node": 4}` },
+  ];
+  const preview = (one) => (values) => kind === "policies" && html`<${Preview} place=${{ vhost: values.vhost ?? one?.vhost, name: (values.name ?? one?.name) || "new" }} values=${values} />`;
+  const save = (one) => (values) => put(path(kind, values.vhost ?? one.vhost, values.name ?? one.name), bodyOf(values));
+  return html`<${Panel} title=${title} actions=${mayChange && html`<${FormButton} label=${kind === "policies" ? "Add a policy" : "Add an operator policy"} button=${kind === "policies" ? "primary" : ""} send="Save" fields=${fields()} submit=${save()} done=${() => { again(); tell("The policy is in force."); }}>${preview()}<//>`}>
+    <${Failure} error=${error} />
+    ${data && html`<${Table} caption=${title} rows=${data} empty="There is none." rowKey=${(one) => one.vhost + "\n" + one.name} columns=${[
+      { label: "Name", class: "name", key: "name" },
+      { label: "Virtual host", key: "vhost" },
+      { label: "Pattern", render: (one) => html`<code>${one.pattern}</code>` },
+      { label: "Applies to", key: "apply-to" },
+      { label: "Definition", render: (one) => html`<code>${JSON.stringify(one.definition)}</code>` },
+      { label: "Priority", num: true, key: "priority" },
+      { label: "", class: "end", render: (one) => mayChange && html`
+        <${FormButton} button="quiet" label="Change" title=${`Change ${one.name}`} send="Save" fields=${fields(one)} submit=${save(one)} done=${again}>${preview(one)}<//>
+        <${Confirm} quiet label="Clear" title=${`Clear ${one.name}?`} text="What it matches then goes by its own arguments, or the policy of the next priority. Shards stay." submit=${() => remove(path(kind, one.vhost, one.name))} done=${again} />` },
+    ]} />`}
+  <//>`;
+}
+
+/** What the policy that is being written would match. */
+function Preview({ place, values }) {
+  const [state, setState] = useState({ found: null, error: null });
+  const look = async () => {
+    try {
+      setState({ found: await post(path("preview", "policies", place.vhost, place.name), bodyOf(values)), error: null });
+    } catch (error) {
+      setState({ found: null, error });
+    }
+  };
+  return html`<div class="preview">
+    <button type="button" onClick=${look}>What would it match?</button>
+    <${Failure} error=${state.error} />
+    ${state.found && html`<div role="status">
+      <p>${format.plural(state.found.queues, "queue")} and ${format.plural(state.found.exchanges, "exchange")}; in force for ${format.count(state.found.in_force)}.</p>
+      <ul>${state.found.items.slice(0, 20).map((one) => html`<li><span class="note">${one.kind}</span> ${one.name} ${one.hidden_by && html`<${Mark} state="warning">${one.hidden_by} goes before<//>`}</li>`)}</ul>
+      ${state.found.queues + state.found.exchanges > 20 && html`<p class="note">and more</p>`}
+    </div>`}
+  </div>`;
+}

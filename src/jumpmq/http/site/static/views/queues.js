@@ -1,0 +1,114 @@
+// Queues: the list, and one with its rates, bindings, consumers, and what can be done with it.
+
+import { get, path, post, put, remove } from "../lib/api.js";
+import { Chart } from "../lib/chart.js";
+import * as format from "../lib/format.js";
+import { link, useLive } from "../lib/live.js";
+import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, Table, tell, Tile, Tiles, useLast, useState } from "../lib/ui.js";
+import { Bindings } from "./bindings.js";
+import { columns as consumerColumns } from "./consumers.js";
+import { publishing } from "./publishing.js";
+import { useHosts } from "./hosts.js";
+
+const KINDS = ["classic", "quorum", "stream"];
+
+export const limitsOf = (queue) => html`${queue.durable && html`<${Mark}>durable<//> `}${queue.exclusive && html`<${Mark}>exclusive<//> `}${queue.auto_delete && html`<${Mark}>auto-delete<//> `}${queue.policy && html`<${Mark} state="accent">${queue.policy}<//>`}`;
+
+const COLUMNS = [
+  { label: "Name", sort: "name", class: "name", render: (queue) => html`<a href=${link("queues", queue.vhost, queue.name)}>${queue.name}</a>` },
+  { label: "Virtual host", sort: "vhost", key: "vhost" },
+  { label: "Kind", sort: "type", key: "type" },
+  { label: "", render: limitsOf },
+  { label: "Ready", sort: "messages_ready", num: true, render: (queue) => format.count(queue.messages_ready) },
+  { label: "Unacked", sort: "messages_unacknowledged", num: true, render: (queue) => format.count(queue.messages_unacknowledged) },
+  { label: "Total", sort: "messages", num: true, render: (queue) => format.count(queue.messages) },
+  { label: "In /s", sort: "message_stats.publish_details.rate", num: true, render: (queue) => format.rate(queue.message_stats.publish_details.rate) },
+  { label: "Out /s", sort: "message_stats.deliver_get_details.rate", num: true, render: (queue) => format.rate(queue.message_stats.deliver_get_details.rate) },
+  { label: "Acked /s", sort: "message_stats.ack_details.rate", num: true, render: (queue) => format.rate(queue.message_stats.ack_details.rate) },
+  { label: "Consumers", sort: "consumers", num: true, render: (queue) => format.count(queue.consumers) },
+];
+
+export function Queues() {
+  const hosts = useHosts();
+  const [version, setVersion] = useState(0);
+  const declare = ({ vhost, name, type, durable, arguments: text }) =>
+    put(path("queues", vhost, name), { durable, arguments: { ...(type !== "classic" && { "x-queue-type": type }), ...jsonOf(text, "Arguments") } });
+  return html`<${Page} title="Queues" actions=${html`<${FormButton} label="Declare a queue" button="primary" send="Declare" submit=${declare}
+      done=${() => { setVersion(version + 1); tell("The queue is declared."); }} fields=${[
+        { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },
+        { name: "name", label: "Name", required: true },
+        { name: "type", label: "Kind", type: "select", options: KINDS, value: "classic" },
+        { name: "durable", label: "Durable", type: "checkbox", value: true },
+        { name: "arguments", label: "Arguments", type: "textarea", hint: `JSON, such as {"x-max-length": 1000}` },
+      ]} />`}>
+    <${ServerTable} url="/api/queues" columns=${COLUMNS} caption="Queues" order="messages" reverse empty="No queue is declared yet." version=${version} />
+  <//>`;
+}
+
+export function Queue({ vhost, name }) {
+  const { data, error, again } = useLive((signal) => get(path("queues", vhost, name), {}, signal), 2, [vhost, name]);
+  const queue = useLast(data);
+  if (!queue) return html`<${Page} title=${name} kind="Queue"><${Failure} error=${error} /><//>`;
+  const gone = error?.status === 404;
+  const stats = queue.message_stats;
+  return html`<${Page} title=${name} kind="Queue" actions=${!gone && html`
+      <${FormButton} label="Publish" ...${publishing(vhost, "amq.default", name)} />
+      <${Messages} vhost=${vhost} name=${name} stream=${queue.type === "stream"} done=${again} />
+      ${queue.type !== "stream" && html`<${Confirm} label="Purge" title=${`Purge ${name}?`} text=${`${format.plural(queue.messages_ready, "ready message")} will be gone for good.`} submit=${() => remove(path("queues", vhost, name, "contents"))} done=${() => { again(); tell("The queue is empty."); }} />`}
+      <${Confirm} label="Delete" title=${`Delete ${name}?`} text=${`The queue goes with its bindings and ${format.plural(queue.messages, "message")}.`} submit=${() => remove(path("queues", vhost, name))} done=${() => { location.hash = link("queues"); tell("The queue is deleted."); }} />`}>
+    <${Failure} error=${error} />
+    <${Tiles}>
+      <${Tile} label="Ready" value=${format.count(queue.messages_ready)} />
+      <${Tile} label="Unacknowledged" value=${format.count(queue.messages_unacknowledged)} />
+      <${Tile} label="In" value=${format.rate(stats.publish_details.rate)} unit="/s" />
+      <${Tile} label="Delivered" value=${format.rate(stats.deliver_get_details.rate)} unit="/s" />
+      <${Tile} label="Acknowledged" value=${format.rate(stats.ack_details.rate)} unit="/s" />
+      <${Tile} label="Consumers" value=${format.count(queue.consumers)} state=${queue.messages && !queue.consumers ? "warning" : ""} />
+      <${Tile} label="Memory" value=${format.octets(queue.memory)} />
+    <//>
+    <${Rates} vhost=${vhost} name=${name} />
+    <div class="columns">
+      <${Panel} title="Facts"><${Facts} facts=${[
+        ["Virtual host", queue.vhost], ["Kind", queue.type], ["", limitsOf(queue)], ["Policy", queue.policy], ["Operator policy", queue.operator_policy],
+        ["Policy in force", Object.keys(queue.effective_policy_definition).length ? html`<code>${JSON.stringify(queue.effective_policy_definition)}</code>` : null],
+        ...Object.entries(queue.arguments).map(([key, value]) => [key, html`<code>${format.plain(value)}</code>`]),
+        ["Last message's number", format.count(queue.last_seq)], ["First offset", queue.first_offset], ["Segments", queue.segments], ["Node", queue.node],
+      ]} /><//>
+      <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
+    </div>
+    <${Panel} title="Consumers"><${Table} caption="Consumers of this queue" columns=${consumerColumns.slice(1)} rows=${queue.consumer_details} empty="Nobody consumes from this queue." /><//>
+  <//>`;
+}
+
+function Rates({ vhost, name }) {
+  const { data } = useLive((signal) => get(path("history", "queues", vhost, name), { seconds: 300 }, signal), 2, [vhost, name]);
+  const shown = useLast(data);
+  return shown && html`<div class="charts">
+    <${Chart} title="Messages a second" at=${shown.at} show=${format.rate} lines=${[
+      { label: "in", values: shown.publish, colour: "accent" },
+      { label: "delivered", values: shown.deliver_get, colour: "second" },
+      { label: "acknowledged", values: shown.ack, colour: "third" },
+    ]} />
+    <${Chart} title="Backlog" at=${shown.at} show=${format.short} lines=${[
+      { label: "ready", values: shown.ready, colour: "accent", fill: true },
+      { label: "unacknowledged", values: shown.unacknowledged, colour: "second" },
+    ]} />
+  </div>`;
+}
+
+/** Gets messages and shows them; what is got is put back unless one asks otherwise. */
+function Messages({ vhost, name, stream, done }) {
+  const [messages, setMessages] = useState(null);
+  const fields = [
+    { name: "count", label: "How many", type: "number", value: 5, min: 1 },
+    { name: "ackmode", label: "And then", type: "select", value: "put them back", options: ["put them back", "take them out"] },
+  ];
+  const fetchThem = ({ count, ackmode }) =>
+    post(path("queues", vhost, name, "get"), { count: Number(count), ackmode: ackmode === "put them back" ? "ack_requeue_true" : "ack_requeue_false", encoding: "auto", truncate: 10000 }).then(setMessages);
+  if (stream) return null;
+  return html`<${FormButton} label="Get messages" send="Get" stay fields=${fields} submit=${fetchThem} done=${done}>
+    ${messages && html`<div class="messages" role="status">${messages.length ? messages.map((message) => html`<article>
+      <${Facts} facts=${[["Exchange", message.exchange || "(default)"], ["Routing key", message.routing_key], ["Redelivered", message.redelivered ? "yes" : null], ["Left behind it", format.count(message.message_count)], ...Object.entries(message.properties).map(([key, value]) => [key, format.plain(value)])]} />
+      <pre>${message.payload}</pre></article>`) : html`<${Empty}>The queue is empty.<//>`}</div>`}
+  <//>`;
+}

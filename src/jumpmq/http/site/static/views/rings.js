@@ -1,0 +1,131 @@
+// Hash rings: which there are, and one with what went over it lately.
+
+import { get, path } from "../lib/api.js";
+import * as format from "../lib/format.js";
+import { link, useLive } from "../lib/live.js";
+import { Bar, Empty, Failure, html, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast } from "../lib/ui.js";
+
+/** Beyond this many a picture of arcs says nothing that the table does not. */
+const MOST_ARCS = 600;
+
+const COLUMNS = [
+  { label: "Exchange", sort: "name", class: "name", render: (one) => html`<a href=${link("rings", one.vhost, one.name)}>${one.name}</a>` },
+  { label: "Virtual host", sort: "vhost", key: "vhost" },
+  { label: "Hashes", render: (one) => hashed(one.arguments) },
+  { label: "Removal", render: (one) => one.arguments["ring-removal"] ?? "minimal" },
+  { label: "Policy", render: (one) => one.policy ?? "" },
+  { label: "", class: "end", render: (one) => html`<a href=${link("what-if", one.vhost, one.name)}>What if</a>` },
+];
+
+const hashed = (given) => given["hash-header"] ? `header ${given["hash-header"]}` : given["hash-property"] ? `property ${given["hash-property"]}` : "routing key";
+
+export const RingList = ({ columns = COLUMNS }) => html`<${ServerTable} url="/api/exchanges" query=${{ type: "x-consistent-hash" }} columns=${columns} caption="Consistent hash exchanges" order="name" empty="No consistent hash exchange is declared." />`;
+
+export const Rings = () => html`<${Page} title="Rings"><${RingList} /><//>`;
+
+/** How far a destination's messages are from its weight: a word for the colour. */
+const stateOf = (ratio, total) => (total < 200 || ratio < 1.25 ? "" : ratio < 2 ? "warning" : "alarm");
+
+export function Ring({ vhost, name }) {
+  const url = path("exchanges", vhost, name, "ring");
+  const ring = useLive((signal) => get(url, {}, signal), 5, [url]);
+  const traffic = useLive((signal) => get(`${url}/traffic`, {}, signal), 2, [url]);
+  const buckets = useLast(ring.data);
+  const seen = useLast(traffic.data);
+  if (!buckets || !seen) return html`<${Page} title=${name} kind="Ring"><${Failure} error=${ring.error ?? traffic.error} /><//>`;
+  const rows = seen.destinations.map((one) => {
+    const share = seen.messages ? one.messages / seen.messages : 0;
+    return { ...one, part: share, keyPart: seen.keys ? one.keys / seen.keys : 0, ratio: share / one.share, level: stateOf(share / one.share, seen.messages) };
+  });
+  const retired = buckets.retired.reduce((sum, [, number]) => sum + number, 0);
+  return html`<${Page} title=${name} kind="Ring" actions=${html`<a class="button" href=${link("exchanges", vhost, name)}>Exchange</a><a class="button primary" href=${link("what-if", vhost, name)}>What if</a>`}>
+    <${Failure} error=${ring.error ?? traffic.error} />
+    <${Tiles}>
+      <${Tile} label="Hashed" value=${seen.hashed} state="text" />
+      <${Tile} label="Messages" value=${format.short(seen.messages)} unit=${seen.since ? `since ${format.clock(seen.since)}` : "lately"} />
+      <${Tile} label="Different keys" value=${format.short(seen.keys)} unit="about" />
+      <${Tile} label="Without the header" value=${format.short(seen.missing)} unit=${`${format.short(seen.missing_since_start)} since the start`} state=${seen.missing ? "warning" : ""} />
+      <${Tile} label="Buckets" value=${format.count(buckets.buckets)} unit=${retired ? `and ${format.count(retired)} retired` : ""} />
+    <//>
+    ${!seen.counted && html`<${Empty}>Keys are not counted: the broker runs with --key-sketches off.<//>`}
+    <div class="columns ring">
+      <${Panel} title="The ring" note="outside the buckets, inside the messages"><${Picture} buckets=${buckets} rows=${rows} /><//>
+      <${Panel} title="Is it even?" note="how likely chance alone is to stray as far">
+        <${Spread} what="Messages" test=${seen.spread.messages} />
+        <${Spread} what="Different keys" test=${seen.spread.keys} />
+        <p class="hint">${verdict(seen)}</p>
+      <//>
+    </div>
+    <${Panel} title="Destinations" note="the line in a bar is the share that the weight gives">
+      <${Table} caption="Destinations" rows=${rows} empty="Nothing is bound to this exchange." rowKey=${(row) => row.destination} columns=${[
+        { label: "Destination", class: "name", render: (row) => destination(vhost, row.destination) },
+        { label: "Weight", num: true, render: (row) => format.count(row.weight) },
+        { label: "Share", num: true, render: (row) => format.percent(row.share) },
+        { label: "Messages", num: true, render: (row) => format.count(row.messages) },
+        { label: "of all", num: true, render: (row) => html`<span class=${row.level}>${format.percent(row.part)}</span>` },
+        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.part} mark=${row.share} state=${row.level} label=${`${format.percent(row.part)} of the messages, ${format.percent(row.share)} expected`} />` },
+        { label: "Keys", num: true, render: (row) => format.count(row.keys) },
+        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.keyPart} mark=${row.share} state="keys" label=${`${format.percent(row.keyPart)} of the keys`} />` },
+      ]} />
+    <//>
+    <${Panel} title="Hottest keys" note="of the messages of the last minutes">
+      <${Table} caption="Hottest keys" rows=${seen.hottest.filter((one) => one.share - one.error > 0.002).slice(0, 12)} empty=${seen.messages ? "No key stands out." : "No key was seen yet."} columns=${[
+        { label: "Key", class: "name", render: (row) => html`<code>${row.key}</code>` },
+        { label: "goes to", class: "name", render: (row) => destination(vhost, row.destination) },
+        { label: "Messages", num: true, render: (row) => format.count(row.messages) },
+        { label: "Share", num: true, render: (row) => format.percent(row.share) },
+        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.share} state=${row.share - row.error >= 0.1 ? "warning" : ""} />` },
+        { label: "at least", num: true, render: (row) => format.percent(Math.max(0, row.share - row.error)) },
+      ]} />
+    <//>
+  <//>`;
+}
+
+const destination = (vhost, name) => name.startsWith("exchange:")
+  ? html`<a href=${link("exchanges", vhost, name.slice(9))}>${name}</a>`
+  : html`<a href=${link("queues", vhost, name.replace(/^queue:/, ""))}>${name}</a>`;
+
+function Spread({ what, test }) {
+  if (!test) return html`<p class="spread"><b>${what}</b> <span class="note">too few to tell</span></p>`;
+  const unlikely = test.p_value < 0.001;
+  return html`<div class="spread">
+    <p><b>${what}</b> <${Mark} state=${unlikely ? "warning" : "good"}>${unlikely ? "not by chance" : "as chance has it"}<//></p>
+    <p class="note">χ² ${format.count(test.chi_squared)} with ${format.plural(test.degrees, "degree")} of freedom, p ${format.probability(test.p_value)}</p>
+  </div>`;
+}
+
+/** What both tests together say. */
+function verdict({ spread, missing, messages, hashed: what }) {
+  if (!messages) return "Nothing has come since the ring changed last.";
+  if (missing > messages / 20) return `${format.percent(missing / messages)} of the messages lack the ${what}: they all go to one destination.`;
+  const uneven = (test) => test && test.p_value < 0.001;
+  if (uneven(spread.messages) && !uneven(spread.keys)) return "Keys are spread evenly, messages are not: some keys have many more messages than others. The hottest are below.";
+  if (uneven(spread.keys)) return "The keys themselves are spread unevenly: are there few different ones?";
+  return "Every destination gets what its weight gives it.";
+}
+
+/** Two circles: outside who has which buckets, with retired ones as gaps; inside who got how many messages. */
+function Picture({ buckets, rows }) {
+  const levels = new Map(rows.map((row) => [row.destination, row.level]));
+  const runs = buckets.destinations.flatMap(({ destination: name, runs: own }, place) => own.map(([first, number]) => ({ name, first, number, place })));
+  const total = buckets.buckets + buckets.retired.reduce((sum, [, number]) => sum + number, 0);
+  if (!total) return html`<${Empty}>The ring is empty.<//>`;
+  if (runs.length > MOST_ARCS) return html`<${Empty}>${format.count(runs.length)} runs of buckets are too many to draw.<//>`;
+  let turned = 0;
+  const shares = rows.map((row, place) => ({ row, place, from: turned, to: (turned += row.part) }));
+  const fullest = rows.reduce((most, row) => (row.ratio > most.ratio ? row : most), rows[0]);
+  return html`<svg class="ring-picture" viewBox="-110 -110 220 220" role="img" aria-label=${`Ring of ${rows.length} destinations; ${fullest.destination} has ${format.percent(fullest.part)} of the messages where its weight gives ${format.percent(fullest.share)}`}>
+    ${buckets.retired.map(([first, number]) => html`<path class="retired" d=${arc(first / total, (first + number) / total, 88, 100)}><title>${format.plural(number, "bucket")} retired</title></path>`)}
+    ${runs.map((run) => html`<path class="share ${run.place % 2 ? "odd" : ""} ${levels.get(run.name)}" d=${arc(run.first / total, (run.first + run.number) / total, 88, 100)}><title>${run.name}: ${format.plural(run.number, "bucket")}</title></path>`)}
+    ${shares.filter(({ row }) => row.part > 0).map(({ row, place, from, to }) => html`<path class="share ${place % 2 ? "odd" : ""} ${row.level}" d=${arc(from, to, 52, 82)}><title>${row.destination}: ${format.percent(row.part)} of the messages</title></path>`)}
+    <text y="-4" class="big">${format.short(rows.length)}</text><text y="14">${rows.length === 1 ? "destination" : "destinations"}</text>
+  </svg>`;
+}
+
+/** A piece of a circle, between two turns from 0 to 1. */
+function arc(from, to, inner, outer) {
+  const end = Math.min(to, from + 0.99999);
+  const at = (turn, radius) => `${(radius * Math.sin(2 * Math.PI * turn)).toFixed(2)},${(-radius * Math.cos(2 * Math.PI * turn)).toFixed(2)}`;
+  const wide = end - from > 0.5 ? 1 : 0;
+  return `M${at(from, outer)} A${outer},${outer} 0 ${wide} 1 ${at(end, outer)} L${at(end, inner)} A${inner},${inner} 0 ${wide} 0 ${at(from, inner)} Z`;
+}

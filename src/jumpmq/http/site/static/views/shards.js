@@ -1,0 +1,80 @@
+// Sharded exchanges, and one with its shards: messages, consumers, and what another number of shards would do.
+
+import { get, path, post, put } from "../lib/api.js";
+import * as format from "../lib/format.js";
+import { link, useLive } from "../lib/live.js";
+import { Bar, Confirm, Empty, Facts, Failure, Form, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
+import { Outcome } from "./what_if.js";
+
+export function Shards() {
+  const { data, error } = useLive((signal) => get("/api/exchanges", { columns: "name,vhost,type,policy,effective_policy_definition" }, signal), 5, []);
+  const rows = data?.filter((one) => "shards-per-node" in one.effective_policy_definition);
+  return html`<${Page} title="Shards">
+    <${Failure} error=${error} />
+    ${rows && html`<${Table} caption="Sharded exchanges" rows=${rows} empty="No exchange is sharded: a policy with shards-per-node makes one so." columns=${[
+      { label: "Exchange", class: "name", render: (one) => html`<a href=${link("shards", one.vhost, one.name)}>${one.name}</a>` },
+      { label: "Virtual host", key: "vhost" },
+      { label: "Type", key: "type" },
+      { label: "Policy", key: "policy" },
+      { label: "Shards a node", num: true, render: (one) => format.count(one.effective_policy_definition["shards-per-node"]) },
+    ]} />`}
+  <//>`;
+}
+
+export function ShardsOf({ vhost, name }) {
+  const person = usePerson();
+  const url = path("exchanges", vhost, name);
+  const { data, error, again } = useLive((signal) => get(`${url}/shards`, {}, signal), 2, [url]);
+  const about = useLive((signal) => get(url, {}, signal), 5, [url]);
+  const shards = useLast(data);
+  const exchange = useLast(about.data);
+  if (!shards || !exchange) return html`<${Page} title=${name} kind="Shards"><${Failure} error=${error ?? about.error} /><//>`;
+  const settings = exchange.effective_policy_definition;
+  const total = shards.reduce((sum, one) => sum + one.messages, 0);
+  const most = Math.max(...shards.map((one) => one.messages), 1);
+  const busiest = Math.max(...shards.map((one) => one.consumers), 1);
+  const idle = shards.filter((one) => !one.consumers).length;
+  return html`<${Page} title=${name} kind="Shards" actions=${html`<a class="button" href=${link("exchanges", vhost, name)}>Exchange</a>`}>
+    <${Failure} error=${error} />
+    <${Tiles}>
+      <${Tile} label="Shards" value=${format.count(shards.length)} />
+      <${Tile} label="Messages" value=${format.count(total)} />
+      <${Tile} label="Consumers" value=${format.count(shards.reduce((sum, one) => sum + one.consumers, 0))} />
+      <${Tile} label="Without a consumer" value=${format.count(idle)} state=${idle && total ? "warning" : ""} />
+    <//>
+    <${Panel} title="Shards" note="the line is an even share">
+      <${Table} caption="Shards" rows=${shards} empty="There are no shards." rowKey=${(one) => one.number} columns=${[
+        { label: "Shard", num: true, key: "number" },
+        { label: "Queue", class: "name", render: (one) => html`<a href=${link("queues", vhost, one.name)}>${one.name}</a>` },
+        { label: "Messages", num: true, render: (one) => format.count(one.messages) },
+        { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${one.messages / most} mark=${total ? total / shards.length / most : null} state=${one.skew > 2 && total > 100 ? "warning" : ""} label=${`${format.percent(one.share)} of the messages`} />` },
+        { label: "Skew", num: true, render: (one) => (total ? one.skew.toFixed(2) : "–") },
+        { label: "Consumers", num: true, render: (one) => one.consumers ? format.count(one.consumers) : html`<${Mark} state="warning">none<//>` },
+        { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${one.consumers / busiest} state="keys" label=${format.plural(one.consumers, "consumer")} />` },
+      ]} />
+    <//>
+    <div class="columns">
+      <${Panel} title="Policy"><${Facts} facts=${[["Name", exchange.policy], ["Exchange's type", exchange.type], ...Object.entries(settings).map(([key, value]) => [key, format.plain(value)])]} /><//>
+      ${"shards-per-node" in settings && html`<${MoreShards} vhost=${vhost} name=${name} exchange=${exchange} settings=${settings} mayChange=${person.may("policymaker")} done=${again} />`}
+    </div>
+  <//>`;
+}
+
+function MoreShards({ vhost, name, exchange, settings, mayChange, done }) {
+  const [wanted, setWanted] = useState(null);
+  const spreads = exchange.type === "x-consistent-hash" || exchange.type === "x-modulus-hash";
+  const ask = async ({ shards }) => {
+    const found = spreads ? await post(path("exchanges", vhost, name, "ring", "what-if"), { shards: Number(shards) }) : null;
+    setWanted({ shards: Number(shards), found });
+  };
+  const change = async () => {
+    const { pattern, priority, definition, "apply-to": applyTo } = await get(path("policies", vhost, exchange.policy));
+    await put(path("policies", vhost, exchange.policy), { pattern, priority, "apply-to": applyTo, definition: { ...definition, "shards-per-node": wanted.shards } });
+  };
+  return html`<${Panel} title="What would N shards do?" note="nothing happens yet">
+    <${Form} fields=${[{ name: "shards", label: "Shards a node", type: "number", min: 1, value: settings["shards-per-node"] + 1, required: true }]} label="Show" submit=${ask} />
+    ${wanted && (wanted.found ? html`<${Outcome} found=${wanted.found} />` : html`<${Empty}>An exchange of type ${exchange.type} does not spread keys.<//>`)}
+    ${wanted && wanted.shards < settings["shards-per-node"] && html`<p class="note">Fewer shards: those that are there stay, for they may hold messages.</p>`}
+    ${wanted && mayChange && html`<div class="buttons"><${Confirm} label=${`Set ${wanted.shards} shards`} title="Change the policy?" text=${`The policy ${exchange.policy} will say ${format.plural(wanted.shards, "shard")} a node, for every exchange that it matches.`} submit=${change} done=${() => { setWanted(null); done(); tell("The policy is changed."); }} /></div>`}
+  <//>`;
+}

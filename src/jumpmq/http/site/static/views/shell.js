@@ -1,0 +1,73 @@
+// What surrounds every view: the way to the others, the theme, the way out.
+
+import { html, useEffect, usePerson, useState } from "../lib/ui.js";
+import { link } from "../lib/live.js";
+
+const PLACES = [
+  ["", [["", "Overview"]]],
+  ["Messages", [["queues", "Queues"], ["exchanges", "Exchanges"]]],
+  ["Hashing", [["rings", "Rings"], ["what-if", "What if"], ["shards", "Shards"]]],
+  ["Clients", [["connections", "Connections"], ["channels", "Channels"], ["consumers", "Consumers"]]],
+  ["Reading", [["readers", "Readers and streams"]]],
+  ["Admin", [["users", "Users"], ["permissions", "Permissions"], ["policies", "Policies"], ["limits", "Limits"], ["definitions", "Definitions"], ["log", "Log"]]],
+];
+const FOR_ADMINISTRATORS = new Set(["users", "permissions", "definitions", "log"]);
+const FOR_MONITORING = new Set(["rings", "what-if", "shards"]);
+
+export function Shell({ title, parts, onLogout, children }) {
+  const person = usePerson();
+  const here = parts[0] ?? "";
+  useEffect(() => {
+    document.title = `${title} · JumpMQ`;
+    document.getElementById("title")?.focus({ preventScroll: true });
+    scrollTo(0, 0);
+    document.querySelector("nav a[aria-current]")?.scrollIntoView?.({ block: "nearest", inline: "center" });
+  }, [parts.join("/")]);
+  useEffect(() => {
+    const search = (event) => {
+      if (event.key !== "/" || event.target.closest("input, textarea, select, dialog")) return;
+      const field = document.querySelector(".search");
+      if (field) {
+        event.preventDefault();
+        field.focus();
+      }
+    };
+    addEventListener("keydown", search);
+    return () => removeEventListener("keydown", search);
+  }, []);
+  const visible = (place) => (!FOR_ADMINISTRATORS.has(place) || person.may("administrator")) && (!FOR_MONITORING.has(place) || person.may("monitoring"));
+  return html`
+    <a class="skip" href="#title" onClick=${(event) => { event.preventDefault(); document.getElementById("title")?.focus(); }}>Skip to the content</a>
+    <div class="top">
+      <a class="brand" href=${link()}><span class="logo" aria-hidden="true"></span>JumpMQ</a>
+      <span class="node">${person.node}</span>
+      <${Theme} />
+      <span class="person">${person.user}</span>
+      <button type="button" class="quiet" onClick=${onLogout}>Log out</button>
+    </div>
+    <nav class="places" aria-label="Views">
+      ${PLACES.map(([group, places]) => places.some(([place]) => visible(place)) && html`
+        <div>${group && html`<h2>${group}</h2>`}
+          <ul>${places.filter(([place]) => visible(place)).map(([place, label]) => html`
+            <li><a href=${link(...(place ? [place] : []))} aria-current=${place === here ? "page" : undefined}>${label}</a></li>`)}
+          </ul>
+        </div>`)}
+    </nav>
+    <main>${children}</main>
+    <div id="told" role="status"></div>`;
+}
+
+/** Light, dark, or as the system has it. */
+function Theme() {
+  const system = () => (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  const [theme, setTheme] = useState(document.documentElement.dataset.theme ?? system());
+  const other = theme === "dark" ? "light" : "dark";
+  const change = () => {
+    document.documentElement.dataset.theme = other;
+    if (other === system()) localStorage.removeItem("jumpmq.theme");
+    else localStorage.setItem("jumpmq.theme", other);
+    setTheme(other);
+    dispatchEvent(new Event("themechange"));
+  };
+  return html`<button type="button" class="quiet theme" onClick=${change} aria-label=${`Show in ${other} colours`}>${theme === "dark" ? "☀" : "☾"}</button>`;
+}

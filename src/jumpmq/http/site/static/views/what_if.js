@@ -1,0 +1,101 @@
+// What a change of a ring would move, before it is made; then it can be.
+
+import { get, path, post, remove } from "../lib/api.js";
+import * as format from "../lib/format.js";
+import { link, useLive } from "../lib/live.js";
+import { Bar, Confirm, Empty, Failure, Form, html, Page, Panel, Table, tell, useLast, useState } from "../lib/ui.js";
+import { RingList } from "./rings.js";
+
+const WAYS = { minimal: "minimal", shift: "shift, as RabbitMQ", modulus: "by the remainder" };
+
+export const WhatIf = () => html`<${Page} title="What if"><${RingList} columns=${[
+  { label: "Exchange", sort: "name", class: "name", render: (one) => html`<a href=${link("what-if", one.vhost, one.name)}>${one.name}</a>` },
+  { label: "Virtual host", sort: "vhost", key: "vhost" },
+]} /><//>`;
+
+export function WhatIfOf({ vhost, name }) {
+  const url = path("exchanges", vhost, name, "ring");
+  const { data, error, again } = useLive((signal) => get(url, {}, signal), 5, [url]);
+  const ring = useLast(data);
+  const [changes, setChanges] = useState([]);
+  const [answered, setAnswered] = useState({ found: null, error: null });
+  if (!ring) return html`<${Page} title=${name} kind="What if"><${Failure} error=${error} /><//>`;
+  const weights = Object.fromEntries(ring.destinations.map((one) => [one.destination, one.weight]));
+
+  const ask = async (wanted) => {
+    setChanges(wanted);
+    setAnswered({ found: null, error: null, waiting: wanted.length > 0 });
+    if (!wanted.length) return;
+    try {
+      setAnswered({ found: await post(`${url}/what-if`, { changes: wanted }), error: null });
+    } catch (refused) {
+      setAnswered({ found: null, error: refused });
+    }
+  };
+  const change = (destination, weight) => ask([...changes.filter((one) => one.destination !== destination), { destination, weight }]);
+  const make = async () => {
+    for (const one of changes) await carryOut(vhost, name, one, weights[one.destination]);
+  };
+  const made = () => {
+    ask([]);
+    again();
+    tell("The ring is changed.");
+  };
+  const planned = new Map(changes.map((one) => [one.destination, one.weight]));
+  return html`<${Page} title=${name} kind="What if" actions=${html`<a class="button" href=${link("rings", vhost, name)}>Ring</a>`}>
+    <div class="columns">
+      <${Panel} title="Change" note="nothing happens yet">
+        <${Table} caption="Destinations" rows=${ring.destinations} empty="Nothing is bound." rowKey=${(one) => one.destination} columns=${[
+          { label: "Destination", class: "name", key: "destination" },
+          { label: "Weight", num: true, render: (one) => html`<input class="weight" type="number" min="1" max="10000" aria-label=${`Weight of ${one.destination}`} value=${planned.get(one.destination) || one.weight}
+              onChange=${(event) => change(one.destination, Number(event.target.value))} disabled=${planned.get(one.destination) === 0} />` },
+          { label: "", class: "end", render: (one) => planned.has(one.destination)
+            ? html`<button type="button" class="quiet" onClick=${() => ask(changes.filter((other) => other.destination !== one.destination))}>Keep as it is</button>`
+            : html`<button type="button" class="quiet" onClick=${() => change(one.destination, 0)}>Unbind</button>` },
+        ]} />
+        <${Form} fields=${[{ name: "destination", label: "Bind another queue", required: true }, { name: "weight", label: "Weight", type: "number", min: 1, value: 1 }]} label="Add" submit=${async ({ destination, weight }) => change(destination, Number(weight))} />
+      <//>
+      <${Panel} title="Moves" note=${answered.found ? `a sample of ${format.count(answered.found.keys)} keys` : ""}>
+        <${Failure} error=${answered.error} />
+        ${answered.found ? html`<${Outcome} found=${answered.found} />` : !answered.error && html`<${Empty}>${answered.waiting ? "Routing a sample of keys ..." : "Unbind, bind or weigh anew: here is then what share of the keys would move, and from where to where."}<//>`}
+      <//>
+    </div>
+    ${answered.found && html`<${Panel} title="Do it" note=${`the exchange removes ${WAYS[answered.found.removal]}`}>
+      <ul class="steps">${changes.map((one) => html`<li>${described(one, weights[one.destination])}</li>`)}</ul>
+      <div class="buttons"><${Confirm} label="Make these changes" title="Change the ring?" text=${`${format.percent(answered.found.outcomes[answered.found.removal].moved)} of the keys move. Messages that are in queues stay where they are.`} submit=${make} done=${made} /></div>
+    <//>`}
+  <//>`;
+}
+
+function described({ destination, weight }, before) {
+  if (!weight) return `Unbind ${destination}.`;
+  return before ? `Weigh ${destination} anew: ${weight} instead of ${before}.` : `Bind ${destination} with weight ${weight}.`;
+}
+
+/** The new binding comes before the old one goes, so that the destination never leaves the exchange for long. */
+async function carryOut(vhost, exchange, { destination, weight }, before) {
+  const isExchange = destination.startsWith("exchange:");
+  const between = ["bindings", vhost, "e", exchange, isExchange ? "e" : "q", destination.replace(/^(exchange|queue):/, "")];
+  const old = before ? await get(path(...between)) : [];
+  if (weight) await post(path(...between), { routing_key: String(weight) });
+  for (const binding of old) if (binding.routing_key !== String(weight)) await remove(path(...between, binding.properties_key));
+}
+
+export function Outcome({ found }) {
+  const most = Math.max(found.least, ...Object.values(found.outcomes).map((one) => one.moved), 0.0001);
+  const own = found.outcomes[found.removal];
+  const line = (label, moved, state) => html`<div class="outcome"><dt>${label}</dt><dd><${Bar} share=${moved / most} state=${state} label=${format.percent(moved)} /> <b>${format.percent(moved)}</b></dd></div>`;
+  return html`
+    <dl class="outcomes">
+      ${line("the least possible", found.least, "keys")}
+      ${Object.entries(found.outcomes).map(([way, one]) => line(WAYS[way] + (way === found.removal ? " (this exchange)" : ""), one.moved, one.moved > found.least * 1.2 + 0.005 ? "warning" : ""))}
+    </dl>
+    <h3>From where to where</h3>
+    <${Table} caption="Moves" rows=${own.moves.slice(0, 30)} empty="No key moves." columns=${[
+      { label: "from", class: "name", key: "from" },
+      { label: "to", class: "name", key: "to" },
+      { label: "of all keys", num: true, render: (one) => format.percent(one.share) },
+      { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${one.share / own.moves[0].share} />` },
+    ]} />
+    ${own.moves.length + own.other_moves > 30 && html`<p class="note">and ${format.count(own.moves.length + own.other_moves - 30)} more</p>`}`;
+}

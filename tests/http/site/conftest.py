@@ -1,0 +1,157 @@
+"""A broker whose page is looked at, and a browser that looks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pika
+import pytest
+from tests.http.api import API
+
+import jumpmq
+
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+WIDE, PHONE = {"width": 1360, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """A durable broker for all tests of a file: each uses names of its own."""
+    with jumpmq.running(data_dir=tmp_path_factory.mktemp("page") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def api(broker):
+    return API(broker.http_url)
+
+
+@pytest.fixture
+def channel(broker):
+    connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+    yield connection.channel()
+    connection.close()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    missing = "playwright is not installed (pip install playwright)"
+    playwright = pytest.importorskip("playwright.sync_api", reason=missing)
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip("no browser is installed (apt install chromium-headless-shell)")
+    with playwright.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """Where pictures of the page are kept: JUMPMQ_SCREENSHOTS, or a directory that pytest removes some day."""
+    place = Path(os.environ.get("JUMPMQ_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+@pytest.fixture
+def open_page(browser, broker, pictures):
+    """Opens the page in a window of its own; what it complains of fails the test."""
+    contexts, complaints = [], []
+
+    def opened(user="guest", password="guest", *, scheme="light", viewport=WIDE):
+        context = browser.new_context(color_scheme=scheme, viewport=viewport, reduced_motion="reduce")
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text) if is_complaint(message) else None)
+        return Site(page, f"http://127.0.0.1:{broker.http_port}/", pictures).log_in(user, password)
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+def is_complaint(message):
+    """Whether the console tells of a mistake of ours: that the broker refuses something is not one."""
+    return message.type in ("error", "warning") and not message.text.startswith("Failed to load resource")
+
+
+@pytest.fixture
+def site(open_page):
+    """The page as guest sees it."""
+    return open_page()
+
+
+class Site:
+    """The page in a browser's window, as somebody uses it who reads what is on it."""
+
+    def __init__(self, page, address, pictures):
+        self.page, self.address, self._pictures = page, address, pictures
+
+    def log_in(self, user, password):
+        self.page.goto(self.address)
+        if user is not None:
+            self.page.get_by_label("User").fill(user)
+            self.page.get_by_label("Password").fill(password)
+            self.page.get_by_role("button", name="Log in").click()
+            self.page.get_by_role("heading", level=1, name="Overview").wait_for()
+        return self
+
+    def go(self, *parts):
+        """Open the view at this address."""
+        from urllib.parse import quote
+
+        self.page.goto(self.address + "#/" + "/".join(quote(part, safe="") for part in parts))
+        self.page.locator("main .panel, main .listing, main .charts, main table, main .empty").first.wait_for()
+        return self
+
+    def press(self, name, within=None):
+        """Press the button of this name."""
+        (within or self.page).get_by_role("button", name=name, exact=True).click()
+        return self
+
+    def fill(self, **fields):
+        """Fill in the fields by their names: of the dialog, if there is one."""
+        dialog = self.page.get_by_role("dialog")
+        form = dialog if dialog.count() else self.page
+        for name, value in fields.items():
+            field = form.locator(f"[name={name}]").first
+            if field.evaluate("node => node.tagName") == "SELECT":
+                field.select_option(value)
+            else:
+                field.fill(value)
+        return self
+
+    def confirm(self, name):
+        """Press a button, and press it again in the dialog that asks."""
+        self.press(name)
+        dialog = self.page.get_by_role("dialog")
+        self.press(name, dialog)
+        dialog.wait_for(state="detached")
+        return self
+
+    def submit(self, name):
+        """Send the form of the dialog."""
+        dialog = self.page.get_by_role("dialog")
+        self.press(name, dialog)
+        dialog.wait_for(state="detached")
+        return self
+
+    def see(self, text):
+        """Wait until the text can be seen."""
+        self.page.get_by_text(re.compile(text) if isinstance(text, str) else text).first.wait_for()
+        return self
+
+    def row(self, text):
+        """The row of a table that has the text."""
+        return self.page.get_by_role("row").filter(has_text=text).first
+
+    def picture(self, name, **options):
+        self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True, animations="disabled", **options)
+        return self

@@ -1,0 +1,235 @@
+"""What can be done on the page is done on the broker."""
+
+import json
+import re
+import time
+
+import pika
+import pytest
+from tests.http.api import publish
+
+
+def until(found, seconds=15):
+    end = time.monotonic() + seconds
+    while not (result := found()):
+        assert time.monotonic() < end, "nothing came"
+        time.sleep(0.05)
+    return result
+
+
+def test_a_queue_is_declared_published_to_got_from_purged_and_deleted(api, site):
+    site.go("queues").press("Declare a queue").fill(name="mine", type="quorum", arguments='{"x-max-length": 9}')
+    site.picture("dialog-declare").submit("Declare")
+    shown = api.get("queues", "/", "mine")
+    assert (shown["type"], shown["arguments"]["x-max-length"], shown["durable"]) == ("quorum", 9, True)
+    site.go("queues", "/", "mine")
+    for text in ("first", "second"):
+        site.press("Publish").fill(payload=text, headers='{"customer": "7"}').submit("Publish")
+    until(lambda: api.counts("mine") == (2, 0))
+    site.press("Get messages").fill(count="1", ackmode="take them out")
+    dialog = site.page.get_by_role("dialog")
+    site.press("Get", dialog)
+    until(lambda: "first" in dialog.inner_text())
+    assert api.counts("mine") == (1, 0)
+    site.picture("dialog-messages").press("Close this dialog", dialog)
+    site.confirm("Purge")
+    assert api.counts("mine") == (0, 0)
+    site.confirm("Delete")
+    assert api.request("GET", "queues", "/", "mine").status_code == 404
+
+
+def test_what_the_broker_refuses_is_said_in_its_words(api, site):
+    site.go("queues").press("Declare a queue").fill(name="refused", arguments='{"x-max-length": -1}')
+    site.press("Declare", site.page.get_by_role("dialog")).see("x-max-length")
+    site.fill(arguments="no json").press("Declare", site.page.get_by_role("dialog")).see("must be JSON")
+    site.page.keyboard.press("Escape")
+    site.page.get_by_role("dialog").wait_for(state="detached")
+
+
+def test_an_exchange_is_declared_bound_unbound_and_deleted(api, channel, site):
+    channel.queue_declare("bound", durable=True)
+    site.go("exchanges").press("Declare an exchange").fill(name="made", header="customer").submit("Declare")
+    assert api.get("exchanges", "/", "made")["arguments"] == {"hash-header": "customer"}
+    site.go("exchanges", "/", "made").press("Bind").fill(destination="bound", routing_key="3").submit("Bind")
+    site.row("bound").wait_for()
+    assert api.get("exchanges", "/", "made", "ring")["buckets"] == 3
+    site.confirm("Unbind")
+    assert api.get("exchanges", "/", "made", "ring")["buckets"] == 0
+    site.go("queues", "/", "bound").press("Bind").fill(source="made", routing_key="2").submit("Bind")
+    assert api.get("exchanges", "/", "made", "ring")["buckets"] == 2
+    site.go("exchanges", "/", "made").press("Publish").fill(headers='{"customer": "7"}', payload="x").submit("Publish")
+    until(lambda: api.counts("bound") == (1, 0))
+    site.confirm("Delete")
+    assert api.request("GET", "exchanges", "/", "made").status_code == 404
+
+
+def test_a_connection_is_closed(broker, site):
+    parameters = pika.URLParameters(broker.amqp_url)
+    parameters.client_properties = {"connection_name": "forgotten"}
+    connection = pika.BlockingConnection(parameters)
+    site.go("connections")
+    site.page.get_by_role("link", name="forgotten").click()
+    site.confirm("Close")
+    with pytest.raises(pika.exceptions.ConnectionClosed):
+        connection.process_data_events(10)
+
+
+def test_a_ring_is_changed_after_a_look_at_what_moves(api, channel, site):
+    channel.exchange_declare("ring", "x-consistent-hash", durable=True)
+    for name in ("one", "two", "three"):
+        channel.queue_declare(name, durable=True)
+        channel.queue_bind(name, "ring", "1")
+    channel.queue_declare("four", durable=True)
+    site.go("what-if", "/", "ring")
+    site.press("Unbind", site.row("one"))
+    site.see("the least possible").see("shift, as RabbitMQ")
+    assert api.get("exchanges", "/", "ring", "ring")["buckets"] == 3
+    site.fill(destination="four", weight="2").press("Add")
+    site.page.get_by_label("Weight of three").fill("4")
+    site.page.get_by_label("Weight of three").press("Tab")
+    site.see("Weigh three anew").picture("light-what-if-answered").confirm("Make these changes")
+    found = api.get("exchanges", "/", "ring", "ring")["destinations"]
+    assert {one["destination"]: one["weight"] for one in found} == {"two": 1, "three": 4, "four": 2}
+
+
+def test_more_shards_are_made_after_a_look_at_what_moves(api, channel, site):
+    channel.exchange_declare("sharded", "x-consistent-hash", durable=True)
+    body = {"pattern": "^sharded$", "definition": {"shards-per-node": 2}, "apply-to": "exchanges"}
+    api.request("PUT", "policies", "/", "shards", json=body)
+    site.go("shards", "/", "sharded").fill(shards="4").press("Show").see("the least possible")
+    site.picture("light-more-shards").confirm("Set 4 shards")
+    assert len(api.get("exchanges", "/", "sharded", "shards")) == 4
+
+
+def test_a_group_of_readers_is_released(api, channel, site):
+    channel.queue_declare("read", durable=True)
+    publish(channel, "read", [b"row"] * 5)
+    api.post("readers", "/", "nightly", "reserve", body={"queues": {"read": None}, "max_messages": 3, "lease": 600})
+    site.go("readers").see("nightly").confirm("Release")
+    assert api.get("readers", "/") == []
+    assert api.counts("read") == (5, 0)
+
+
+def test_users_are_added_changed_and_deleted(api, site):
+    site.go("users").press("Add a user").fill(name="ann", password="secret", tags="monitoring").submit("Save")
+    assert api.get("users", "ann")["tags"] == ["monitoring"]
+    before = api.get("users", "ann")["password_hash"]
+    site.press("Change", site.row("ann")).fill(tags="management").submit("Save")
+    assert api.get("users", "ann")["tags"] == ["management"]
+    assert api.get("users", "ann")["password_hash"] == before
+    site.press("Delete", site.row("ann")).submit("Delete")
+    assert api.request("GET", "users", "ann").status_code == 404
+
+
+def test_permissions_are_granted_asked_for_and_revoked(api, site):
+    api.request("PUT", "users", "app", json={"password": "secret", "tags": ""})
+    site.go("permissions").press("Grant").fill(user="app", configure="", write="^orders", read=".*").submit("Grant")
+    assert api.get("permissions", "/", "app")["write"] == "^orders"
+    site.fill(user="app", name="orders-1").press("Ask")
+    answer = site.page.get_by_role("region", name="Allowed")
+    answer.get_by_role("row").filter(has_text="write").filter(has_text="allowed").wait_for()
+    answer.get_by_role("row").filter(has_text="configure").filter(has_text="refused").wait_for()
+    site.picture("light-allowed")
+    site.press("Revoke", site.row("app")).submit("Revoke")
+    assert api.request("GET", "permissions", "/", "app").status_code == 404
+
+
+def test_a_policy_is_previewed_set_changed_and_cleared(api, channel, site):
+    channel.queue_declare("short-1", durable=True)
+    site.go("policies").press("Add a policy").fill(name="short", pattern="^short", definition='{"max-length": 5}')
+    site.press("What would it match?").see("1 queue and 0 exchanges").picture("dialog-policy").submit("Save")
+    assert api.get("queues", "/", "short-1")["policy"] == "short"
+    site.press("Change", site.row("short")).fill(priority="3").submit("Save")
+    assert api.get("policies", "/", "short")["priority"] == 3
+    site.press("Clear", site.row("short")).submit("Clear")
+    assert api.request("GET", "policies", "/", "short").status_code == 404
+    site.press("Add an operator policy").fill(name="cap", pattern="^", definition='{"max-length": 5}').submit("Save")
+    assert api.get("operator-policies", "/", "cap")["definition"] == {"max-length": 5}
+    api.request("DELETE", "operator-policies", "/", "cap")
+
+
+def test_limits_are_set_and_cleared(api, site):
+    site.go("limits").press("Limit a virtual host").fill(of="/", limit="max-queues", value="500").submit("Set")
+    assert api.get("vhost-limits", "/")[0]["value"] == {"max-queues": 500}
+    site.press("Clear", site.row("max-queues")).submit("Clear")
+    until(lambda: not api.get("vhost-limits"))
+    site.press("Limit a user").fill(of="guest", limit="max-channels", value="50").submit("Set")
+    assert api.get("user-limits", "guest")[0]["value"] == {"max-channels": 50}
+    site.press("Clear", site.row("max-channels")).submit("Clear")
+
+
+def test_definitions_are_exported_and_imported_after_a_look_at_what_changes(api, site, tmp_path):
+    site.go("definitions")
+    with site.page.expect_download() as downloading:
+        site.press("Download definitions.json")
+    definitions = json.loads(downloading.value.path().read_text())
+    assert {one["name"] for one in definitions["users"]} >= {"guest"}
+    definitions["queues"].append(
+        {"vhost": "/", "name": "imported", "durable": True, "auto_delete": False, "arguments": {}}
+    )
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps(definitions))
+    site.page.get_by_label("Definitions file").set_input_files(file)
+    site.row("imported").wait_for()
+    assert re.search(r"queues\s+1\s", site.row("queues").inner_text())
+    assert api.request("GET", "queues", "/", "imported").status_code == 404
+    site.picture("light-import").confirm("Import")
+    assert api.get("queues", "/", "imported")["durable"]
+
+
+def test_the_log_is_searched(api, site):
+    api.request("GET", "queues", "nowhere")
+    site.go("log")
+    site.page.get_by_label("Search the log").fill("no record has this")
+    site.page.keyboard.press("Enter")
+    site.see("No record has it")
+
+
+def test_a_wrong_password_is_refused_and_a_logout_ends_the_session(open_page):
+    site = open_page(user=None)
+    site.page.get_by_label("User").fill("guest")
+    site.page.get_by_label("Password").fill("wrong")
+    site.press("Log in").see("Login failed").picture("login-refused")
+    site.log_in("guest", "guest").press("Log out")
+    site.page.get_by_label("Password").wait_for()
+    site.page.reload()
+    site.page.get_by_label("Password").wait_for()
+
+
+def test_a_session_that_ends_leads_to_the_login(api, open_page):
+    api.request("PUT", "users", "gone", json={"password": "secret", "tags": "monitoring"})
+    site = open_page("gone", "secret")
+    api.request("DELETE", "users", "gone")
+    site.page.get_by_label("Password").wait_for()
+
+
+def test_everything_is_reached_by_keyboard(api, channel, open_page):
+    channel.queue_declare("by-hand", durable=True)
+    site = open_page(user=None)
+    keyboard = site.page.keyboard
+    site.page.get_by_label("User").focus()
+    keyboard.type("guest")
+    keyboard.press("Tab")
+    keyboard.type("guest")
+    keyboard.press("Enter")
+    site.page.get_by_role("heading", level=1, name="Overview").wait_for()
+    focus_on(site, "Queues")
+    keyboard.press("Enter")
+    focus_on(site, "by-hand")
+    keyboard.press("Enter")
+    site.page.get_by_role("heading", level=1, name="by-hand").wait_for()
+    focus_on(site, "Purge")
+    keyboard.press("Enter")
+    site.page.get_by_role("dialog").wait_for()
+    keyboard.press("Escape")
+    site.page.get_by_role("dialog").wait_for(state="detached")
+    assert site.page.evaluate("document.activeElement.textContent") == "Purge"
+
+
+def focus_on(site, text):
+    """Press Tab until what has this text has the focus."""
+    for _ in range(80):
+        if site.page.evaluate("document.activeElement.textContent.trim()") == text:
+            return
+        site.page.keyboard.press("Tab")
+    raise AssertionError(f"{text} is not reached by Tab")
