@@ -42,6 +42,7 @@ from jumpmq.broker.errors import NotYet
 from jumpmq.broker.handshake import Handshake
 from jumpmq.broker.rate import PublishRate
 from jumpmq.broker.reading import Reading, Wait
+from jumpmq.broker.receiving import READ_SIZE
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import DeleteQueue
@@ -174,6 +175,8 @@ class Connection(asyncio.BufferedProtocol):
         self.received_octets += nbytes
         octets = self._buffer.received(len(self._kept) + nbytes)
         self._work(self._pieces(self.protocol.receive(octets, time.time())))
+        if nbytes >= READ_SIZE:
+            self.reading.let_others()
 
     def _pieces(self, events: Iterator[Event]) -> Iterator[Event]:
         """The events, long runs of publishes cut."""

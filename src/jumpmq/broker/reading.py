@@ -19,6 +19,8 @@ class Wait(IntEnum):
     """What was read is still being worked on."""
     RATE = 16
     """The client has published faster than it may."""
+    OTHERS = 32
+    """The client sends as fast as it is read: others come first."""
 
 
 class Reading:
@@ -43,6 +45,12 @@ class Reading:
         if not self.waits and not self._transport.is_closing():
             self._transport.pause_reading()
         self.waits |= reason
+
+    def let_others(self) -> None:
+        """Read on when all other clients were looked at: else libuv reads up to 32 times before it does."""
+        if not self.waits:
+            self.pause(Wait.OTHERS)
+            asyncio.get_running_loop().call_soon(self.resume, Wait.OTHERS)
 
     def resume(self, reasons: int) -> None:
         """Reasons are gone; read on, if they were the last."""
