@@ -10,6 +10,7 @@ there is to send. What depends on the disk (confirms, answers to changes of defi
 that commit. A turn within a turn ends with the outer one.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from jumpmq.broker.commits import Commits
@@ -38,7 +39,7 @@ class Turns:
         self._deferring: set[Connection] = set()
         self._deferred: set[Connection] = set()
         self._confirming: set[Channel] = set()
-        self._unconfirmed: set[Channel] = set()
+        self._unconfirmed: deque[tuple[int, set[Channel]]] = deque()
         self._paused: set[Connection] = set()
         commits.on_commit = self._on_commit
 
@@ -104,11 +105,16 @@ class Turns:
             self._send_deferred()
         if self._confirming:
             receipt = Receipt(self._commits, commit)
+            waiting = set()
             for channel in self._confirming:
                 channel.seal_confirms(receipt)
                 if channel.send_confirms():
-                    self._unconfirmed.add(channel)
+                    waiting.add(channel)
             self._confirming.clear()
+            if self._unconfirmed and self._unconfirmed[-1][0] == commit:
+                self._unconfirmed[-1][1].update(waiting)
+            elif waiting:
+                self._unconfirmed.append((commit, waiting))
         while self._writing:
             self._writing.pop().write()
         reader, self._reader = self._reader, None
@@ -119,9 +125,10 @@ class Turns:
     def _on_commit(self) -> None:
         """A commit is on disk: answer who waited for it."""
         self._send_deferred()
-        for channel in list(self._unconfirmed):
-            if not channel.send_confirms():
-                self._unconfirmed.discard(channel)
+        completed = self._commits.completed
+        while self._unconfirmed and self._unconfirmed[0][0] <= completed:
+            for channel in self._unconfirmed.popleft()[1]:
+                channel.send_confirms()
         while self._writing and not self._depth:
             self._writing.pop().write()
         if self._paused and self._commits.backlog <= self._write_backlog // 2:
