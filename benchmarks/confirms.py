@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,18 @@ from pathlib import Path
 
 from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ, ending_with_us, free_ports
 
+DISK = "disk, one by one"
+
 WINDOWS = {1: 0.01, 10: 0.05, 100: 0.3, 1000: 1.0}
 """Unconfirmed messages at most, and the share of the messages that such a run sends."""
+
+TARGETS = {
+    1: ((1.5, "RabbitMQ"), (0.8, DISK)),
+    10: ((4.0, "RabbitMQ"),),
+    100: ((1.0, "Redis"),),
+    1000: ((2.0, "Redis"),),
+}
+"""How many times the rate of whom is wanted, by window."""
 
 BODY = os.urandom(100)
 
@@ -118,9 +129,20 @@ def main() -> None:
                     rates.setdefault(broker.name, []).append(broker_rate(broker, window, count))
                 if port is not None:
                     rates.setdefault("Redis", []).append(redis_rate(port, window, count))
-                rates.setdefault("disk, one by one", []).append(disk_rate(1000))
-            shown = ", ".join(f"{name} {sorted(found)[len(found) // 2]:,.0f}/s" for name, found in rates.items())
-            print(f"window {window}: {shown}", flush=True)
+                rates.setdefault(DISK, []).append(disk_rate(1000))
+            medians = {name: statistics.median(found) for name, found in rates.items()}
+            shown = ", ".join(f"{name} {rate:,.0f}/s" for name, rate in medians.items())
+            print(f"window {window}: {shown}; {judged(window, medians)}", flush=True)
+
+
+def judged(window: int, medians: dict[str, float]) -> str:
+    """The ratios that are wanted, and those that are there."""
+    parts = []
+    for times, name in TARGETS[window]:
+        if name in medians:
+            ratio = medians["JumpMQ"] / medians[name]
+            parts.append(f"{ratio:.2f}x {name} (at least {times:g}x {'✓' if ratio >= times else '✗'})")
+    return ", ".join(parts)
 
 
 if __name__ == "__main__":

@@ -59,8 +59,8 @@ def publish(port: int, count: int) -> None:
     """Publish so many messages with 100,000 different keys; they are in the queues when this returns."""
     connection = Connection(Address(port))
     messages = Messages(EXCHANGE, size=100, keys=100_000, persistent=False)
-    for _, octets in messages.chunks(0, count, connection.frame_max, 500):
-        connection.send(octets)
+    for _, parts in messages.chunks(0, count, connection.frame_max, 500):
+        connection.send_parts(parts)
     connection.close()
 
 

@@ -93,6 +93,10 @@ SCENARIOS = (
     throughput("confirm"),
     throughput("confirm", "--persistent"),
     Scenario(
+        ("singly", "--persistent", "-n", "50000", "--connections", "1000", "--publishers", "2"),
+        (Row("1,000 connections, confirmed singly", "rate", "", times=2),),
+    ),
+    Scenario(
         ("latency", "--rate", "5000"),
         (
             Row("latency p50", "p50", " ms", less_is_better=True),

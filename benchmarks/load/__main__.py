@@ -3,6 +3,7 @@
 scenarios:
   publish   publish N messages with no consumer, then count what the queues hold
   confirm   the same with publisher confirms, at most --window unconfirmed
+  singly    publish from --connections, each waiting for the confirm of one message before the next
   drain     consume what `publish --keep` or `confirm --keep` left in the queues
   flow      publish and consume N messages at once
   latency   publish --rate messages a second for --seconds, whatever the broker does, and consume them at once

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 METHOD, HEADER, BODY = 1, 2, 3
@@ -14,6 +15,10 @@ FRAME_END = 0xCE
 FRAME = struct.Struct(">BHI")
 FRAME_OVERHEAD = FRAME.size + 1
 BUFFER_SIZE = 1 << 20
+MAX_PARTS = 1024
+"""Parts that the system takes at once."""
+PATIENCE = 60
+"""Seconds to wait for the broker."""
 PASSIVE, DURABLE = 1, 2
 NO_ACK = 2
 
@@ -38,14 +43,18 @@ class Connection:
 
     Attributes:
         buffer: what was received lies at its beginning, `filled` octets of it.
+        room: octets that it takes at most.
         frame_max: largest frame that was agreed, in octets.
     """
 
-    def __init__(self, address: Address) -> None:
-        self.buffer = bytearray(BUFFER_SIZE)
+    def __init__(self, address: Address, room: int = BUFFER_SIZE) -> None:
+        self.buffer = bytearray(room)
+        self.room = room
         self.filled = 0
         self._view = memoryview(self.buffer)
-        self.socket = socket.create_connection((address.host, address.port), timeout=60)
+        self.socket = socket.create_connection((address.host, address.port))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # Python's own timeouts cost a call for each call
+            self.socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", PATIENCE, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.frame_max = self._open(address)
 
@@ -66,6 +75,14 @@ class Connection:
         """Sends the octets, waiting while the broker does not read."""
         self.socket.sendall(octets)
 
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        """The same with octets in many parts."""
+        for at in range(0, len(parts), MAX_PARTS):
+            some = parts[at : at + MAX_PARTS]
+            sent, length = self.socket.sendmsg(some), sum(map(len, some))
+            if sent < length:
+                self.socket.sendall(b"".join(some)[sent:])
+
     def call(self, class_id: int, method_id: int, arguments: bytes, channel: int = 1) -> bytes:
         """Sends a synchronous method and returns the arguments of its answer, the method with the next number.
 
@@ -78,9 +95,9 @@ class Connection:
     def fill(self) -> None:
         """Receives what is there, at least one octet. Raises LoadError if the broker closed or is silent for 60 s."""
         try:
-            received = self.socket.recv_into(self._view[self.filled :])
-        except TimeoutError:
-            raise LoadError("the broker sent nothing for 60 s") from None
+            received = self.socket.recv_into(self._view[self.filled : self.room])
+        except (TimeoutError, BlockingIOError):
+            raise LoadError(f"the broker sent nothing for {PATIENCE} s") from None
         if not received:
             raise LoadError("the broker closed the connection")
         self.filled += received
@@ -88,7 +105,7 @@ class Connection:
     def discard(self, octets: int) -> None:
         """Forgets the first octets of the buffer; the rest moves to the beginning."""
         rest = self.filled - octets
-        self.buffer[:rest] = self.buffer[octets : self.filled]
+        self._view[:rest] = self._view[octets : self.filled]
         self.filled = rest
 
     def unexpected(self, at: int = 0) -> LoadError:

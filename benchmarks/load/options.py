@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from benchmarks.load.client import Address, Connection
+from benchmarks.load.client import BUFFER_SIZE, Address, Connection
 from benchmarks.load.traffic import Messages
 
 
@@ -29,6 +29,7 @@ class Load:
     auto_ack: bool
     rate: float
     seconds: float
+    connections: int
 
     @property
     def names(self) -> list[str]:
@@ -45,9 +46,9 @@ class Load:
         """How many messages there are: n, less the rest that the publishers cannot share."""
         return self.share * self.publishers
 
-    def connect(self) -> Connection:
-        """A new connection to the broker."""
-        return Connection(self.address)
+    def connect(self, room: int = BUFFER_SIZE) -> Connection:
+        """A new connection to the broker, with room for so many octets of what it sends."""
+        return Connection(self.address, room)
 
 
 def parse(arguments: Sequence[str] | None, description: str | None, scenarios: Collection[str]) -> argparse.Namespace:
@@ -72,6 +73,7 @@ def parse(arguments: Sequence[str] | None, description: str | None, scenarios: C
     parser.add_argument("--confirm", action="store_true", help="flow: with publisher confirms")
     parser.add_argument("--window", type=int, default=1000, help="unconfirmed messages at most, for each publisher")
     parser.add_argument("--publishers", type=int, default=1)
+    parser.add_argument("--connections", type=int, default=1000, help="singly: how many, shared by the publishers")
     parser.add_argument("--prefetch", type=int, default=1000, help="unacknowledged messages at most, for each queue")
     parser.add_argument("--ack-every", type=int, default=200, help="how many messages one acknowledgement covers")
     parser.add_argument("--ack-singly", action="store_true", help="with a method for each message, not one for many")
@@ -82,6 +84,8 @@ def parse(arguments: Sequence[str] | None, description: str | None, scenarios: C
     options = parser.parse_args(arguments)
     if not 8 <= options.size <= 1_000_000:
         parser.error("--size must be from 8 to 1000000")
+    if options.scenario == "singly" and options.connections % options.publishers:
+        parser.error("--connections cannot be shared by the --publishers")
     if options.ack_every > options.prefetch > 0:
         parser.error("--ack-every above --prefetch would wait forever")
     return options
@@ -96,7 +100,7 @@ def load_of(options: argparse.Namespace) -> Load:
         queues=options.queues,
         weight=options.weight,
         n=options.n,
-        confirm=options.confirm or options.scenario == "confirm",
+        confirm=options.confirm or options.scenario in ("confirm", "singly"),
         window=options.window,
         publishers=options.publishers,
         prefetch=options.prefetch,
@@ -105,4 +109,5 @@ def load_of(options: argparse.Namespace) -> Load:
         auto_ack=options.auto_ack,
         rate=options.rate,
         seconds=options.seconds,
+        connections=options.connections,
     )

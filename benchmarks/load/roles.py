@@ -15,6 +15,8 @@ from benchmarks.load.traffic import CHUNK, Confirms, Deliveries
 
 TICK = 0.001
 LONGEST_WAIT = 60.0
+SMALL_ROOM = 4096
+"""Octets of the buffer of a connection that is sent next to nothing."""
 
 
 def publisher(load: Load, index: int) -> Role:
@@ -29,10 +31,10 @@ def publisher(load: Load, index: int) -> Role:
             connection.select_confirms()
         gate.wait()
         clock = Clock()
-        for count, octets in chunks:
+        for count, parts in chunks:
             while load.confirm and confirms.missing + count > load.window:
                 confirms.read()
-            connection.send(octets)
+            connection.send_parts(parts)
             confirms.sent += count
         while load.confirm and confirms.missing:
             confirms.read()
@@ -67,6 +69,44 @@ def consumer(load: Load, total: int) -> Role:
     return run
 
 
+def crowd(load: Load, index: int) -> Role:
+    """Many connections, each of which publishes a message when the one before is confirmed."""
+
+    def run(gate: Barrier) -> Figures:
+        members = [Confirms(load.connect(SMALL_ROOM)) for _ in range(load.connections // load.publishers)]
+        share = load.share // len(members)
+        ((_, parts),) = load.messages.chunks(index, 1, members[0].connection.frame_max, 1)
+        publish = b"".join(parts)
+        for member in members:
+            member.connection.select_confirms()
+        gate.wait()
+        clock = Clock()
+        with selectors.EpollSelector() as selector:
+            for member in members:
+                selector.register(member.connection.socket, selectors.EVENT_READ, member)
+                member.connection.send(publish)
+                member.sent = 1
+            waiting = len(members)
+            while waiting:
+                ready = selector.select(LONGEST_WAIT)
+                if not ready:
+                    raise LoadError(f"{waiting} connections got no confirm for {LONGEST_WAIT:.0f} s")
+                for key, _ in ready:
+                    member = key.data
+                    member.read()
+                    if member.sent < share:
+                        member.connection.send(publish)
+                        member.sent += 1
+                    else:
+                        waiting -= 1
+        figures = clock.stop()
+        for member in members:
+            member.connection.close()
+        return figures
+
+    return run
+
+
 def punctual_publisher(load: Load, count: int) -> Role:
     """Publishes at the fixed rate, in ticks of a millisecond."""
 
@@ -77,11 +117,11 @@ def punctual_publisher(load: Load, count: int) -> Role:
         clock = Clock()
         began = time.monotonic() + 0.1
         sent = 0
-        for size, octets in chunks:
+        for size, parts in chunks:
             wait_for = began + sent / load.rate - time.monotonic()
             if wait_for > 0:
                 time.sleep(wait_for)
-            connection.send(octets)
+            connection.send_parts(parts)
             sent += size
         figures = clock.stop()
         connection.close()

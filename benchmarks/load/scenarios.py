@@ -9,7 +9,7 @@ from contextlib import closing
 from benchmarks.load.client import LoadError
 from benchmarks.load.options import Load
 from benchmarks.load.processes import Figures, together
-from benchmarks.load.roles import consumer, per_tick, publisher, punctual_publisher, timing_consumer
+from benchmarks.load.roles import consumer, crowd, per_tick, publisher, punctual_publisher, timing_consumer
 
 
 def publish(load: Load) -> Figures:
@@ -20,6 +20,17 @@ def publish(load: Load) -> Figures:
     if sum(per_queue) != load.total:
         raise LoadError(f"the queues hold {sum(per_queue)} of {load.total} messages")
     return {"messages": load.total, "per_queue": per_queue} | rates(load.total, figures)
+
+
+def singly(load: Load) -> Figures:
+    """Many connections, each waiting for the confirm of one message before it publishes the next."""
+    prepare(load)
+    total = load.share // (load.connections // load.publishers) * load.connections
+    figures = together([crowd(load, i) for i in range(load.publishers)])
+    per_queue = settled(load, total)
+    if sum(per_queue) != total:
+        raise LoadError(f"the queues hold {sum(per_queue)} of {total} messages")
+    return {"messages": total, "connections": load.connections} | rates(total, figures)
 
 
 def drain(load: Load) -> Figures:
@@ -148,6 +159,7 @@ def emptied(load: Load) -> int:
 SCENARIOS = {
     "publish": publish,
     "confirm": publish,
+    "singly": singly,
     "drain": drain,
     "flow": flow,
     "latency": latency,

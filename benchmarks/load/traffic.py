@@ -9,7 +9,7 @@ a whole read, and the order of the messages in each queue by the number that eac
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.load.client import (
@@ -26,6 +26,8 @@ from benchmarks.load.client import (
 )
 
 CHUNK = 500
+LARGE = 4096
+"""Octets of a body from which on it is not copied before it is sent, and received without a part of the next."""
 NUMBER = struct.Struct(">Q")
 ACK = struct.Struct(">BHIIQBB")
 ACK_START = (METHOD, 1, 13, 60 << 16 | 80)
@@ -50,18 +52,25 @@ class Messages:
 
     def encode(self, first: int, count: int, frame_max: int) -> bytes:
         """The publishes numbered from `first`, ready to send."""
-        before_key, before_number, after_number = self._template(frame_max)
-        pack = NUMBER.pack
-        return b"".join(
-            b"%b%010d%b%b%b" % (before_key, n * 2654435761 % self.keys, before_number, pack(n), after_number)
-            for n in range(first, first + count)
-        )
+        return b"".join(self._parts(first, count, frame_max))
 
-    def chunks(self, first: int, count: int, frame_max: int, per_chunk: int) -> list[tuple[int, bytes]]:
-        """The same in chunks: how many messages, and their octets."""
+    def chunks(self, first: int, count: int, frame_max: int, per_chunk: int) -> list[tuple[int, Sequence[bytes]]]:
+        """The same in chunks: how many messages, and their octets in parts. Large bodies are there once, but for their
+        numbers: gigabytes that no cache holds would cost more to send than to receive."""
         starts = range(first, first + count, per_chunk)
         sizes = [min(per_chunk, first + count - start) for start in starts]
-        return [(size, self.encode(start, size, frame_max)) for start, size in zip(starts, sizes, strict=True)]
+        chunks: list[tuple[int, Sequence[bytes]]] = []
+        for start, size in zip(starts, sizes, strict=True):
+            parts = self._parts(start, size, frame_max)
+            chunks.append((size, list(parts) if self.size >= LARGE else (b"".join(parts),)))
+        return chunks
+
+    def _parts(self, first: int, count: int, frame_max: int) -> Iterator[bytes]:
+        before_key, before_number, after_number = self._template(frame_max)
+        pack = NUMBER.pack
+        for n in range(first, first + count):
+            yield b"%b%010d%b%b" % (before_key, n * 2654435761 % self.keys, before_number, pack(n))
+            yield after_number
 
     def _template(self, frame_max: int) -> tuple[bytes, bytes, bytes]:
         """The octets of one publish before its key, between key and number, and behind the number."""
@@ -213,5 +222,7 @@ class Deliveries:
                 missing -= size
             at += size + FRAME_OVERHEAD
         self._size = at
+        if at >= LARGE:
+            connection.room = max(len(buffer) // at * at, connection.filled)
         self._numbers = struct.Struct(f">{self._number_at}xQ{at - self._number_at - NUMBER.size}x")
         return True
