@@ -98,7 +98,7 @@ def test_nothing_listening(spark, broker):
 
 def test_another_kind_of_server():
     with jumpmq.running() as broker, pytest.raises(JumpMQError, match="speaks AMQP: the management port is another"):
-        Client(Broker(f"http://127.0.0.1:{broker.port}")).require_jumpmq()
+        Client(Broker(f"http://127.0.0.1:{broker.port}")).require_broker()
 
 
 def test_a_stream_of_an_unknown_queue(spark, broker, tmp_path):

@@ -111,6 +111,39 @@ def tls(
 
 
 @app.command()
+def migrate(
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="URL", help="AMQP URL of a RabbitMQ; with a virtual host in it, only that one is moved"
+        ),
+    ],
+    to: Annotated[str, typer.Option(metavar="URL", help="management URL of a JumpMQ, of an administrator")],
+    management: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="management URL of the RabbitMQ", show_default="port 15672 of the same host"),
+    ] = None,
+    definitions_only: Annotated[bool, typer.Option("--definitions-only", help="leave the messages")] = False,
+    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="authorities that vouch for either")] = None,
+) -> None:
+    """Move definitions and messages of a RabbitMQ to a JumpMQ. What was interrupted goes on when it is begun again."""
+    from rich.console import Console
+
+    from jumpmq.cli.migration.draining import MigrationError
+    from jumpmq.cli.migration.run import migrate
+    from jumpmq.management import ClientTLS
+
+    tls = ClientTLS(ca=None if tls_ca is None else str(tls_ca))
+    try:
+        moved = migrate(source, management, to, tls, messages=not definitions_only, console=Console(stderr=True))
+    except MigrationError as error:
+        _fail(str(error))
+    for what in moved.skipped:
+        typer.echo(f"skipped: {what}", err=True)
+    typer.echo(f"definitions are copied, {moved.messages:,} messages of {moved.queues:,} queues are moved")
+
+
+@app.command()
 def man(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="where `man -M DIR` is to find them")],
 ) -> None:

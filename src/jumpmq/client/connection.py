@@ -25,7 +25,8 @@ CHANNEL = 1
 AT_ONCE = 1 << 20
 """Octets that are read or written in one go."""
 
-PRODUCT = {"product": "JumpMQ client", "capabilities": {"publisher_confirms": True, "consumer_cancel_notify": True}}
+CAPABILITIES = ("publisher_confirms", "consumer_cancel_notify", "authentication_failure_close", "basic.nack")
+PRODUCT = {"product": "JumpMQ client", "capabilities": dict.fromkeys(CAPABILITIES, True)}
 
 
 class ConnectionLost(Exception):

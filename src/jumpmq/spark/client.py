@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -13,14 +12,12 @@ import pyarrow as pa
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
 from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere
 from jumpmq.spark.options import Broker
+from jumpmq.spark.patience import Patience
 
 T = TypeVar("T")
 
 Slice = list[Any]
 """What to read of a queue: its name and numbers, as the broker's endpoints want them."""
-
-LONGEST_PAUSE = 2.0
-"""Seconds between two attempts to reach a broker that went away, at most."""
 
 REFUSALS: dict[int, type[JumpMQError]] = {404: NotThere, 409: GroupInUse, 410: Gone, 412: NoSession}
 
@@ -38,8 +35,6 @@ class Client:
     """
 
     def __init__(self, broker: Broker, *, met: bool = False) -> None:
-        if broker.url.startswith(("amqp:", "amqps:")):
-            raise JumpMQError("option 'url' must be the management URL, such as http://guest:guest@localhost:15672")
         try:
             self._broker = ManagementClient(broker.url, tls=broker.tls)
         except InvalidRequest as error:
@@ -49,7 +44,7 @@ class Client:
         self._retry_seconds = broker.retry_seconds
         self._met = met
 
-    def require_jumpmq(self) -> None:
+    def require_broker(self) -> None:
         """Refuse unless the broker is a JumpMQ.
 
         Raises:
@@ -103,13 +98,13 @@ class Client:
         Raises:
             Gone: some are not.
         """
-        patience = _Patience(self._retry_seconds)
+        patience = Patience(self._retry_seconds)
         while first <= last:
             body = {"slices": [[stream, first, last]], "columns": columns, "whole": whole}
             try:
                 for batch in self._answer("messages", self._vhost, body=body, skip=0):
                     first = batch.column("seq")[-1].as_py() + 1
-                    patience = _Patience(self._retry_seconds)
+                    patience = Patience(self._retry_seconds)
                     yield batch
             except BrokerAway as error:
                 patience.pause(error)
@@ -207,7 +202,7 @@ class Client:
         Raises:
             JumpMQError: as the attempt does.
         """
-        patience = _Patience(self._retry_seconds if self._met else 0)
+        patience = Patience(self._retry_seconds if self._met else 0)
         while True:
             try:
                 found = attempt()
@@ -222,12 +217,12 @@ class Client:
         had of it already is left out.
         """
         had = 0
-        patience = _Patience(self._retry_seconds)
+        patience = Patience(self._retry_seconds)
         while True:
             try:
                 for batch in self._answer(*path, body=body, skip=had):
                     had += len(batch)
-                    patience = _Patience(self._retry_seconds)
+                    patience = Patience(self._retry_seconds)
                     yield batch
             except BrokerAway as error:
                 patience.pause(error)
@@ -248,25 +243,6 @@ class Client:
 
     def __str__(self) -> str:
         return self._broker.address
-
-
-class _Patience:
-    """Pauses between attempts, ever longer, until some seconds are over."""
-
-    def __init__(self, seconds: float) -> None:
-        self._until = time.monotonic() + seconds
-        self._next = 0.1
-
-    def pause(self, error: JumpMQError) -> None:
-        """Wait before the next attempt.
-
-        Raises:
-            JumpMQError: the error of the last one, as there has been enough waiting.
-        """
-        if time.monotonic() + self._next > self._until:
-            raise error
-        time.sleep(self._next)
-        self._next = min(LONGEST_PAUSE, 2 * self._next)
 
 
 @contextmanager

@@ -46,7 +46,10 @@ def check_publishable(schema: StructType, has_exchange: bool, has_queue: bool) -
                 f"{', '.join(PROPERTIES.names)}"
             )
         if field.dataType not in expected:
-            words, found = " or ".join(one.simpleString() for one in expected), field.dataType.simpleString()
+            words, found = (
+                " or ".join(dict.fromkeys(one.simpleString() for one in expected)),
+                field.dataType.simpleString(),
+            )
             raise JumpMQError(f"column '{field.name}' must be of type {words}, not {found}: cast it")
 
 
@@ -57,7 +60,7 @@ def _expected(name: str) -> tuple[DataType, ...] | None:
     if name in TEXTS:
         return StringType(), BinaryType()
     if name == "headers":
-        return (MapType(StringType(), StringType()),)
+        return MapType(StringType(), StringType()), MapType(StringType(), StringType(), valueContainsNull=False)
     if name == "properties":
         return (PROPERTIES,)
     if name in PROPERTIES.names:

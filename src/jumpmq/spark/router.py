@@ -55,7 +55,7 @@ class Router:
             JumpMQError: there is no such exchange, or it hashes nothing.
         """
         client = Client(Broker(url, vhost))
-        client.require_jumpmq()
+        client.require_broker()
         declared = client.exchange(exchange)
         if declared["type"] == "x-consistent-hash":
             state = client.ring(exchange)

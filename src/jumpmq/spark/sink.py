@@ -117,10 +117,10 @@ class Writer:
         self._options = options
         self._client = Client(options.broker)
         if options.exchange is not None:
-            self._client.require_jumpmq()
+            self._client.require_broker()
             self._client.exchange(options.exchange)
         elif options.queue is not None:
-            self._client.require_jumpmq()
+            self._client.require_broker()
             self._client.ranges(None, [options.queue])
 
     def _publish(self, batches: Iterator[pa.RecordBatch], writer: str, batch: int) -> Written:
@@ -153,12 +153,6 @@ class Writer:
         persistent = str(self._options.persistent).lower()
         return target | {"persistent": persistent, "unroutable": self._options.on_unroutable}
 
-    @staticmethod
-    def _tell(messages: list[WriterCommitMessage | None]) -> None:
-        dropped = sum(one.dropped for one in messages if isinstance(one, Written))
-        if dropped:
-            print(f"jumpmq: {dropped} messages reached no queue and were dropped", file=sys.stderr)
-
 
 class BatchWriter(Writer, DataSourceArrowWriter):
     """Publishes a DataFrame."""
@@ -174,7 +168,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         return self._publish(iterator, f"{self._writer} {context.partitionId()}", self._batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._tell(messages)
+        tell(messages)
         self._forget()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -198,7 +192,14 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         return self._publish(iterator, f"query-{query} {context.partitionId()}", int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
-        self._tell(messages)
+        tell(messages)
+
+
+def tell(messages: list[WriterCommitMessage | None]) -> None:
+    """Say on stderr how many messages were dropped, if any were."""
+    dropped = sum(one.dropped for one in messages if isinstance(one, Written))
+    if dropped:
+        print(f"jumpmq: {dropped} messages reached no queue and were dropped", file=sys.stderr)
 
 
 class RowsDigest:

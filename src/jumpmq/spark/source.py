@@ -5,11 +5,13 @@ of streams.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     EqualTo,
     Filter,
     In,
@@ -20,10 +22,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from jumpmq.spark.client import Client
+from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import Piece, Slices, pieces
+from jumpmq.spark.rabbitmq.link import is_amqp
+from jumpmq.spark.rabbitmq.reader import ConsumingStreamReader
+from jumpmq.spark.rabbitmq.sink import AMQPBatchWriter, AMQPStreamWriter
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import SCHEMA, check_schema, wire_columns
 from jumpmq.spark.sink import BatchWriter, SinkOptions, StreamWriter
@@ -62,21 +67,26 @@ class JumpMQDataSource(DataSource):
         kind = FilteringReader if self.pushes_filters else QueueReader
         return kind(SourceOptions.parse(self.options), schema, self.parallelism)
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | AMQPBatchWriter:
         if overwrite:
             raise JumpMQError("messages cannot be overwritten: write with mode 'append'")
-        return BatchWriter(SinkOptions.parse(self.options), schema)
+        options = SinkOptions.parse(self.options)
+        return (AMQPBatchWriter if is_amqp(options.broker) else BatchWriter)(options, schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 (Spark's name)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter | AMQPStreamWriter:  # noqa: N802
         if overwrite:
             raise JumpMQError("messages cannot be overwritten: write with output mode 'append'")
-        return StreamWriter(SinkOptions.parse(self.options), schema)
+        options = SinkOptions.parse(self.options)
+        return (AMQPStreamWriter if is_amqp(options.broker) else StreamWriter)(options, schema)
 
-    def streamReader(self, schema: StructType) -> QueueStreamReader | OffsetStreamReader:  # noqa: N802 (Spark's name)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         check_schema(schema)
         options = SourceOptions.parse(self.options)
-        kind = OffsetStreamReader if reads_streams(options) else QueueStreamReader
-        return kind(options, schema, self.parallelism)
+        if reads_streams(options):
+            return OffsetStreamReader(options, schema, self.parallelism)
+        if is_amqp(options.broker):
+            return ConsumingStreamReader(options, schema, self.parallelism)
+        return QueueStreamReader(options, schema, self.parallelism)
 
 
 class QueueReader(DataSourceReader):
@@ -93,8 +103,8 @@ class QueueReader(DataSourceReader):
         self._wanted: list[Callable[[str], bool]] = []
 
     def partitions(self) -> list[InputPartition]:
-        client, options = Client(self._options.broker), self._options
-        client.require_jumpmq()
+        client, options = client_of(self._options.broker), self._options
+        client.require_broker()
         starts = options.starting_offsets
         found = client.ranges(
             options.exchange, queue_names(client, options), timestamp=None if starts is None else starts.timestamp
@@ -104,7 +114,8 @@ class QueueReader(DataSourceReader):
         streams = {name: at for name, at in wanted.items() if at["type"] == STREAM}
         ranges = {name: at for name, at in wanted.items() if name not in streams}
         counts = {name: at["messages"] for name, at in ranges.items()}
-        groups = pieces(counts, options, self._parallelism) if ranges else []
+        uncut = replace(options, keep_order=True) if is_amqp(options.broker) else options  # AMQP reads from the front
+        groups = pieces(counts, uncut, self._parallelism) if ranges else []
         slices = [Slices([_by_seq(piece, ranges[piece.queue]) for piece in group]) for group in groups]
         return [*slices, *batch.plan(client, options, streams, self._parallelism)]
 
@@ -114,7 +125,7 @@ class QueueReader(DataSourceReader):
         if not isinstance(partition, Slices):  # Spark's stand-in where there is no partition at all
             return
         columns, convert = wire_columns(self._schema), converter(self._schema)
-        for found in Client(self._options.broker, met=True).ready(partition.slices, columns):
+        for found in client_of(self._options.broker, met=True).ready(partition.slices, columns):
             yield convert(found)
 
 

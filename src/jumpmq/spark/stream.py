@@ -72,7 +72,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
         if self._initial is None:  # Spark asks twice, and both answers are parts of one micro-batch
-            self._client.require_jumpmq()
+            self._client.require_broker()
             name = uuid.uuid4().hex
             group = self._options.group or f"spark-{name}"
             self._initial = {"group": group, "query": name, "source": self._options.subject, "queues": {}}
@@ -85,7 +85,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note where the queues end: what arrives later is for the next query."""
-        self._client.require_jumpmq()
+        self._client.require_broker()
         exchange, names = self._options.exchange, queue_names(self._client, self._options)
         self._last_seqs = {queue: at["last_seq"] for queue, at in self._client.ranges(exchange, names).items()}
 
@@ -179,7 +179,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"the query's checkpoint is of {source}, but the query reads {self._options.subject}: "
                     "give it a checkpoint of its own"
                 )
-            self._client.require_jumpmq()
+            self._client.require_broker()
             log = None if self._options.checkpoint is None else CommitLog(self._options.checkpoint)
             query = str(offset.get("query", group))
             self._session = Session(self._client, group, query, self._options.lease, log)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from jumpmq.spark.client import Client
+from jumpmq.spark.clients import ReadingClient
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.streams.places import EARLIEST, LATEST
@@ -14,7 +14,7 @@ from jumpmq.spark.streams.ranges import GO_ON, partitions_of
 
 
 def plan(
-    client: Client, options: SourceOptions, streams: dict[str, dict[str, Any]], parallelism: int | None
+    client: ReadingClient, options: SourceOptions, streams: dict[str, dict[str, Any]], parallelism: int | None
 ) -> list[InputPartition]:
     """The partitions of a batch read: what is there from ``startingOffsets`` to before ``endingOffsets``.
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jumpmq.spark.client import Client
+from jumpmq.spark.clients import ReadingClient, client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 
 STREAM = "stream"
 
 
-def queue_names(client: Client, options: SourceOptions) -> list[str]:
+def queue_names(client: ReadingClient, options: SourceOptions) -> list[str]:
     """The queues that options name, by name or pattern; none where they name an exchange."""
     if options.pattern is not None:
         return [name for name in client.queues() if re.fullmatch(options.pattern, name)]
@@ -27,8 +27,8 @@ def reads_streams(options: SourceOptions) -> bool:
     Raises:
         JumpMQError: it would read both, or what is for streams is said of other queues.
     """
-    client = Client(options.broker)
-    client.require_jumpmq()
+    client = client_of(options.broker)
+    client.require_broker()
     found = client.ranges(options.exchange, queue_names(client, options), missing=True)
     kinds = {name: at["type"] for name, at in found.items() if at is not None}
     require_meant(kinds, options)

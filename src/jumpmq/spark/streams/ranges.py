@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from jumpmq.spark.client import Client
+from jumpmq.spark.clients import ReadingClient, client_of
 from jumpmq.spark.errors import Gone, JumpMQError, NotThere
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import pieces
@@ -58,13 +58,15 @@ def read_ranges(partition: OffsetRanges, options: SourceOptions, schema: StructT
     """
     convert = converter(schema)
     columns = sorted({"seq", *wire_columns(schema)})
-    client, accept_loss = Client(options.broker, met=True), not options.fail_on_data_loss
+    client, accept_loss = client_of(options.broker, met=True), not options.fail_on_data_loss
     for one in partition.ranges:
         for batch in _messages(client, one, columns, accept_loss):
             yield convert(batch)
 
 
-def _messages(client: Client, one: OffsetRange, columns: list[str], accept_loss: bool) -> Iterator[pa.RecordBatch]:
+def _messages(
+    client: ReadingClient, one: OffsetRange, columns: list[str], accept_loss: bool
+) -> Iterator[pa.RecordBatch]:
     expected = one.first
     try:
         for batch in client.cut(one.stream, one.first, one.end - 1, columns, whole=not accept_loss):

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from jumpmq.spark.client import Client
+from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.streams.batch import starting
@@ -49,7 +49,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._parallelism = parallelism
-        self._client = Client(options.broker, met=True)
+        self._client = client_of(options.broker, met=True)
         self._initial: Offset | None = None
         self._ends: dict[str, int] | None = None
         self._waiting: dict[str, int] = {}

@@ -1,0 +1,1 @@
+"""`jumpmq migrate`: definitions and messages of a RabbitMQ, moved into a JumpMQ."""

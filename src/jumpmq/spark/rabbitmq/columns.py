@@ -1,0 +1,52 @@
+"""Deliveries as record batches, in the columns in which a JumpMQ sends messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from jumpmq.amqp.client import Delivery
+
+AT_ONCE = 8192
+"""Messages of a record batch."""
+
+STREAM_OFFSET = b"\x0fx-stream-offsetl"
+"""How the header with a message's offset begins: its name and the type of a 64-bit number."""
+
+
+def offset_of(delivery: Delivery) -> int | None:
+    """The offset of a stream's message; None for any other queue's."""
+    at = delivery.properties.find(STREAM_OFFSET)
+    if at < 0:
+        return None
+    at += len(STREAM_OFFSET)
+    return int.from_bytes(delivery.properties[at : at + 8], signed=True)
+
+
+def batch_of(queue: str, deliveries: Sequence[Delivery], columns: Sequence[str]) -> pa.RecordBatch:
+    """A record batch of some deliveries of a queue.
+
+    ``seq`` is the offset in a stream, else null, as is ``published_at``: RabbitMQ does not tell.
+    """
+    made = [_column(name, queue, deliveries) for name in columns]
+    return pa.record_batch(made, list(columns))
+
+
+def _column(name: str, queue: str, deliveries: Sequence[Delivery]) -> pa.Array:
+    match name:
+        case "queue":
+            return pa.repeat(queue, len(deliveries))
+        case "seq":
+            return pa.array([offset_of(one) for one in deliveries], pa.int64())
+        case "exchange":
+            return pa.array([one.exchange for one in deliveries], pa.string())
+        case "routing_key":
+            return pa.array([one.routing_key for one in deliveries], pa.binary())
+        case "body":
+            return pa.array([one.body for one in deliveries], pa.binary())
+        case "properties":
+            return pa.array([one.properties for one in deliveries], pa.binary())
+        case "redelivered":
+            return pa.array([one.redelivered for one in deliveries], pa.bool_())
+    return pa.nulls(len(deliveries))

@@ -1,0 +1,61 @@
+"""Connections to a broker that is reached over AMQP, with this floor's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
+from jumpmq.management import InvalidRequest
+from jumpmq.spark.errors import BrokerAway, JumpMQError, NotThere
+from jumpmq.spark.options import Broker
+
+SCHEMES = ("amqp:", "amqps:")
+
+NOT_FOUND = 404
+
+
+def is_amqp(broker: Broker) -> bool:
+    """Whether the broker is named by an AMQP URL, not by that of its management port."""
+    return broker.url.startswith(SCHEMES)
+
+
+def address_of(broker: Broker) -> AMQPAddress:
+    """The address in a URL; option ``vhost`` goes before the virtual host in it.
+
+    Raises:
+        JumpMQError: the URL makes no sense.
+    """
+    try:
+        address = AMQPAddress.parse(broker.url)
+    except ValueError as error:
+        raise JumpMQError(f"option 'url': {error}") from None
+    return address if broker.vhost == "/" else replace(address, vhost=broker.vhost)
+
+
+def connect(broker: Broker) -> AMQPConnection:
+    """A new connection.
+
+    Raises:
+        BrokerAway: nobody answers there.
+        JumpMQError: user, password or virtual host are refused, or the URL makes no sense.
+    """
+    address = address_of(broker)
+    with said_here(address):
+        try:
+            return AMQPConnection(address, broker.tls.context() if address.tls else None)
+        except InvalidRequest as error:
+            raise JumpMQError(str(error)) from None
+
+
+@contextmanager
+def said_here(address: AMQPAddress) -> Iterator[None]:
+    """Raise what goes wrong with a connection as this floor's error."""
+    try:
+        yield
+    except ConnectionLost as error:
+        raise BrokerAway(str(error)) from None
+    except Refused as refused:
+        kind = NotThere if refused.code == NOT_FOUND else JumpMQError
+        raise kind(f"{refused} (broker at {address})") from None

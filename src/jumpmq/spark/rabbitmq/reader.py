@@ -1,0 +1,172 @@
+"""The streaming reader of queues over AMQP: each message at least once.
+
+How it works. An acknowledgement must come by the channel that delivered the message, so the process that plans the
+query is the consumer. It takes what is there, hands it to the tasks within their partitions, and acknowledges it when
+the next micro-batch is asked for: then this one is complete, sink included. What a query that dies has not
+acknowledged goes back to the queues, and comes again in a later micro-batch. So does what was in a micro-batch that
+Spark repeats after a restart, which is empty then: a row can be twice in the sink, and none is missing.
+
+Spark's *offset* is ``{"source": TEXT, "run": ID, "batch": N}``: the N-th micro-batch of a run of the query.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from jumpmq.amqp.client import Delivery
+from jumpmq.client import AMQPConnection
+from jumpmq.spark.errors import BrokerAway, JumpMQError
+from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.partitions import WORTHWHILE
+from jumpmq.spark.patience import Patience
+from jumpmq.spark.rabbitmq.columns import batch_of
+from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
+from jumpmq.spark.rows import converter
+from jumpmq.spark.schema import wire_columns
+
+MOST_PREFETCH = 65535
+"""The largest prefetch that AMQP can say."""
+
+IDLE_PAUSE = 0.05
+"""Seconds to wait for a message before saying that there is nothing new."""
+
+BREATH = 0.01
+"""Seconds without a message that end a micro-batch."""
+
+ON_THEIR_WAY = 5.0
+"""Seconds to wait for messages that a queue said it had."""
+
+Offset = dict[str, Any]
+
+
+@dataclass
+class Taken(InputPartition):
+    """Messages that were delivered to the query's planner, as an Arrow stream."""
+
+    octets: bytes
+
+
+class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads queues as a consumer, whose prefetch is the micro-batch."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
+        for name, value in (("group", options.group), ("maxBytesPerTrigger", options.max_octets)):
+            if value is not None:
+                raise JumpMQError(f"option '{name}' is for a JumpMQ broker, not for queues that are read over AMQP")
+        self._options = options
+        self._schema = schema
+        self._parallelism = parallelism or 1
+        self._run = uuid.uuid4().hex
+        self._amqp: AMQPConnection | None = None
+        self._queues: dict[str, str] = {}
+        self._taken: list[Delivery] = []
+        self._end: Offset | None = None
+        self._left: int | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
+        return {"source": self._options.subject, "run": self._run, "batch": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._options.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note how much there is: what arrives later is for the next query."""
+        with said_here(address_of(self._options.broker)), connect(self._options.broker) as amqp:
+            self._left = sum(amqp.declared(queue).message_count for queue in self._options.queues)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        self._require_own(start)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages
+        patience = Patience(self._options.broker.retry_seconds)
+        while True:
+            try:
+                with said_here(address_of(self._options.broker)):
+                    return self._next(start, most)
+            except BrokerAway as error:
+                self._amqp = None
+                patience.pause(error)
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        self._require_own(end)
+        if end != self._end or start == end:
+            return []  # of an earlier run: its messages are in the queues again
+        columns = wire_columns(self._schema)
+        by_queue: dict[str, list[Delivery]] = {}
+        for one in self._taken:
+            by_queue.setdefault(self._queues[one.consumer], []).append(one)
+        size = max(WORTHWHILE, ceil(len(self._taken) / self._parallelism))
+        return [
+            Taken(_stream_of(batch_of(queue, found[at : at + size], columns)))
+            for queue, found in sorted(by_queue.items())
+            for at in range(0, len(found), size)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Taken)
+        convert = converter(self._schema)
+        with pa.ipc.open_stream(partition.octets) as stream:
+            for batch in stream:
+                yield convert(batch)
+
+    def _next(self, start: Offset, most: int) -> Offset:
+        """Acknowledge the micro-batch that ended at ``start``, and take another one."""
+        amqp = self._consuming(most)
+        if self._end is not None and start == self._end:
+            amqp.ack(self._taken[-1].tag)
+            self._left = None if self._left is None else self._left - len(self._taken)
+            self._end = None
+        if self._end is None:
+            self._taken = self._take(amqp, most if self._left is None else min(most, self._left))
+        if not self._taken:
+            return start
+        self._end = start | {"run": self._run, "batch": start["batch"] + 1}
+        return self._end
+
+    def _consuming(self, most: int) -> AMQPConnection:
+        """The connection that consumes; what one that broke had taken comes again."""
+        if self._amqp is None:
+            amqp = connect(self._options.broker)
+            prefetch = min(most, MOST_PREFETCH)
+            self._queues = {amqp.consume(queue, prefetch): queue for queue in self._options.queues}
+            self._amqp, self._taken, self._end = amqp, [], None
+        return self._amqp
+
+    def _take(self, amqp: AMQPConnection, most: int) -> list[Delivery]:
+        """What is delivered, up to so many messages, until there is a pause."""
+        taken: list[Delivery] = []
+        deliveries = amqp.deliveries
+        while len(taken) < most and (deliveries or amqp.wait(BREATH if taken else self._patience(amqp))):
+            taken += [deliveries.popleft() for _ in range(min(len(deliveries), most - len(taken)))]
+        return taken
+
+    def _patience(self, amqp: AMQPConnection) -> float:
+        """How long to wait for the first message of a micro-batch."""
+        if self._left is None:
+            return IDLE_PAUSE
+        waiting = any(amqp.declared(queue).message_count for queue in self._options.queues)
+        return ON_THEIR_WAY if waiting else IDLE_PAUSE
+
+    def _require_own(self, offset: Offset) -> None:
+        """Refuse unless the checkpoint is this query's."""
+        if offset.get("source") != self._options.subject or "run" not in offset:
+            raise JumpMQError(
+                f"the query's checkpoint is of {offset.get('source')}, but the query reads {self._options.subject} "
+                "over AMQP: give it a checkpoint of its own"
+            )
+
+
+def _stream_of(batch: pa.RecordBatch) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, batch.schema) as stream:
+        stream.write_batch(batch)
+    octets: bytes = out.getvalue().to_pybytes()
+    return octets

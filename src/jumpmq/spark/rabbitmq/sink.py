@@ -1,0 +1,112 @@
+"""The sink over AMQP: rows are published and confirmed; a task that is tried again publishes its rows again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.client import publish_frames
+from jumpmq.client import AMQPConnection
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.publishable import check_publishable, publishable
+from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
+from jumpmq.spark.sink import SinkOptions, Written, tell
+
+WINDOW = 5_000
+"""Messages that may be unconfirmed."""
+
+AT_ONCE = 500
+"""Messages that are sent in one go."""
+
+PERSISTENT, TRANSIENT = b"\x10\x00\x02", b"\x00\x00"
+"""Property lists: with delivery mode 2 only, and with nothing."""
+
+Row = tuple[str, bytes, bytes, bytes]
+"""Exchange, routing key, properties and body."""
+
+
+class AMQPWriter:
+    """What both writers do."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_publishable(schema, options.exchange is not None, options.queue is not None)
+        if options.app is not None:
+            raise JumpMQError("option 'txnAppId' is for a JumpMQ broker: over AMQP nobody remembers what was published")
+        self._options = options
+        with said_here(address_of(options.broker)), connect(options.broker) as amqp:
+            if options.queue is not None:
+                amqp.declared(options.queue)
+            elif options.exchange:
+                amqp.call(m.ExchangeDeclare(exchange=options.exchange, passive=True), m.ExchangeDeclareOk)
+
+    def _publish(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        """Publish a partition's rows.
+
+        Raises:
+            JumpMQError: the broker refused one, or it reached no queue; earlier ones are published.
+        """
+        written = Written()
+        with said_here(address_of(self._options.broker)), connect(self._options.broker) as amqp:
+            amqp.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+            for batch in batches:
+                rows = self._rows(publishable(batch))
+                for at in range(0, len(rows), AT_ONCE):
+                    amqp.publish(_frames(row, amqp.frame_max) for row in rows[at : at + AT_ONCE])
+                    amqp.wait_for_confirms(WINDOW)
+                    self._check(amqp)
+                written.published += len(rows)
+            amqp.wait_for_confirms()
+            self._check(amqp)
+            written.dropped = len(amqp.returned)
+            written.published -= written.dropped
+        return written
+
+    def _check(self, amqp: AMQPConnection) -> None:
+        if amqp.refused:
+            raise JumpMQError(f"{amqp.refused} messages were refused by a queue that is full")
+        if amqp.returned and self._options.on_unroutable == "fail":
+            lost = amqp.returned[0]
+            key = lost.routing_key.decode("utf-8", "replace")
+            raise JumpMQError(f"a message to exchange '{lost.exchange}' with routing key '{key}' reaches no queue")
+
+    def _rows(self, batch: pa.RecordBatch) -> list[Row]:
+        """Rows with what they are published by: their queue, their exchange, or what the options name."""
+        plain, nothing = PERSISTENT if self._options.persistent else TRANSIENT, [None] * len(batch)
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        names = ("queue", "exchange", "routing_key", "properties", "body")
+        rows = []
+        for queue, exchange, key, properties, body in zip(*(columns.get(name, nothing) for name in names), strict=True):
+            target = queue if queue is not None or exchange is not None else self._options.queue
+            where = exchange if exchange is not None else self._options.exchange or ""
+            address = (where, key or b"") if target is None else ("", target.encode())
+            rows.append((*address, properties or plain, body))
+        return rows
+
+
+class AMQPBatchWriter(AMQPWriter, DataSourceArrowWriter):
+    """Publishes a DataFrame."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return self._publish(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        tell(messages)
+
+
+class AMQPStreamWriter(AMQPWriter, DataSourceStreamArrowWriter):
+    """Publishes micro-batches; one that is repeated is published again."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return self._publish(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
+        tell(messages)
+
+
+def _frames(row: Row, frame_max: int) -> bytes:
+    exchange, key, properties, body = row
+    return publish_frames(exchange, key, properties, body, 1, frame_max, mandatory=True)

@@ -1,0 +1,148 @@
+"""`jumpmq migrate` moves a real RabbitMQ's definitions and messages, each message once, also when it is killed."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+import requests
+from benchmarks.brokers import RabbitMQ
+from tests.cli.commands import command, run
+
+import jumpmq
+
+pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
+
+KILLS = 4
+
+
+@pytest.fixture(scope="module")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    with RabbitMQ() as running:
+        yield running
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
+    with jumpmq.running(data_dir=tmp_path / "data") as running:
+        yield running
+
+
+@contextlib.contextmanager
+def channel(port: int, vhost: str = "/") -> Iterator[Any]:
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, vhost)) as connection:
+        opened = connection.channel()
+        opened.confirm_delivery()
+        yield opened
+
+
+def urls(rabbitmq: RabbitMQ, broker: jumpmq.RunningBroker, vhost: str = "") -> list[str]:
+    return [
+        *("--from", f"amqp://guest:guest@127.0.0.1:{rabbitmq.port}{vhost}"),
+        *("--management", f"http://guest:guest@127.0.0.1:{rabbitmq.http_port}"),
+        *("--to", broker.http_url),
+    ]
+
+
+def put(rabbitmq: RabbitMQ, path: str, body: Any) -> None:
+    url = f"http://127.0.0.1:{rabbitmq.http_port}/api/{path}"
+    requests.put(url, json=body, auth=("guest", "guest")).raise_for_status()
+
+
+def bodies(port: int, queue: str, vhost: str = "/") -> list[bytes]:
+    found = []
+    with channel(port, vhost) as opened:
+        while (body := opened.basic_get(queue, auto_ack=True)[2]) is not None:
+            found.append(body)
+    return found
+
+
+def test_definitions_and_messages_are_moved(rabbitmq: RabbitMQ, broker: jumpmq.RunningBroker) -> None:
+    put(rabbitmq, "users/alice", {"password": "secret", "tags": "management"})
+    put(rabbitmq, "permissions/%2F/alice", {"configure": "", "write": "", "read": "^orders"})
+    put(rabbitmq, "policies/%2F/limited", {"pattern": "^orders", "definition": {"max-length": 5000}})
+    kinds = {"orders-1": "classic", "orders-2": "quorum", "log": "stream"}
+    with channel(rabbitmq.port) as opened:
+        opened.exchange_declare("orders", "topic", durable=True)
+        for queue, kind in kinds.items():
+            opened.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
+            opened.queue_bind(queue, "orders", f"{queue}.#")
+            for number in range(300):
+                properties = pika.BasicProperties(delivery_mode=2, message_id=str(number), headers={"n": number})
+                opened.basic_publish("orders", f"{queue}.{number}", b"%d" % number, properties)
+        opened.basic_publish("orders", "orders-1.large", b"x" * 20_000_000)
+    result = run("jumpmq", "migrate", *urls(rabbitmq, broker), timeout=100)
+    assert (result.returncode, result.stdout) == (
+        0,
+        "definitions are copied, 901 messages of 3 queues are moved\n",
+    ), result.stderr
+    expected = [b"%d" % number for number in range(300)]
+    with channel(broker.port) as opened:
+        method, properties, body = opened.basic_get("orders-1", auto_ack=True)
+        assert (method.exchange, method.routing_key, method.redelivered) == ("orders", "orders-1.0", False)
+        assert (body, properties.message_id, properties.headers["n"], properties.delivery_mode) == (b"0", "0", 0, 2)
+    assert bodies(broker.port, "orders-1") == [*expected[1:], b"x" * 20_000_000]
+    assert bodies(broker.port, "orders-2") == expected
+    assert bodies(rabbitmq.port, "orders-1") == bodies(rabbitmq.port, "orders-2") == []
+    whoami = requests.get(f"http://127.0.0.1:{broker.http_port}/api/whoami", auth=("alice", "secret")).json()
+    assert whoami["tags"] == ["management"]
+    policies = requests.get(f"{broker.http_url}/api/policies").json()
+    assert [(one["name"], one["definition"]) for one in policies] == [("limited", {"max-length": 5000})]
+    streamed = requests.get(f"{broker.http_url}/api/queues/%2F/log").json()
+    assert (streamed["type"], streamed["messages"]) == ("stream", 300)
+    again = run("jumpmq", "migrate", *urls(rabbitmq, broker), timeout=100)
+    assert again.stdout == "definitions are copied, 0 messages of 0 queues are moved\n", again.stderr
+
+
+def test_a_move_that_is_killed_goes_on_where_it_was(rabbitmq: RabbitMQ, broker: jumpmq.RunningBroker) -> None:
+    put(rabbitmq, "vhosts/killed", {})
+    put(rabbitmq, "permissions/killed/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+    requests.put(f"{broker.http_url}/api/vhosts/killed").raise_for_status()
+    same = {"same": "classic", "same quorum": "quorum"}
+    with channel(rabbitmq.port, "killed") as opened:
+        opened.queue_declare("numbered", durable=True)
+        for queue, kind in same.items():
+            opened.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
+        for number in range(6_000):
+            opened.basic_publish("", "numbered", b"%d" % number)
+            for queue in same:
+                if number < 2_000:
+                    opened.basic_publish("", queue, b"the same")
+    line = command("jumpmq", "migrate", *urls(rabbitmq, broker, "/killed"))
+    for _ in range(KILLS):
+        with subprocess.Popen(line, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=dict(os.environ)) as move:
+            time.sleep(random.uniform(0.5, 2.0))
+            move.send_signal(signal.SIGKILL)
+    result = run("jumpmq", "migrate", *urls(rabbitmq, broker, "/killed"), timeout=100)
+    assert result.returncode == 0, result.stderr
+    requests.put(
+        f"{broker.http_url}/api/permissions/killed/guest", json={"configure": ".*", "write": ".*", "read": ".*"}
+    ).raise_for_status()
+    assert bodies(broker.port, "numbered", "killed") == [b"%d" % number for number in range(6_000)]
+    for queue in same:
+        assert len(bodies(broker.port, queue, "killed")) == 2_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--from", "http://h", "--to", "http://h"], "--from: 'http' is neither amqp nor amqps"),
+        (
+            ["--from", "amqp://127.0.0.1:1", "--management", "http://127.0.0.1:1", "--to", "http://127.0.0.1:1"],
+            "127.0.0.1:1",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_a_line(arguments: list[str], text: str) -> None:
+    result = run("jumpmq", "migrate", *arguments)
+    assert result.returncode == 1
+    assert text in result.stderr
+    assert len(result.stderr.splitlines()) == 1, json.dumps(result.stderr)

@@ -1,0 +1,168 @@
+"""Spark reads from and writes to a real RabbitMQ over AMQP: queues at least once, streams exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from benchmarks.brokers import RabbitMQ
+from pyspark.errors import PySparkException
+from tests.spark.sources import Sink, numbered, run_available
+
+pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
+
+PROPERTIES = pika.BasicProperties(delivery_mode=2, message_id="m", headers={"n": 7})
+
+
+@pytest.fixture(scope="module")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    with RabbitMQ() as running:
+        yield running
+
+
+@pytest.fixture
+def url(rabbitmq: RabbitMQ) -> str:
+    return f"amqp://guest:guest@127.0.0.1:{rabbitmq.port}/%2F"
+
+
+@pytest.fixture
+def channel(rabbitmq: RabbitMQ) -> Iterator[Any]:
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", rabbitmq.port)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        yield channel
+
+
+def declare(channel: Any, queue: str, kind: str = "classic") -> None:
+    channel.queue_delete(queue)
+    channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
+
+
+def fill(channel: Any, queue: str, bodies: list[bytes]) -> list[bytes]:
+    for body in bodies:
+        channel.basic_publish("", queue, body, PROPERTIES)
+    return bodies
+
+
+def waiting(channel: Any, queue: str) -> int:
+    return channel.queue_declare(queue, passive=True).method.message_count
+
+
+def bodies(channel: Any, queue: str) -> list[bytes]:
+    found = []
+    while (body := channel.basic_get(queue, auto_ack=True)[2]) is not None:
+        found.append(body)
+    return found
+
+
+def table(spark: Any, url: str, **options: Any) -> Any:
+    return spark.read.format("jumpmq").options(url=url, **options).load()
+
+
+def stream(spark: Any, url: str, **options: Any) -> Any:
+    return spark.readStream.format("jumpmq").options(url=url, **options).load()
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_table_shows_what_is_ready_and_leaves_it(spark: Any, url: str, channel: Any, kind: str) -> None:
+    declare(channel, "looked at", kind)
+    published = fill(channel, "looked at", numbered(1, 300))
+    rows = table(spark, url, queue="looked at").collect()
+    assert [bytes(row.body) for row in rows] == published
+    row = rows[0]
+    assert (row.queue, row.seq, row.exchange, bytes(row.routing_key)) == ("looked at", None, "", b"looked at")
+    assert (row.properties.message_id, row.headers["n"]) == ("m", "7")
+    assert [bytes(row.body) for row in table(spark, url, queue="looked at").collect()] == published
+
+
+def test_a_query_takes_what_there_is_and_acknowledges_it(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:
+    declare(channel, "taken 1")
+    declare(channel, "taken 2", "quorum")
+    published = fill(channel, "taken 1", numbered(1, 250)) + fill(channel, "taken 2", numbered(1001, 1100))
+    sink = Sink()
+    run_available(stream(spark, url, queues="taken 1,taken 2", maxMessagesPerTrigger=100), tmp_path, sink)
+    assert sink.bodies == sorted(published)
+    assert len(sink.batches) > 1
+    of_first = [bytes(row.body) for row in sink.rows if row.queue == "taken 1"]
+    assert of_first == sorted(of_first), "the order of each queue is kept"
+    more = fill(channel, "taken 1", numbered(251, 300))
+    again = Sink()
+    run_available(stream(spark, url, queues="taken 1,taken 2"), tmp_path, again)
+    assert again.bodies == more
+    assert (waiting(channel, "taken 1"), waiting(channel, "taken 2")) == (0, 0)
+
+
+def test_a_query_that_fails_loses_nothing(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:
+    declare(channel, "kept")
+    published = fill(channel, "kept", numbered(1, 200))
+
+    def fail(frame: Any, number: int) -> None:
+        frame.collect()
+        raise RuntimeError("the sink is broken")
+
+    with pytest.raises(PySparkException):
+        run_available(stream(spark, url, queue="kept", maxMessagesPerTrigger=50), tmp_path, fail)
+    sink = Sink()
+    run_available(stream(spark, url, queue="kept", maxMessagesPerTrigger=50), tmp_path, sink)
+    assert sink.bodies == published
+
+
+def test_a_stream_is_read_by_offsets(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:
+    declare(channel, "log", "stream")
+    published = fill(channel, "log", numbered(0, 499))
+    frame = table(spark, url, queue="log", maxMessagesPerPartition=200)
+    assert frame.rdd.getNumPartitions() == 3
+    assert [bytes(row.body) for row in frame.orderBy("seq").collect()] == published
+    part = table(spark, url, queue="log", startingOffsets="100", endingOffsets="110").orderBy("seq").collect()
+    assert [(row.seq, bytes(row.body)) for row in part] == [(at, published[at]) for at in range(100, 110)]
+    sink = Sink()
+    first = {"queue": "log", "startingOffsets": "earliest", "maxMessagesPerTrigger": 150}
+    run_available(stream(spark, url, **first), tmp_path, sink)
+    assert [bytes(row.body) for row in sink.rows] == published
+    more = fill(channel, "log", numbered(500, 520))
+    again = Sink()
+    run_available(stream(spark, url, **first), tmp_path, again)
+    assert [bytes(row.body) for row in again.rows] == more
+
+
+def test_rows_are_published_in_order_and_confirmed(spark: Any, url: str, channel: Any) -> None:
+    declare(channel, "written")
+    frame = spark.range(0, 3000, numPartitions=1).selectExpr(
+        "string(id) AS body", "'written' AS routing_key", "string(id) AS message_id", "map('k', string(id)) AS headers"
+    )
+    frame.write.format("jumpmq").options(url=url, exchange="").mode("append").save()
+    assert waiting(channel, "written") == 3000
+    _, properties, body = channel.basic_get("written", auto_ack=True)
+    assert (body, properties.message_id, properties.headers) == (b"0", "0", {"k": "0"})
+    assert bodies(channel, "written") == [b"%d" % number for number in range(1, 3000)]
+
+
+def test_rows_that_reach_no_queue(spark: Any, url: str, channel: Any) -> None:
+    declare(channel, "reached")
+    frame = spark.createDataFrame([("reached", "a"), ("nowhere", "b")], ["routing_key", "body"]).coalesce(1)
+    with pytest.raises(PySparkException, match="routing key 'nowhere' reaches no queue"):
+        frame.write.format("jumpmq").options(url=url, exchange="").mode("append").save()
+    bodies(channel, "reached")
+    frame.write.format("jumpmq").options(url=url, exchange="", onUnroutable="drop").mode("append").save()
+    assert bodies(channel, "reached") == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"queue": "not there"}, "no queue 'not there'"),
+        ({"exchange": "x"}, "AMQP does not say which queues are bound"),
+        ({"pattern": "x.*"}, "AMQP does not say which queues there are"),
+        ({"queue": "q", "url": "amqp://guest:wrong@127.0.0.1:{port}"}, "ACCESS_REFUSED"),
+        ({"queue": "q", "url": "amqp://127.0.0.1:1"}, "cannot connect to amqp://127.0.0.1:1"),
+        ({"queue": "q", "url": "amqp://127.0.0.1:{port}/nowhere"}, "vhost nowhere not found"),
+    ],
+)
+def test_what_makes_no_sense(spark: Any, rabbitmq: RabbitMQ, url: str, options: dict[str, str], text: str) -> None:
+    given = {"url": url} | options
+    given["url"] = given["url"].replace("{port}", str(rabbitmq.port))
+    with pytest.raises(PySparkException, match=text):
+        spark.read.format("jumpmq").options(**given).load().collect()
