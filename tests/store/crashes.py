@@ -15,6 +15,7 @@ from typing import Any
 from jumpmq.store.files import Files
 
 SECTOR = 512
+DIRECTORY = "/"
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,14 @@ class Recorder(Files):
         self._record(Call("write", self._paths[file], offset, b"".join(buffers)))
         super().write(file, offset, buffers)
 
+    def open_directory(self, path: Path) -> int:
+        file = super().open_directory(path)
+        self._paths[file] = DIRECTORY
+        return file
+
     def sync(self, file: int) -> None:
-        self._record(Call("sync", self._paths[file]))
+        path = self._paths[file]
+        self._record(Call("sync_directory") if path == DIRECTORY else Call("sync", path))
 
     def allocate(self, file: int, offset: int, length: int) -> None:
         self._record(Call("allocate", self._paths[file], offset + length))

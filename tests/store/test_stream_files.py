@@ -1,47 +1,14 @@
 """Streams on disk: what was committed is there again, a crash leaves a clean prefix, retention drops whole segments."""
 
 import random
-import select
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.store.stream_opened import START, Opened, bodies, message
 
-from jumpmq.amqp.messages import Message
-from jumpmq.store import StoreError
-from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import Chunk, messages_of
-
-START = 1_700_000_000
-
-
-def message(number: int, size: int = 10) -> Message:
-    return Message("e", b"k%d" % number, b"\x10\x00\x02", b"%0*d" % (size, number), True, START + number)
-
-
-class Opened:
-    """Streams in a directory, and the one numbered 7."""
-
-    def __init__(self, directory: Path) -> None:
-        self.errors: list[StoreError] = []
-        self.files = StreamFiles(directory, on_error=self.errors.append)
-        self.log = self.files.open(7)
-
-    def append(self, *messages: Message) -> None:
-        """Commit messages, and see them."""
-        self.files.append(self.log, list(messages))
-        number = self.files.flush()
-        self.work_until(lambda: self.files.committed >= number)
-
-    def work_until(self, condition: Callable[[], bool]) -> None:
-        """Let the streams work until something is so."""
-        deadline = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < deadline and self.files.fileno is not None
-            select.select([self.files.fileno], [], [], 1)
-            self.files.completed()
 
 
 @pytest.fixture
@@ -58,15 +25,6 @@ def open_streams(tmp_path: Path) -> Iterator[Callable[[], Opened]]:
     yield open_again
     while opened:
         opened.pop().files.close()
-
-
-def bodies(log: StreamLog, first: int = 0, last: int = 1 << 60) -> list[int]:
-    """What is read, where the body of each message is its offset."""
-    found = []
-    for batch in log.read(first, last):
-        found += [int(body) for body in batch.column("body").to_pylist()]
-        assert batch.column("seq").to_pylist() == found[-batch.num_rows :]
-    return found
 
 
 def test_what_is_committed_is_there_again(open_streams: Callable[[], Opened]) -> None:
