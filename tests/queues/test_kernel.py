@@ -66,6 +66,14 @@ def test_what_carries_a_header_of_a_name(twin: ModuleType) -> None:
     assert not twin.carries([plain, with_header], b"longer")
 
 
+@TWINS
+@pytest.mark.parametrize(("last", "taken"), [(1, []), (2, [2]), (4, [2, 4]), (6, [2, 4, 5]), (1 << 63, [2, 4, 5, 9])])
+def test_tags_up_to_one_are_taken(twin: ModuleType, last: int, taken: list[int]) -> None:
+    waiting = {tag: f"message {tag}" for tag in (2, 4, 5, 9)}
+    assert twin.split_upto(waiting, last) == {tag: f"message {tag}" for tag in taken}
+    assert list(waiting) == [tag for tag in (2, 4, 5, 9) if tag not in taken]
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.integers(0, 2)), max_size=12))
 def test_runs_by_holder_and_settling(held: list[tuple[str, str, int]]) -> None:
     seen = []

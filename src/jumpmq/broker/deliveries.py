@@ -5,11 +5,10 @@ and for 40 ms when it goes, and could not be cut in two; pieces change hands who
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import takewhile
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.memory import PAGED
-from jumpmq.queues.runs import claim
+from jumpmq.queues.runs import claim, split_upto
 
 BITS = 12
 """A piece has the tags that differ in so many low bits: to settle one takes a millisecond or two."""
@@ -77,11 +76,11 @@ class Deliveries:
             if tag and number > tag >> BITS:
                 break
             piece = self._pieces[number]
-            claimed = piece if not tag or number < tag >> BITS else list(takewhile(tag.__ge__, piece))
-            if len(claimed) == len(piece):
-                taken._pieces[number] = self._pieces.pop(number)
-            elif claimed:
-                taken._pieces[number] = {one: piece.pop(one) for one in claimed}
+            claimed = piece if not tag or number < tag >> BITS else split_upto(piece, tag)
+            if claimed is piece or not piece:
+                del self._pieces[number]
+            if claimed:
+                taken._pieces[number] = claimed
             taken._count += len(claimed)
         self._count -= taken._count
         return taken

@@ -79,6 +79,19 @@ def claim(dict pieces, list tags, int bits):
     return claimed
 
 
+def split_upto(dict waiting, unsigned long long last):
+    cdef dict taken = {}
+    cdef unsigned long long number
+    for tag, message in waiting.items():
+        number = tag
+        if number > last:
+            break
+        taken[tag] = message
+    for tag in taken:
+        del waiting[tag]
+    return taken
+
+
 def by_holder(list messages):
     cdef Message message
     cdef list runs = [], run = None

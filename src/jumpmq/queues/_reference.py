@@ -1,5 +1,6 @@
 """What queues do with runs of messages: the plain twin of the compiled kernel, its specification and its stand-in."""
 
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from jumpmq.amqp.properties import Properties
@@ -62,6 +63,11 @@ def claim(pieces: dict[int, dict[int, Any]], tags: list[int], bits: int) -> list
         if not piece:
             del pieces[tag >> bits]
     return claimed
+
+
+def split_upto(waiting: dict[int, Any], last: int) -> dict[int, Any]:
+    """Take what has a delivery tag up to ``last`` out of a dictionary that is in the order of tags."""
+    return {tag: waiting.pop(tag) for tag in list(takewhile(last.__ge__, waiting))}
 
 
 def by_holder(messages: list[Any]) -> list[tuple[Any, Any, list[Any]]]:

@@ -12,6 +12,7 @@ try:
         enter_queue,
         set_consumer,
         settle_stored,
+        split_upto,
         untracked,
     )
 except ImportError:
@@ -30,6 +31,7 @@ except ImportError:
         enter_queue,
         set_consumer,
         settle_stored,
+        split_upto,
         untracked,
     )
 
@@ -42,5 +44,6 @@ __all__ = [
     "enter_queue",
     "set_consumer",
     "settle_stored",
+    "split_upto",
     "untracked",
 ]
