@@ -261,6 +261,12 @@ class WireConnection:
         self._socket.close()
 
     @property
+    def address(self) -> tuple[str, int]:
+        """Where the client's end is."""
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    @property
     def closed_by_broker(self) -> bool:
         """Whether the broker closes the socket, given time."""
         with contextlib.suppress(TimeoutError):

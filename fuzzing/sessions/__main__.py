@@ -40,7 +40,7 @@ def main() -> int:
     end = time.monotonic() + 60 * arguments.minutes
     found = 0
     with RabbitMQ() as reference, JumpMQ() as ours:
-        pair = Pair(reference.port, ours.port)
+        pair = Pair(reference, ours)
         seed = arguments.seed
         while time.monotonic() < end:
             try:

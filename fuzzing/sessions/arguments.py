@@ -18,7 +18,9 @@ def often(usual: Any, seldom: Any, times: int = 6) -> st.SearchStrategy[Any]:
 
 
 QUEUES = often(
-    ["§q1", "§q1", "§q2"], ["§q3", "", "§none", "amq.mine", "amq.gen-@1", "§q\r\n1", "§qü", "§" + "q" * 240], 12
+    ["§q1", "§q1", "§q2", "§q1", "§q1", "§q2", "§k1"],
+    ["§q3", "§s1", "§s1", "§k2", "", "§none", "amq.mine", "amq.gen-@1", "§q\r\n1", "§qü", "§" + "q" * 240],
+    12,
 )
 EXCHANGES = often(
     ["§e1", "§e1", "§e2", "§e2", "amq.topic", "amq.headers"],
@@ -103,6 +105,15 @@ _GOOD_QUEUE_ARGUMENTS: dict[str, st.SearchStrategy[tuple[str, Any]]] = {
     "x-single-active-consumer": st.sampled_from([("t", True), ("t", False)]),
 }
 
+_QUORUM_ARGUMENTS = {
+    name: _GOOD_QUEUE_ARGUMENTS[name] for name in ("x-max-length", "x-dead-letter-exchange", "x-single-active-consumer")
+} | {"x-delivery-limit": st.sampled_from([("I", 0), ("I", 1), ("I", 3)])}
+_STREAM_ARGUMENTS = {
+    "x-max-length-bytes": st.sampled_from([("I", 1000), ("l", 1 << 30)]),
+    "x-max-age": st.sampled_from([("S", "1D"), ("S", "1h")]),
+    "x-stream-max-segment-size-bytes": st.sampled_from([("I", 1 << 20)]),
+}
+
 _EXCHANGE_ARGUMENTS = {
     "alternate-exchange": _string("§e2", "amq.fanout", "§none", ""),
     "hash-header": st.sampled_from([("S", "h"), ("S", "")]),
@@ -130,6 +141,13 @@ def _tables(known: dict[str, st.SearchStrategy[tuple[str, Any]]], most: int = 2)
 
 QUEUE_ARGUMENTS = _tables(_QUEUE_ARGUMENTS, 3)
 GOOD_QUEUE_ARGUMENTS = _tables(_GOOD_QUEUE_ARGUMENTS, 3)
+QUORUM = _tables(_QUORUM_ARGUMENTS).map(lambda table: [Field("x-queue-type", "S", "quorum"), *table])
+STREAM = _tables(_STREAM_ARGUMENTS).map(lambda table: [Field("x-queue-type", "S", "stream"), *table])
+OFFSETS = st.sampled_from(
+    [[]]
+    + [[Field("x-stream-offset", *offset)] for offset in [("S", "first")] * 4 + [("S", "next"), ("l", 1), ("S", "x")]]
+)
+"""Where a reader of a stream begins."""
 EXCHANGE_ARGUMENTS = _tables(_EXCHANGE_ARGUMENTS)
 BINDING_ARGUMENTS = _tables(_BINDING_ARGUMENTS, 3)
 CONSUMER_ARGUMENTS = _tables(_CONSUMER_ARGUMENTS)
@@ -176,6 +194,33 @@ PROPERTIES: st.SearchStrategy[Properties] = st.just(Properties()) | st.builds(
     app_id=st.none() | _TEXT,
     cluster_id=st.none() | _TEXT,
 )  # fmt: skip
+_POLICY_VALUES: dict[str, list[Any]] = {
+    "max-length": [0, 1, 2, 2, -1, "2"],
+    "max-length-bytes": [10, 100, -1],
+    "message-ttl": [60_000, 3_600_000, -1],
+    "expires": [600_000, 0],
+    "overflow": ["drop-head", "reject-publish", "reject-publish-dlx", "other"],
+    "dead-letter-exchange": ["", "§e1", "§e2", 1],
+    "dead-letter-routing-key": ["§q2", "a"],
+    "alternate-exchange": ["§e2", "amq.fanout", 7],
+    "delivery-limit": [1, 2, -1],
+    "queue-mode": ["lazy", "other"],
+    "max-age": ["1D", "soon"],
+    "unheard-of": [1],
+}
+POLICIES = st.fixed_dictionaries(
+    {
+        "pattern": st.sampled_from(["^§q", "^§q1", "^§e", "^§"] * 5 + ["("]),
+        "definition": st.lists(st.sampled_from(sorted(_POLICY_VALUES)), min_size=1, max_size=2, unique=True).flatmap(
+            lambda keys: st.fixed_dictionaries({key: st.sampled_from(_POLICY_VALUES[key]) for key in keys})
+        ),
+    },
+    optional={
+        "apply-to": st.sampled_from(["queues", "exchanges", "all", "queues", "queues", "nothing"]),
+        "priority": st.sampled_from([0, 1, 5, "high"]),
+    },
+)
+
 BODIES = st.sampled_from([b"", b"one", b"two", b"three", b"long" * 30])
 
 
@@ -190,6 +235,8 @@ def prefixed(value: Any, prefix: str) -> Any:
             return tuple(prefixed(one, prefix) for one in value)
         case list():
             return [prefixed(one, prefix) for one in value]
+        case dict():
+            return {key: prefixed(inner, prefix) for key, inner in value.items()}
         case Properties():
             return Properties(
                 **{name: prefixed(getattr(value, name), prefix) for name in Properties.__dataclass_fields__}

@@ -38,7 +38,7 @@ class Client:
         open: whether the socket is.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, user: str = "guest") -> None:
         self.events: list[Event] = []
         self.open = True
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
@@ -46,14 +46,14 @@ class Client:
         self._received = bytearray()
         self._content: Event | None = None
         self._missing = 0
-        self._log_in()
+        self._log_in(user)
 
-    def _log_in(self) -> None:
+    def _log_in(self, user: str) -> None:
         capabilities = [("authentication_failure_close", "t", True), ("consumer_cancel_notify", "t", True)]
         properties = [m.Field("capabilities", "F", [m.Field(*one) for one in capabilities])]
         self.send(b"AMQP\0\0\x09\x01")
         self.call(0, m.ConnectionStart)
-        self.send_method(0, m.ConnectionStartOk(properties, "PLAIN", b"\0guest\0guest", "en_US"))
+        self.send_method(0, m.ConnectionStartOk(properties, "PLAIN", f"\0{user}\0{user}".encode(), "en_US"))
         self.call(0, m.ConnectionTune)
         self.send_method(0, m.ConnectionTuneOk(2047, FRAME_MAX, 0))
         self.send_method(0, m.ConnectionOpen("/"))

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jumpmq.amqp import methods as m
+
 if TYPE_CHECKING:
     from fuzzing.sessions.pair import Difference
 
@@ -26,8 +28,41 @@ def _bodies(said: Any) -> list[Any] | None:
     return sorted(event[-1] for event in events) if all(event[0] == "basic.deliver" for event in events) else None
 
 
+def _is_more_than_a_shared_limit(difference: Difference) -> bool:
+    """RabbitMQ delivered more than a prefetch that consumers share allows."""
+    shared = any(getattr(step.method, "global_", False) for step in difference.session)
+    (theirs, _), (ours, _) = difference.reference, difference.ours
+    bodies, fewer = _bodies(theirs), _bodies(ours)
+    return shared and bodies is not None and fewer is not None and len(bodies) > len(fewer)
+
+
+def _is_internal_error(difference: Difference) -> bool:
+    """RabbitMQ tripped over what is refused here."""
+    (theirs, _), (ours, _) = difference.reference, difference.ours
+    refused = any(event[0] == "channel.close" for events in ours.values() for event in events)
+    ignored = not any(event[0].endswith(".close") for events in ours.values() for event in events)
+    return any(event[:2] == ("connection.close", 541) for events in theirs.values() for event in events) and (
+        refused or ignored
+    )
+
+
+def _is_order_of_what_came_back(difference: Difference) -> bool:
+    """What several consumers held came back at once, and was delivered again in another order."""
+    step = difference.step.method
+    returned = isinstance(step, m.BasicRecover | m.BasicRecoverAsync | m.ChannelClose | m.ConnectionClose) or (
+        isinstance(step, m.BasicNack) and step.requeue and step.multiple
+    )
+    (theirs, their_counts), (ours, our_counts) = difference.reference, difference.ours
+    consumers = sum(isinstance(one.method, m.BasicConsume) for one in difference.session)
+    same = their_counts == our_counts and _bodies(theirs) is not None and _bodies(theirs) == _bodies(ours)
+    return (returned or step is None) and consumers > 1 and same
+
+
 NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: whose turn it is under a global prefetch": _is_turn_under_a_shared_limit,
+    "Timing and order: a global prefetch is exceeded": _is_more_than_a_shared_limit,
+    "Timing and order: what several consumers held comes back": _is_order_of_what_came_back,
+    "What is refused: 541": _is_internal_error,
 }
 """By what docs/differences.md calls it, whether a difference is that one."""
 

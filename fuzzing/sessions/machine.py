@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from fuzzing.sessions import arguments
+from fuzzing.sessions.operator import PolicyStep
 from fuzzing.sessions.pair import Pair
 from fuzzing.sessions.side import Place, Step
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
 
-PLACES = st.sampled_from([(1, 1)] * 8 + [(1, 2)] * 2 + [(2, 1)] * 3 + [(3, 1)])
+PLACES = st.sampled_from([(1, 1)] * 8 + [(1, 2)] * 2 + [(2, 1)] * 3 + [(3, 1)] * 2)
+"""Connection and channel; the third connection's user may not do everything."""
 EVEN = st.booleans()
 SELDOM = st.sampled_from([False] * 7 + [True])
 RARELY = st.sampled_from([False] * 25 + [True])
@@ -110,6 +112,34 @@ class Sessions(RuleBasedStateMachine):
     @rule(at=PLACES, name=st.sampled_from(["§q3", "§q4", ""]), auto_delete=EVEN, table=arguments.GOOD_QUEUE_ARGUMENTS)
     def another_queue(self, at: Place, name: str, auto_delete: bool, table: list[Field]) -> None:
         self._take(at, m.QueueDeclare(queue=name, auto_delete=auto_delete, arguments=table))
+
+    @rule(at=PLACES, name=st.sampled_from(["§k1", "§k1", "§k2"]), table=arguments.QUORUM, now=EVEN)
+    def quorum_queue(self, at: Place, name: str, table: list[Field], now: bool) -> None:
+        if now:
+            self._take(at, m.QueueDeclare(queue=name, durable=True, arguments=table))
+
+    @rule(at=PLACES, name=st.sampled_from(["§s1"]), table=arguments.STREAM, now=SELDOM)
+    def stream(self, at: Place, name: str, table: list[Field], now: bool) -> None:
+        if now:
+            self._take(at, m.QueueDeclare(queue=name, durable=True, arguments=table))
+
+    @rule(
+        at=PLACES, count=st.sampled_from([1, 2, 10, 0]), offset=arguments.OFFSETS, no_ack=RARELY, whole=RARELY,
+        now=SELDOM,
+    )  # fmt: skip
+    def read_a_stream(self, at: Place, count: int, offset: list[Field], no_ack: bool, whole: bool, now: bool) -> None:
+        if now:
+            self._take(at, m.BasicQos(0, count, whole))
+            self._take(at, m.BasicConsume(queue="§s1", no_ack=no_ack, arguments=offset))
+
+    @rule(
+        name=st.sampled_from(["1", "2"]), kind=st.sampled_from(["policies"] * 3 + ["operator-policies"]),
+        body=arguments.POLICIES, cleared=SELDOM, now=SELDOM,
+    )  # fmt: skip
+    def policy(self, name: str, kind: str, body: dict[str, Any], cleared: bool, now: bool) -> None:
+        if now:
+            prefix = self.pair.prefix
+            self.pair.operate(PolicyStep(kind, prefix + name, None if cleared else arguments.prefixed(body, prefix)))
 
     @rule(
         at=PLACES, queue=arguments.QUEUES, exchange=arguments.EXCHANGES, key=arguments.KEYS, no_wait=SELDOM,

@@ -6,8 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.brokers import BrokerProcess
+
 from fuzzing.sessions import differences
 from fuzzing.sessions.client import Client
+from fuzzing.sessions.operator import LIMITED, Operator, PolicyStep
 from fuzzing.sessions.side import OBSERVER, Place, Side, Step
 from jumpmq.amqp import methods as m
 
@@ -18,6 +21,9 @@ IMPATIENCE = 0.3
 """The same once a difference was found, and shorter sessions that still show it are sought."""
 
 _SWEPT = (m.QueueDeleteOk, m.ExchangeDeleteOk, m.ChannelClose)
+
+USERS = {3: LIMITED}
+"""Who logs in on which connection."""
 
 Said = dict[Place, list[tuple[Any, ...]]]
 
@@ -30,13 +36,13 @@ class Difference(Exception):
         reference, ours: what was seen on each.
     """
 
-    def __init__(self, session: list[Step], reference: Any, ours: Any) -> None:
+    def __init__(self, session: list[Step | PolicyStep], reference: Any, ours: Any) -> None:
         steps = "\n".join(map(str, session))
         super().__init__(f"{steps}\nRabbitMQ: {reference}\nJumpMQ:   {ours}")
         self.session, self.reference, self.ours = session, reference, ours
 
     @property
-    def step(self) -> Step:
+    def step(self) -> Step | PolicyStep:
         """After which it showed."""
         return self.session[-1]
 
@@ -45,7 +51,7 @@ class Pair:
     """Two running brokers, and the sessions held with both.
 
     Args:
-        reference, ours: their ports.
+        reference, ours: the brokers.
 
     Attributes:
         prefix: what all names of the current session begin with.
@@ -54,15 +60,17 @@ class Pair:
         sessions, steps: so far.
     """
 
-    def __init__(self, reference: int, ours: int) -> None:
-        self._ports = reference, ours
+    def __init__(self, reference: BrokerProcess, ours: BrokerProcess) -> None:
+        self._ports = reference.port, ours.port
+        self._operators = [Operator(broker.http_port) for broker in (reference, ours)]
+        self._policies: set[tuple[str, str]] = set()
         self._sweepers = [Client(port) for port in self._ports]
         self._sweeping = dict.fromkeys(self._sweepers, False)
         self.sessions = 0
         self._sides: list[Side] = []
         self._queues: set[str] = set()
         self._exchanges: set[str] = set()
-        self._history: list[Step] = []
+        self._history: list[Step | PolicyStep] = []
         self.prefix = ""
         self.over = False
         self.patience = PATIENCE
@@ -74,7 +82,7 @@ class Pair:
     def begin(self) -> None:
         self.sessions += 1
         self.prefix = f"g{self.sessions}."
-        self._sides = [Side(port, self.prefix) for port in self._ports]
+        self._sides = [Side(port, self.prefix, USERS) for port in self._ports]
         self._history = []
         self.over = False
 
@@ -82,6 +90,10 @@ class Pair:
         """Close the session's connections, and delete all that it made."""
         for side in self._sides:
             side.leave()
+        for kind, name in self._policies:
+            for operator in self._operators:
+                operator.take(PolicyStep(kind, name, None), self.prefix)
+        self._policies.clear()
         for sweeper in self._sweepers:
             self._sweep(sweeper)
         self._queues.clear()
@@ -141,6 +153,20 @@ class Pair:
         self._both(*(side.settle(steps) for side in self._sides))
         self._compare(steps)
 
+    def operate(self, step: PolicyStep) -> None:
+        """Set or clear a policy on both brokers.
+
+        Raises:
+            Difference: as :meth:`take`.
+        """
+        if self.over:
+            return
+        self._history.append(step)
+        self._policies.add((step.kind, step.name))
+        for operator, side in zip(self._operators, self._sides, strict=True):
+            side.said.setdefault((0, 0), []).append(("policy", *operator.take(step, self.prefix)))
+        self._compare([], look=True)
+
     def pause(self, seconds: float) -> None:
         if not self.over:
             time.sleep(seconds)
@@ -154,6 +180,9 @@ class Pair:
         match step.method:
             case m.QueueDeclare(queue=name) if name.startswith(self.prefix):
                 self._queues.add(name)
+                if any(field[:] == ("x-queue-type", "S", "stream") for field in step.method.arguments):
+                    for side in self._sides:
+                        side.streams.add(name)
             case m.ExchangeDeclare(exchange=name) if name.startswith(self.prefix):
                 self._exchanges.add(name)
 

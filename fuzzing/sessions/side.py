@@ -8,7 +8,7 @@ waited for by whoever compares.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -61,8 +61,10 @@ class Side:
     Args:
         port: where the broker listens.
         prefix: what all names of the session begin with.
+        users: who logs in on which connection; guest on the others.
 
     Attributes:
+        streams: the queues that were asked for as streams, whose messages RabbitMQ counts late.
         said: what came and was not yet compared, by place, in comparable form.
         counts: messages and consumers of each queue as last seen, or why they cannot be had.
         delivered: the delivery tags that came on each channel since it was opened.
@@ -70,12 +72,14 @@ class Side:
         watched: the queues to count, each with the connection that may see it.
     """
 
-    def __init__(self, port: int, prefix: str) -> None:
+    def __init__(self, port: int, prefix: str, users: Mapping[int, str]) -> None:
         self.said: dict[Place, list[tuple[Any, ...]]] = {}
         self.counts: dict[str, Any] = {}
         self.delivered: dict[Place, list[int]] = {}
         self.transactional: set[Place] = set()
         self.watched: dict[str, int] = {}
+        self.streams: set[str] = set()
+        self._users = users
         self._port = port
         self._prefix = prefix
         self._clients: dict[int, Client] = {}
@@ -98,7 +102,7 @@ class Side:
         return any(self._unconfirmed.values())
 
     def connect(self, connection: int) -> None:
-        client = self._clients[connection] = Client(self._port)
+        client = self._clients[connection] = Client(self._port, self._users.get(connection, "guest"))
         self._open_channel(client, OBSERVER)
 
     def _open_channel(self, client: Client, channel: int) -> None:
@@ -205,7 +209,8 @@ class Side:
                     self._open_channel(client, OBSERVER)
                     break
                 assert isinstance(answer.method, m.QueueDeclareOk)
-                self.counts[name] = (answer.method.message_count, answer.method.consumer_count)
+                counted = (answer.method.message_count, answer.method.consumer_count)
+                self.counts[name] = "a stream" if name in self.streams else counted
 
     # --- what came ---
 
@@ -289,12 +294,12 @@ class Side:
                 return _INVENTED.sub(lambda found: self._alias(found[0]), value).replace(self._prefix, "")
             case bytes():
                 return self._neutral(value.decode("utf-8", "surrogateescape"))
-            case Field(name, "F", inner):
-                return (name, "F", sorted(self._neutral(inner)))
             case Field("time", "T", _):
                 return ("time", "T", "now")
             case Field(name, kind, inner):
                 return (name, kind, self._neutral(inner))
+            case [Field(), *_]:  # a table has no order
+                return sorted((self._neutral(one) for one in value), key=repr)
             case list() | tuple():
                 return [self._neutral(one) for one in value]
         return value

@@ -1,10 +1,177 @@
-"""A client that changes its mind while it is being logged in."""
+"""Closing: in mid-login, and under load in both directions, with TLS and without."""
+
+import contextlib
+import ssl
+from collections.abc import Callable, Iterator
 
 import pytest
+import requests
 from pamqp.frame import marshal
-from tests.wire import PROTOCOL_HEADER, Connection, Hangup, dial
+from tests.cli.commands import run
+from tests.wire import (
+    PROTOCOL_HEADER,
+    Basic,
+    Connection,
+    ConnectionClosed,
+    Content,
+    Hangup,
+    Queue,
+    WireChannel,
+    WireConnection,
+    closing,
+    dial,
+    login,
+)
 
+import jumpmq
 from jumpmq import RunningBroker
+from jumpmq.cli.certificates import Certificates, make_certificates
+
+CLOSE = Connection.Close(200, "bye", 0, 0)
+CLOSE_OK = marshal(Connection.CloseOk(), 0)
+LOAD = 500
+PIECE = 16 << 10
+
+Login = Callable[[], WireConnection]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[RunningBroker]:
+    directory = tmp_path_factory.mktemp("broker")
+    with jumpmq.running(data_dir=directory, tls_cert=certificates.server, tls_key=certificates.server_key) as running:
+        yield running
+
+
+@pytest.fixture(params=["plain", "tls"])
+def log_in(request: pytest.FixtureRequest, broker: RunningBroker, certificates: Certificates) -> Login:
+    """Opens a connection, with TLS or without."""
+    if request.param == "plain":
+        return lambda: login(broker.port)
+    context = ssl.create_default_context(cafile=certificates.ca)
+    return lambda: login(broker.tls_port, tls=context)
+
+
+@pytest.fixture
+def channel(broker: RunningBroker) -> Iterator[WireChannel]:
+    with closing(login(broker.port)) as connection:
+        yield connection.channel()
+
+
+@pytest.fixture
+def shared(channel: WireChannel) -> Iterator[str]:
+    """Name of a queue that outlives the connections which use it."""
+    name = channel.queue(exclusive=False, durable=True)
+    yield name
+    channel.call(Queue.Delete(queue=name))
+
+
+def send_and_read(connection: WireConnection, octets: bytes) -> bytes:
+    """Send piece by piece, and read whatever comes meanwhile, as a client does under load."""
+    came = b""
+    for start in range(0, len(octets), PIECE):
+        connection.send(octets[start : start + PIECE])
+        with contextlib.suppress(TimeoutError):
+            came += connection.read_octets(0.001)
+    return came
+
+
+def read_until_close_ok(connection: WireConnection, came: bytes) -> None:
+    while CLOSE_OK not in came:
+        more = connection.read_octets()
+        assert more, "the socket was closed before close-ok came"
+        came += more
+
+
+def is_open(connection: WireConnection) -> bool:
+    """Whether the broker leaves it to the client to close the socket: it has neither closed nor reset it."""
+    try:
+        return bool(connection.read_octets(0.3))
+    except TimeoutError:
+        return True
+
+
+def test_what_was_settled_before_a_close_counts_and_nothing_after_it(
+    log_in: Login, channel: WireChannel, shared: str
+) -> None:
+    with log_in() as connection:
+        publisher, consumer = connection.channel(), connection.channel()
+        publisher.confirm_select()
+        for number in range(LOAD):
+            publisher.publish("", shared, b"%d" % number + bytes(4000), Basic.Properties(delivery_mode=2))
+        publisher.wait_for_confirms()
+        consumer.send(Basic.Consume(queue=shared, nowait=True))
+        for _ in range(100):
+            delivery = consumer.next()
+            assert isinstance(delivery, Content)
+            consumer.send(Basic.Ack(delivery.method.delivery_tag))
+        late = publisher.publication("", shared, b"late" + bytes(4000)) * LOAD
+        acknowledgements = marshal(Basic.Ack(LOAD, True), consumer.number)
+        came = send_and_read(connection, marshal(CLOSE, 0) + acknowledgements + late)
+        read_until_close_ok(connection, came)
+        assert is_open(connection)
+    left = [int(body.rstrip(b"\0")) for body in channel.bodies(shared)]
+    assert left == list(range(100, LOAD))
+
+
+def test_a_close_by_the_broker_is_heard_under_load(log_in: Login, channel: WireChannel, shared: str) -> None:
+    with log_in() as connection:
+        publisher = connection.channel()
+        publisher.confirm_select()
+        publisher.publish("", shared, b"before")
+        publisher.wait_for_confirms()
+        publisher.send(Basic.Qos(prefetch_size=10))  # not implemented
+        connection.send(publisher.publication("", shared, bytes(4000)) * LOAD)
+        with pytest.raises(ConnectionClosed) as closed:
+            publisher.next()
+        assert closed.value.code == 540
+    assert channel.bodies(shared) == [b"before"]
+
+
+def test_a_close_by_an_operator_is_heard_under_load(
+    log_in: Login, broker: RunningBroker, channel: WireChannel, shared: str
+) -> None:
+    with log_in() as connection:
+        publisher, consumer = connection.channel(), connection.channel()
+        publisher.confirm_select()
+        for _ in range(LOAD):
+            publisher.publish("", shared, bytes(4000))
+        publisher.wait_for_confirms()
+        consumer.send(Basic.Consume(queue=shared, nowait=True))
+        (name,) = (one["name"] for one in shown(broker) if one["peer_port"] == port_of(connection))
+        closed = requests.delete(f"{broker.http_url}/api/connections/{name}", auth=("guest", "guest"), timeout=10)
+        assert closed.status_code == 204
+        assert connection.refusal() == (320, "CONNECTION_FORCED - Closed via management plugin")
+    assert len(channel.bodies(shared)) == LOAD
+
+
+def test_a_closed_connection_is_shown_until_its_socket_is(log_in: Login, broker: RunningBroker) -> None:
+    with log_in() as connection:
+        port = port_of(connection)
+        assert state_of(broker, port) == "running"
+        connection.send_method(0, CLOSE)
+        read_until_close_ok(connection, b"")
+        assert state_of(broker, port) == "closed"
+        listed = run("jumpmqctl", "--url", broker.http_url, "--quiet", "list_connections", "peer_port", "state")
+        assert f"{port}\tclosed" in listed.stdout.splitlines()
+
+
+def shown(broker: RunningBroker) -> list[dict[str, object]]:
+    found = requests.get(f"{broker.http_url}/api/connections", auth=("guest", "guest"), timeout=10).json()
+    assert isinstance(found, list)
+    return found
+
+
+def state_of(broker: RunningBroker, port: int) -> object:
+    return next((one["state"] for one in shown(broker) if one["peer_port"] == port), None)
+
+
+def port_of(connection: WireConnection) -> int:
+    return int(connection.address[1])
 
 
 @pytest.mark.parametrize("password", ["guest", "sesame"])

@@ -97,7 +97,7 @@ def test_a_connection_that_is_closed_is_shown_until_the_client_closes_its_socket
         return next((one.get("state") for one in operator.see("connections") if one.get("peer_port") == port), None)
 
     with login(broker.port) as connection:
-        port = connection._socket.getsockname()[1]
+        port = connection.address[1]
         until(lambda: state() == "running")
         connection.send_method(0, CLOSE)
         close_ok(connection)

@@ -18,7 +18,7 @@ def pair() -> Iterator[Pair]:
     if not RabbitMQ.available():
         pytest.skip(RabbitMQ.available().reason)
     with RabbitMQ() as reference, JumpMQ() as ours:
-        yield Pair(reference.port, ours.port)
+        yield Pair(reference, ours)
 
 
 @pytest.mark.timeout(600)

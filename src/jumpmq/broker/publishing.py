@@ -7,7 +7,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import EXPIRATION, REPLY_TO, UNKNOWN_MODE, USER_ID, Properties
+from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, UNKNOWN_MODE, USER_ID, Properties
 from jumpmq.broker import direct_reply, routing
 from jumpmq.broker.authorization import Authorization
 from jumpmq.queues import clock
@@ -37,6 +37,9 @@ def require_publishable(channel: "Channel", run: Publish) -> None:
     _, error = _examined(channel, run)
     if error is not None:
         raise error
+    if run.flags & HEADERS:
+        for message in run.messages:
+            Envelope.check(message)
 
 
 def _require_exchange(channel: "Channel", run: Publish) -> Exchange:

@@ -48,6 +48,21 @@ class Envelope:
             message.properties = properties.encode()
         return envelope
 
+    @classmethod
+    def check(cls, message: Message) -> None:
+        """Refuse what :meth:`opened` would refuse; the message stays as it is.
+
+        Raises:
+            PreconditionFailed: the CC or BCC header is not an array.
+        """
+        octets = message.properties
+        if _CC in octets or _BCC in octets:
+            headers = cls(message).headers
+            for name in ("CC", "BCC"):
+                found = next((field for field in headers if field.name == name), None)
+                if found is not None:
+                    _keys(found)
+
     @property
     def properties(self) -> Properties:
         """The message's properties, parsed at first use."""
