@@ -1,5 +1,6 @@
 """A channel of a live connection: its state. Which function acts on which method is in :mod:`methods`."""
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
@@ -32,6 +33,7 @@ class Channel:
         consumer_max: how many consumers it may have; None is any number.
         last_queue: the queue declared last, meant where a method names none.
         tally: what was counted of its messages.
+        tags_at: where delivery tags stood at times; see :mod:`overdue`.
     """
 
     def __init__(self, connection: "Connection", number: int, services: "Services") -> None:
@@ -57,6 +59,7 @@ class Channel:
         self.reply_queue: direct_reply.ReplyQueue | None = None
         self.closed = False
         self.tally = Tally()
+        self.tags_at: deque[tuple[float, int]] | None = None
 
     # --- the connection's side ---
 

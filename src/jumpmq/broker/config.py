@@ -35,6 +35,8 @@ class Config:
         frame_max: octets of a frame at most, proposed to clients; from 4,096 to 131,072.
         channel_max: channels of a connection at most, proposed to clients.
         consumer_max_per_channel: consumers of a channel at most; None is any number.
+        consumer_timeout: seconds that a delivery may wait for its acknowledgement before its channel is closed; 0 is
+            for ever.
         publish_rate: messages a second that a connection may publish; it is read no faster. None is any number.
         memory_limit: octets held for messages at which publishers are blocked, as a size (``2GB``) or a share of the
             machine's or the container's memory (``0.4``); None is RabbitMQ's default.
@@ -65,6 +67,7 @@ class Config:
     frame_max: int = FRAME_MAX
     channel_max: int = CHANNEL_MAX
     consumer_max_per_channel: int | None = None
+    consumer_timeout: int = 1800
     publish_rate: int | None = None
     memory_limit: str | None = None
     disk_free_limit: str | None = None

@@ -303,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._guard(channel, type(method), channel.receive, method)
             case TooLarge(number, size):
                 error = PreconditionFailed(f"message size {size} is larger than configured max size {MAX_MESSAGE_SIZE}")
-                self._close_channel(self.channels[number], error, m.BasicPublish)
+                self.close_channel(self.channels[number], error, m.BasicPublish)
             case Failed():
                 self.fail(event)
             case Begun():
@@ -329,14 +329,15 @@ class Connection(asyncio.BufferedProtocol):
             if error.hard:
                 self.fail(Failed(error, channel.number, method.class_id, method.method_id))
             else:
-                self._close_channel(channel, error, method)
+                self.close_channel(channel, error, method)
 
     def _audit(self, error: AMQPError) -> None:
         """Write down what the user may not."""
         if isinstance(error, AccessRefused | NotAllowed):
             audit.refusal(error.text, user=self.user, connection=self.name)
 
-    def _close_channel(self, channel: Channel, error: AMQPError, method: type[m.Method]) -> None:
+    def close_channel(self, channel: Channel, error: AMQPError, method: type[m.Method] | None = None) -> None:
+        """Close a channel for an error, which a method of the client's has made, if any."""
         log.info("connection %s, channel %d: %s", self.name, channel.number, error.reply_text)
         del self.channels[channel.number]
         channel.close()

@@ -111,6 +111,6 @@ def _source(channel: "Channel", name: str) -> Queue:
         NotFound, ResourceLocked: as :meth:`Channel.queue`.
         AccessRefused: the user may not read it.
     """
-    queue = channel.queue(channel.topology.sharding.local_shard(channel.connection.vhost, name))
-    channel.connection.require_permission("read", "queue", queue.name)
-    return queue
+    actual = channel.resolve(channel.topology.sharding.local_shard(channel.connection.vhost, name))
+    channel.connection.require_permission("read", "queue", actual)  # before anybody learns whether it is there
+    return channel.queue(actual)

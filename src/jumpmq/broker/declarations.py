@@ -102,8 +102,9 @@ def queue_unbind(channel: "Channel", method: m.QueueUnbind) -> None:
 
 def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
     _refuse_sharded(channel, method.queue, "purge")
-    queue = channel.queue(method.queue)
-    channel.connection.require_permission("read", "queue", queue.name)
+    name = channel.resolve(method.queue)
+    channel.connection.require_permission("read", "queue", name)
+    queue = channel.queue(name)
     count = queue.purge()
     if method.no_wait:
         return
@@ -147,6 +148,7 @@ def _refuse_sharded(channel: "Channel", queue: str, operation: str) -> None:
 
 
 def _make(channel: "Channel", change: changes.Change) -> None:
+    rules.refuse_for_all(change)
     channel.authorization.require_change(channel.connection.user, change)
     channel.topology.make(change)
     channel.connection.defer_answers()

@@ -1,9 +1,10 @@
-"""What happens by the clock: heartbeats, and commits that are made for acknowledgements alone."""
+"""What happens by the clock: heartbeats, overdue acknowledgements, and commits for acknowledgements alone."""
 
 import asyncio
 import time
 
 from jumpmq.broker.commits import Commits
+from jumpmq.broker.overdue import Overdue
 from jumpmq.broker.paging import Paging
 from jumpmq.broker.services import Services
 
@@ -24,6 +25,9 @@ class Timers:
         self._loop = asyncio.get_running_loop()
         self._tick: asyncio.TimerHandle | None = None
         self._settled_at = 0.0
+        timeout = services.config.consumer_timeout
+        self._overdue = Overdue(timeout) if timeout else None
+        self._looked_at = 0.0
 
     def start(self) -> None:
         self._tick = self._loop.call_later(TICK, self._on_tick)
@@ -38,8 +42,19 @@ class Timers:
             monotonic = time.monotonic()
             for connection in list(self._services.connections):
                 connection.tick(monotonic)
+            self._look_for_overdue(monotonic)
             self._paging.look()
             self._services.alarms.look()
             if monotonic - self._settled_at >= SETTLE_INTERVAL:
                 self._settled_at = monotonic
                 self._commits.flush(settlements=True)
+
+    def _look_for_overdue(self, now: float) -> None:
+        overdue = self._overdue
+        if overdue is None or now - self._looked_at < overdue.interval:
+            return
+        self._looked_at = now
+        for connection in list(self._services.connections):
+            for channel in list(connection.channels.values()):
+                if (error := overdue.look(channel, now)) is not None:
+                    connection.close_channel(channel, error)

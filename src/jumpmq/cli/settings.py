@@ -180,6 +180,14 @@ SETTINGS = {
             _number(1, 1 << 31),
         ),
         Setting(
+            "consumer_timeout",
+            "SECONDS",
+            "a number of seconds",
+            "until a delivery must be acknowledged, or its channel is closed; 0 for never",
+            _number(0, 1 << 31),
+            "1800",
+        ),
+        Setting(
             "publish_rate",
             "NUMBER",
             "a number of messages",

@@ -119,6 +119,7 @@ class Queue(ABC):
         always_durable: whether it must be declared durable, neither exclusive nor deleted automatically, and by name.
         consumer_argument_names: the arguments of ``basic.consume`` that it takes; those of other kinds are refused.
         takes_global_prefetch: whether channels with a ``global`` prefetch may consume from it.
+        knows_exclusive_consumers: whether one consumer may ask to be the only one; else that is ignored.
         append_only: whether reading takes nothing from it; as in RabbitMQ, ``if-empty`` then does not hinder a delete.
     """
 
@@ -128,6 +129,7 @@ class Queue(ABC):
     always_durable: ClassVar[bool] = False
     consumer_argument_names: ClassVar[frozenset[str]] = frozenset({"x-priority"})
     takes_global_prefetch: ClassVar[bool] = True
+    knows_exclusive_consumers: ClassVar[bool] = True
     append_only: ClassVar[bool] = False
     requeues_in_place: ClassVar[bool] = True
 

@@ -55,7 +55,7 @@ class ClassicQueue(Queue):
 
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
-        self._delivery = Delivery(self, f"queue '{name}' in vhost '{vhost}'")
+        self._delivery = Delivery(self, f"queue '{name}' in vhost '{vhost}'", self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
         self._ready = self._ready_messages()
         self._held = 0

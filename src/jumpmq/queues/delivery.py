@@ -45,16 +45,18 @@ class Delivery:
         active: the consumer that is served, where one is at a time.
     """
 
-    def __init__(self, source: Source, subject: str) -> None:
+    def __init__(self, source: Source, subject: str, exclusive: bool = True) -> None:
         """
         Args:
             source: where messages come from.
             subject: what refusals call the queue.
+            exclusive: whether a consumer may ask to be the only one; else that is ignored.
         """
         self.consumers: list[Consumer] = []
         self.active: Consumer | None = None
         self._source = source
         self._subject = subject
+        self._exclusive = exclusive
         self._single = False
         self._ring: list[Consumer] = []
         self._passed_over: list[Consumer] = []
@@ -71,7 +73,7 @@ class Delivery:
             AccessRefused: it, or one that is here, wants the queue for itself.
         """
         wanted_alone = consumer.exclusive and (self.consumers or self._single)
-        if wanted_alone or any(other.exclusive for other in self.consumers):
+        if self._exclusive and (wanted_alone or any(other.exclusive for other in self.consumers)):
             raise AccessRefused(f"{self._subject} in exclusive use")
         self.consumers.append(consumer)
         self.consumers.sort(key=_precedence)

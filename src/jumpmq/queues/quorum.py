@@ -44,6 +44,7 @@ class QuorumQueue(ClassicQueue):
     )  # fmt: skip
     always_durable = True
     takes_global_prefetch = False
+    knows_exclusive_consumers = False
     requeues_in_place = False
 
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:

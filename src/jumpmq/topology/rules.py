@@ -72,6 +72,24 @@ def queue_deletion(
     return changes.DeleteQueue(vhost.name, name, queue.id)
 
 
+def refuse_for_all(change: changes.Change) -> None:
+    """Refuse what nobody may do, before it is asked who wants it: RabbitMQ's order.
+
+    Raises:
+        AccessRefused: the name is the broker's own.
+        CommandInvalid: there is no such type of exchange.
+    """
+    match change:
+        case changes.DeclareExchange(definition):
+            exchange_type(definition.type)
+        case changes.DeleteExchange(vhost, name):
+            _refuse_default_exchange(name)
+            if name.startswith(RESERVED_PREFIX):
+                raise AccessRefused(f"deletion of system exchange '{name}' in vhost '{vhost}' not allowed")
+        case changes.DeclareQueue(definition, server_named) if not server_named:
+            _refuse_reserved("queue", definition.name)
+
+
 # --- virtual hosts, users and policies ---
 
 
@@ -118,7 +136,7 @@ def _check_clear_policy(topology: Topology, change: changes.ClearPolicy | change
 def _check_declare_exchange(topology: Topology, change: changes.DeclareExchange) -> None:
     definition = change.definition
     vhost = topology.vhost(definition.vhost)
-    exchange_type(definition.type)
+    refuse_for_all(change)
     _refuse_default_exchange(definition.name)
     current = vhost.exchanges.get(definition.name)
     if current is not None:
@@ -130,20 +148,16 @@ def _check_declare_exchange(topology: Topology, change: changes.DeclareExchange)
 
 def _check_delete_exchange(topology: Topology, change: changes.DeleteExchange) -> None:
     vhost = topology.vhost(change.vhost)
-    _refuse_default_exchange(change.name)
-    subject = f"exchange '{change.name}' in vhost '{vhost.name}'"
-    if change.name.startswith(RESERVED_PREFIX):
-        raise AccessRefused(f"deletion of system {subject} not allowed")
+    refuse_for_all(change)
     exchange = vhost.exchanges.get(change.name)
     if exchange is not None and change.if_unused and exchange.bindings:
-        raise PreconditionFailed(f"{subject} in use")
+        raise PreconditionFailed(f"exchange '{change.name}' in vhost '{vhost.name}' in use")
 
 
 def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> None:
     definition = change.definition
     vhost = topology.vhost(definition.vhost)
-    if not change.server_named:
-        _refuse_reserved("queue", definition.name)
+    refuse_for_all(change)
     current = vhost.queues.get(definition.name)
     if current is not None:
         if current.exclusive != definition.exclusive or current.owner != definition.owner:

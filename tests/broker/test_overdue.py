@@ -1,0 +1,49 @@
+"""Deliveries that nobody acknowledges end their channel after a while, as RabbitMQ's do."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.wire import Basic, ChannelClosed, Content, WireConnection, closing, login
+
+import jumpmq
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[WireConnection]:
+    with jumpmq.running(consumer_timeout=1) as broker, closing(login(broker.port)) as opened:
+        yield opened
+
+
+def test_the_channel_is_closed_and_what_it_held_comes_back(connection: WireConnection) -> None:
+    other = connection.channel()
+    queue = other.queue()
+    lazy = connection.channel()
+    lazy.call(Basic.Qos(prefetch_count=2))
+    lazy.consume(queue)
+    for body in (b"1", b"2", b"3"):
+        other.publish("", queue, body)
+    assert [message.body for message in lazy.take(2)] == [b"1", b"2"]
+    with pytest.raises(ChannelClosed) as closed:
+        lazy.next()
+    assert closed.value.code == 406
+    assert closed.value.text == (
+        f"PRECONDITION_FAILED - delivery acknowledgement on channel {lazy.number} timed out. Timeout value used: 1000 "
+        "ms. This timeout value can be configured, see consumers doc guide to learn more"
+    )
+    assert closed.value.method == (0, 0)
+    assert other.bodies(queue) == [b"1", b"2", b"3"]
+
+
+def test_who_acknowledges_is_left_alone(connection: WireConnection) -> None:
+    channel = connection.channel()
+    queue = channel.queue()
+    channel.call(Basic.Qos(prefetch_count=1))
+    channel.consume(queue)
+    channel.publish("", queue)
+    for _ in range(8):
+        delivery = channel.next()
+        assert isinstance(delivery, Content)
+        assert channel.is_silent(0.3)
+        channel.publish("", queue)
+        channel.send(Basic.Ack(delivery.method.delivery_tag))
+    channel.call(Basic.Recover(True))

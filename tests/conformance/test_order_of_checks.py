@@ -1,0 +1,78 @@
+"""What a client that may do nothing is told: of its permissions before anything of what is there, but for a few."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from benchmarks.brokers import BrokerProcess
+from pamqp.base import Frame as Method
+from tests.conformance.operator import Operator
+from tests.wire import Basic, Closed, Exchange, Queue, WireChannel, login
+
+NOBODY = "nobody"
+QUEUE = "access to queue '{}' in vhost '/' refused for user 'nobody'"
+EXCHANGE = "access to exchange '{}' in vhost '/' refused for user 'nobody'"
+SYSTEM = "deletion of system exchange 'amq.topic' in vhost '/' not allowed"
+LOCKED = (
+    "cannot obtain exclusive access to locked queue 'other' in vhost '/'. It could be originally declared on another "
+    "connection or the exclusive property value does not match that of the original declaration."
+)
+
+
+@pytest.fixture(scope="module")
+def nobody(broker: BrokerProcess) -> Iterator[str]:
+    """Name of a user who may open the virtual host and no more, where another has an exclusive queue `other`."""
+    operator = Operator(broker)
+    operator.ask("PUT", "users", NOBODY, json={"password": NOBODY, "tags": ""})
+    operator.ask("PUT", "permissions", "/", NOBODY, json={"configure": "", "write": "", "read": ""})
+    with login(broker.port) as connection:
+        connection.channel().queue("other")
+        yield NOBODY
+    operator.ask("DELETE", "users", NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "text"),
+    [
+        (Basic.Get(queue="none"), 403, QUEUE.format("none")),
+        (Basic.Get(queue="other"), 403, QUEUE.format("other")),
+        (Basic.Get(queue=""), 404, "no previously declared queue"),
+        (Basic.Consume(queue="none"), 403, QUEUE.format("none")),
+        (Basic.Consume(queue="other"), 403, QUEUE.format("other")),
+        (Basic.Consume(queue="none", arguments={"x-priority": "high"}), 403, QUEUE.format("none")),
+        (Queue.Purge(queue="none"), 403, QUEUE.format("none")),
+        (Queue.Purge(queue="other"), 403, QUEUE.format("other")),
+        (Queue.Delete(queue="none"), 403, QUEUE.format("none")),
+        (Queue.Delete(queue="other"), 403, QUEUE.format("other")),
+        (Queue.Bind(queue="none", exchange="nowhere"), 403, QUEUE.format("none")),
+        (Queue.Bind(queue="other", exchange="amq.topic"), 403, QUEUE.format("other")),
+        (Queue.Unbind(queue="none", exchange="nowhere"), 403, QUEUE.format("none")),
+        (Queue.Declare(queue="none"), 403, QUEUE.format("none")),
+        (Queue.Declare(queue="none", arguments={"x-max-length": "long"}), 403, QUEUE.format("none")),
+        (Queue.Declare(queue="none", passive=True), 404, "no queue 'none' in vhost '/'"),
+        (Queue.Declare(queue="other", passive=True), 405, LOCKED),
+        (Queue.Declare(queue="amq.mine"), 403, "queue name 'amq.mine' contains reserved prefix 'amq.*'"),
+        (Exchange.Bind(destination="none", source="nowhere"), 403, EXCHANGE.format("none")),
+        (Exchange.Declare(exchange="none", exchange_type="fanout"), 403, EXCHANGE.format("none")),
+        (Exchange.Declare(exchange="none", exchange_type="x-bad"), 503, "unknown exchange type 'x-bad'"),
+        (Exchange.Declare(exchange="none", passive=True), 404, "no exchange 'none' in vhost '/'"),
+        (Exchange.Delete(exchange="none"), 403, EXCHANGE.format("none")),
+        (Exchange.Delete(exchange="amq.topic"), 403, SYSTEM),
+        (Exchange.Delete(exchange=""), 403, "operation not permitted on the default exchange"),
+    ],
+)  # fmt: skip
+def test_a_user_without_rights_is_told(
+    broker: BrokerProcess, nobody: str, method: Method, code: int, text: str
+) -> None:
+    with login(broker.port, user=nobody, password=nobody) as connection, pytest.raises(Closed) as closed:
+        connection.channel().call(method)
+    assert (closed.value.code, closed.value.text.partition(" - ")[2]) == (code, text)
+
+
+def test_a_quorum_queue_ignores_that_a_consumer_wants_to_be_alone(
+    channel: WireChannel, unique: Callable[[str], str]
+) -> None:
+    queue = channel.queue(unique("quorum"), durable=True, exclusive=False, arguments={"x-queue-type": "quorum"})
+    channel.consume(queue, "first")
+    channel.consume(queue, "alone", exclusive=True)
+    channel.consume(queue, "third")
+    channel.call(Queue.Delete(queue=queue))
