@@ -33,6 +33,11 @@ class Deliveries:
         piece = self._pieces.get(tag >> BITS)
         return piece is not None and tag in piece
 
+    @property
+    def first_tag(self) -> int | None:
+        """The lowest tag."""
+        return next((tag for tag, _ in self.items()), None)
+
     def look_at(self, count: int) -> Iterator[list[Message]]:
         """All of them, up to ``count`` at once; others may come and go meanwhile."""
         for piece in list(self._pieces.values()):

@@ -33,7 +33,7 @@ class Overdue:
         Args:
             now: seconds by the monotonic clock.
         """
-        first = next(iter(channel.unacknowledged), None)
+        first = channel.unacknowledged.first_tag
         if first is None:
             channel.tags_at = None
             return None
