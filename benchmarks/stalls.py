@@ -213,8 +213,12 @@ OPERATIONS = [
 ]  # fmt: skip
 
 
-def probe(port: int, pipe: Pipe) -> None:
-    """Sends messages there and back; at each word from the pipe answers how long they took since the last one."""
+def probe(port: int, pipe: Pipe, broker: int | None = None) -> None:
+    """Sends messages there and back; at each word from the pipe answers how long they took since the last one.
+
+    Args:
+        broker: process whose waits for a processor, with the probe's own, are to be taken off.
+    """
     connection = Connection(Address(port))
     connection.declare_queue("probe")
     connection.consume("probe", auto_ack=True)
@@ -222,6 +226,7 @@ def probe(port: int, pipe: Pipe) -> None:
     taken: list[float] = []
     size = 0
     while True:
+        waits = waited(broker)
         began = time.perf_counter()
         connection.send(message)
         while connection.filled < max(size, 1):
@@ -230,12 +235,19 @@ def probe(port: int, pipe: Pipe) -> None:
             time.sleep(0.2)
             size = connection.filled
         connection.discard(connection.filled)
-        taken.append(time.perf_counter() - began)
+        taken.append(max(0.0, time.perf_counter() - began - (waited(broker) - waits)))
         if pipe.poll():
             pipe.recv()
             pipe.send(taken)
             taken = []
         time.sleep(PROBE_INTERVAL)
+
+
+def waited(broker: int | None) -> float:
+    """Seconds that this process and another have been ready to run while others had the processors."""
+    if broker is None:
+        return 0.0
+    return sum(int(Path(f"/proc/{one}/schedstat").read_text().split()[1]) for one in ("self", broker)) / 1e9
 
 
 def main() -> None:

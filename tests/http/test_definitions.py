@@ -132,7 +132,6 @@ def test_one_virtual_host_goes_into_another(api):
         ("queues", {"name": "q", "vhost": "nowhere"}, "queues[2]: vhost nowhere not found"),
         ("queues", {"name": "q"}, "queues[2]: key 'vhost' is missing"),
         ("queues", {"name": "q", "vhost": "v1", "durable": "maybe"}, "queues[2]: 'durable' must be true or false"),
-        ("queues", {"name": "q", "vhost": "v1", "colour": 1}, "queues[2]: unknown key 'colour'"),
         ("queues", {"name": "q", "vhost": "v1", "arguments": {"x-expires": 0}}, "queues[2]: invalid arg 'x-expires'"),
         ("queues", "q", "queues[2]: expected an object, not 'q'"),
         ("exchanges", {"name": "e", "vhost": "v1", "type": "nope"}, "exchanges[2]: unknown exchange type 'nope'"),
@@ -145,7 +144,7 @@ def test_one_virtual_host_goes_into_another(api):
         ("policies", {"vhost": "v1", "name": "p", "pattern": "(", "definition": {}}, "policies[1]: "),
         ("users", {"name": "u", "password_hash": "zz", "tags": []}, "users[1]: password hash 'zz' is not base64"),
         ("permissions", {"user": "nobody", "vhost": "/"}, "permissions[1]: key 'configure' is missing"),
-        ("parameters", {"component": "shovel", "vhost": "/", "name": "s", "value": {}}, "parameters[2]: 'component'"),
+        ("parameters", {"component": "vhost-limits", "vhost": "/", "name": "limits"}, "parameters[2]: key 'value'"),
         ("topic_permissions", {"user": "alice"}, "topic_permissions[1]: key 'vhost' is missing"),
     ],
 )
@@ -157,6 +156,32 @@ def test_a_file_with_one_wrong_entry_changes_nothing(api, section, entry, reason
     assert response.status_code == 400
     assert reason in response.json()["reason"]
     assert everything(api) == before
+
+
+def test_what_means_nothing_here_is_skipped_and_told(api):
+    shovel = {"component": "shovel", "vhost": "v1", "name": "s", "value": {"src-uri": "amqp://"}}
+    found = {
+        "users": [],
+        "bonsai_trees": [{"name": "oak"}],
+        "vhosts": [{"name": "v1", "description": "first", "tags": ["a", "b"], "colour": "red"}],
+        "parameters": [shovel],
+        "global_parameters": [{"name": "cluster_name", "value": "blue"}, {"name": "mine", "value": {"a": [1, None]}}],
+        "queues": [{"name": "q", "vhost": "v1", "colour": 1}],
+    }
+    answer = api.post("definitions", body=found)
+    told = [
+        "key 'bonsai_trees'",
+        "vhosts[0]: key 'colour'",
+        "parameters[0]: component 'shovel'",
+        "queues[0]: key 'colour'",
+    ]
+    assert answer == {"skipped": told, "skipped_count": 4}
+    assert api.get("queues", "v1", "q")["name"] == "q"
+    assert (api.get("vhosts", "v1")["description"], api.get("vhosts", "v1")["tags"]) == ("first", ["a", "b"])
+    assert api.get("cluster-name") == {"name": "blue"}
+    exported = api.get("definitions")
+    assert exported["global_parameters"] == found["global_parameters"]
+    assert {"name": "v1", "description": "first", "tags": ["a", "b"]} in exported["vhosts"]
 
 
 def test_an_undone_import_leaves_rings_and_replaced_definitions_as_they_were(api):
@@ -174,9 +199,7 @@ def test_an_undone_import_leaves_rings_and_replaced_definitions_as_they_were(api
     assert everything(api) == before
 
 
-@pytest.mark.parametrize(
-    "body", [b"{", b"[]", b'{"queues": 1}', b'{"colour": []}', b'{"users": [{"name": "\\ud800"}]}']
-)
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"queues": 1}', b'{"users": [{"name": "\\ud800"}]}'])
 def test_what_is_no_definitions_file_is_refused(api, body):
     assert (
         api.request("POST", "definitions", data=body, headers={"Content-Type": "application/json"}).status_code == 400

@@ -34,11 +34,21 @@ class _Verified(NamedTuple):
     digest: bytes
 
 
+class Attempts(NamedTuple):
+    """Logins that were tried."""
+
+    succeeded: int
+    failed: int
+
+
 class Authenticator:
     """Decides who may log in.
 
     A password that was verified is remembered by a digest with a key of this process. So clients that connect often
     cost nothing, wait for nobody, and a wrong password of a user whose right one is known costs nothing either.
+
+    Attributes:
+        attempts: logins by protocol, as RabbitMQ calls it: ``amqp091``, ``http``.
     """
 
     def __init__(self, topology: Topology, tokens: Tokens | None = None) -> None:
@@ -47,9 +57,15 @@ class Authenticator:
         self._key = os.urandom(32)
         self._verified: dict[str, _Verified] = {}
         self._guesses = Guesses()
+        self.attempts: dict[str, Attempts] = {}
         self._threads = _FairThreads()
 
-    async def authenticate(self, user: str, password: str, peer_host: str) -> str | None:
+    def count(self, protocol: str, succeeded: bool) -> None:
+        """Somebody has tried to log in."""
+        before = self.attempts.get(protocol, Attempts(0, 0))
+        self.attempts[protocol] = Attempts(before.succeeded + succeeded, before.failed + (not succeeded))
+
+    async def authenticate(self, user: str, password: str, peer_host: str, protocol: str = "http") -> str | None:
         """Who logs in with this password from this address: the user, or whom a token in the password's place names.
 
         ``guest`` may from loopback addresses only (RabbitMQ, ``loopback_users``).
@@ -60,7 +76,9 @@ class Authenticator:
         loop = asyncio.get_running_loop()
         began = loop.time()
         if await self._guesses.admit(user, peer_host) and (name := await self._name(user, password, peer_host)):
+            self.count(protocol, True)
             return name
+        self.count(protocol, False)
         self._guesses.failed(user, peer_host)
         await asyncio.sleep(REFUSAL_TIME - (loop.time() - began) % REFUSAL_TIME)
         return None

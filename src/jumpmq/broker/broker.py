@@ -90,6 +90,11 @@ class Broker:
         self._upkeep: Upkeep
 
     @property
+    def cluster_name(self) -> str:
+        """The name of the cluster: the node's, unless another was set."""
+        return self.topology.cluster_name
+
+    @property
     def store(self) -> Store | None:
         """Where durable things are; None where everything is in memory."""
         return self._commits.store
@@ -243,6 +248,19 @@ class Broker:
         await listener.start()
         self.listeners.append(listener)
         self.certificates.add(listener)
+
+    async def suspend(self, suspended: bool) -> None:
+        """Listen for clients of AMQP no more, or again at the same ports. Who is connected stays so.
+
+        Raises:
+            BrokerError: somebody else has taken a port meanwhile.
+        """
+        for listener in self.listeners:
+            if listener.protocol.startswith("amqp") and listener.is_suspended != suspended:
+                if suspended:
+                    listener.close()
+                else:
+                    await listener.start()
 
     def port_of(self, protocol: str) -> int:
         """The port where a protocol is spoken; 0 if it is nowhere."""

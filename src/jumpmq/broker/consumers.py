@@ -6,6 +6,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.broker import tracing
 from jumpmq.queues import CONSUMER_ARGUMENTS, Queue
 from jumpmq.queues.consumer import Rows
 from jumpmq.queues.delivery import CHUNK
@@ -103,6 +104,8 @@ class ChannelConsumer:
             set_consumer(messages, self)
             channel.unacknowledged.add(first, messages)
         connection = channel.connection
+        if connection.vhost.tracing:
+            tracing.delivered(channel, self.queue, messages)
         connection.send_deliveries(
             encode_deliveries(messages, channel.number, self._tag_octets, first, connection.protocol.frame_max)
         )

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
-from jumpmq.broker import direct_reply
+from jumpmq.broker import direct_reply, tracing
 from jumpmq.broker.consumers import ChannelConsumer
 from jumpmq.broker.errors import NotYet
 from jumpmq.broker.services import unique_name
@@ -79,6 +79,8 @@ def basic_get(channel: "Channel", method: m.BasicGet) -> None:
         channel.send(m.BasicGetEmpty())
         return
     (message,) = messages
+    if channel.connection.vhost.tracing:
+        tracing.delivered(channel, queue, messages)
     tag = channel.next_delivery_tag
     channel.next_delivery_tag += 1
     ok = m.BasicGetOk(tag, message.redelivered, message.exchange, message.routing_key, queue.ready_count)

@@ -54,7 +54,8 @@ class Handshake:
     def send_start(self) -> None:
         """Send ``connection.start``."""
         properties = [
-            Field(name, *typed(value)) for name, value in server_properties(self._services.config.node).items()
+            Field(name, *typed(value))
+            for name, value in server_properties(self._services.topology.cluster_name).items()
         ]
         capabilities = [Field(name, "t", True) for name in CAPABILITIES]
         properties.insert(0, Field("capabilities", "F", capabilities))
@@ -120,9 +121,11 @@ class Handshake:
         certificate = self._certificate()
         if method.mechanism == "EXTERNAL" and certificate is not None:
             self._claimed = login_name(certificate, self._services.config.tls_login_from) or ""
-            return self._claimed if authenticator.vouched_for(self._claimed, peer_host) else None
+            vouched_for = authenticator.vouched_for(self._claimed, peer_host)
+            authenticator.count("amqp091", vouched_for)
+            return self._claimed if vouched_for else None
         self._claimed, password = login.read_credentials(method.mechanism, method.response)
-        return await authenticator.authenticate(self._claimed, password, peer_host)
+        return await authenticator.authenticate(self._claimed, password, peer_host, "amqp091")
 
     def renew(self, token: bytes) -> None:
         """Go on with another token (``connection.update-secret``); ``update-secret-ok`` follows, or the end."""
@@ -141,10 +144,10 @@ class Handshake:
                 connection.send(0, m.ConnectionUpdateSecretOk())
 
 
-def server_properties(node: str) -> dict[str, Any]:
+def server_properties(cluster_name: str) -> dict[str, Any]:
     """What the broker says of itself in ``connection.start``."""
     return {
-        "cluster_name": node,
+        "cluster_name": cluster_name,
         "copyright": "The JumpMQ authors",
         "information": "Licensed under the Apache License 2.0",
         "platform": f"Python {platform.python_version()}",

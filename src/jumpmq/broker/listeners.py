@@ -100,12 +100,18 @@ class Listener:
         """Whether a file of its certificates was changed since it was read."""
         return self.tls is not None and self.tls.versions() != self._versions
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it does not listen, until :meth:`start`."""
+        return self._server is None
+
     def close(self) -> None:
         """Listen no more; who is connected stays so."""
         if self._server is not None:
             self._server.close()
         if self._socket is not None:
             self._socket.close()
+        self._server = self._socket = None
 
     async def _serve(self) -> None:
         assert self._socket is not None

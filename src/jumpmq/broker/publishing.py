@@ -8,7 +8,7 @@ from jumpmq.amqp.errors import AMQPError, NotImplementedByServer, PreconditionFa
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, UNKNOWN_MODE, USER_ID, Properties
-from jumpmq.broker import direct_reply, routing
+from jumpmq.broker import direct_reply, routing, tracing
 from jumpmq.broker.authorization import Authorization
 from jumpmq.queues import clock
 from jumpmq.topology import VirtualHost
@@ -79,6 +79,8 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
     exchange.published_in += len(messages)
     exchange.published_out += pushed.copies
     channel.tally.publish += len(messages)
+    if channel.connection.vhost.tracing:
+        tracing.published(channel, messages, pushed.routes)
     if pushed.unroutable:
         if run.mandatory:
             channel.tally.return_unroutable += len(pushed.unroutable)

@@ -18,6 +18,7 @@ class Pushed(NamedTuple):
         copies: how many messages these were pushed together.
         refused: the messages that a queue refused, once a queue.
         unroutable: those that reached no queue.
+        routes: the messages of each queue.
         error: why routing stopped at a malformed message; those published after it went nowhere.
     """
 
@@ -25,6 +26,7 @@ class Pushed(NamedTuple):
     copies: int
     refused: list[Message]
     unroutable: list[Message]
+    routes: dict[Queue, list[Message]]
     error: AMQPError | None
 
 
@@ -46,7 +48,7 @@ def push(vhost: VirtualHost, exchange: str | Exchange, messages: list[Message], 
     for queue, share in routed.queues.items():
         copies += len(share)
         refused += push_to(queue, share, flags)
-    return Pushed(len(routed.queues), copies, refused, routed.unroutable, routed.error)
+    return Pushed(len(routed.queues), copies, refused, routed.unroutable, routed.queues, routed.error)
 
 
 def push_to(queue: Queue, messages: list[Message], flags: int) -> list[Message]:

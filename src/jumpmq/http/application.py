@@ -30,8 +30,10 @@ from jumpmq.http.resources import (
     history,
     limits,
     log,
+    login_attempts,
     messages_publish,
     metrics,
+    node_control,
     node_limits,
     nodes,
     openapi,
@@ -54,7 +56,7 @@ from jumpmq.http.resources import (
     warnings,
     what_if,
 )
-from jumpmq.http.site import files, session
+from jumpmq.http.site import cli, files, session
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -78,15 +80,15 @@ API = (
         policies,
     ),
     *(parameters, previews, definitions, health, readers, openapi, rings, what_if, shards, stop),
-    *(warnings, history, log, allowed),
+    *(warnings, history, log, allowed, node_control, login_attempts),
 )
 """The resources below ``/api``; ``ROUTES`` of each says which paths are its."""
 
 METRICS = (metrics,)
 """The resources below ``/metrics``."""
 
-SITE = (session, files)
-"""What is served to everybody: the page and its login."""
+SITE = (session, cli, files)
+"""What is served to everybody: the page and its login, and where rabbitmqadmin is."""
 
 
 def application(

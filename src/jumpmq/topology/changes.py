@@ -23,14 +23,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class AddVirtualHost(Change):
-    """Add a virtual host with the predeclared exchanges; where it exists only the default queue type changes.
+    """Add a virtual host with the predeclared exchanges; of one that exists only what is given here changes.
 
     Attributes:
         default_queue_type: of durable queues whose declaration names none; None leaves it as it is.
+        description, tags: words for operators; None leaves them as they are.
     """
 
     name: str
     default_queue_type: str | None = None
+    description: str | None = None
+    tags: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,25 @@ class ClearVirtualHostLimit(Change):
 
     vhost: str
     limit: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetGlobalParameter(Change):
+    """Set what is kept for the whole broker under a name, such as ``cluster_name``.
+
+    Attributes:
+        value: any JSON.
+    """
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ClearGlobalParameter(Change):
+    """Take a global parameter away."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)

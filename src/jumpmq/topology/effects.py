@@ -26,12 +26,16 @@ def take_effect(topology: Topology, change: changes.Change) -> None:
 
 
 def _add_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> None:
-    if change.name not in topology.vhosts:
+    is_new = change.name not in topology.vhosts
+    if is_new:
         topology.vhosts[change.name] = VirtualHost(change.name, topology.records, topology.holdings)
-    elif change.default_queue_type is None:
-        return
-    topology.vhosts[change.name].default_queue_type = change.default_queue_type
-    topology.records.put_virtual_host(change.name, change.default_queue_type)
+    vhost = topology.vhosts[change.name]
+    given = {name: getattr(change, name) for name in ("default_queue_type", "description", "tags")}
+    for name, value in given.items():
+        if value is not None:
+            setattr(vhost, name, value)
+    if is_new or any(value is not None for value in given.values()):
+        topology.records.put_virtual_host(vhost.name, vhost.default_queue_type, vhost.description, vhost.tags)
 
 
 def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) -> None:
@@ -116,6 +120,16 @@ def _clear_virtual_host_limit(topology: Topology, change: changes.ClearVirtualHo
         topology.records.put_virtual_host_limits(vhost.name, vhost.limits)
 
 
+def _set_global_parameter(topology: Topology, change: changes.SetGlobalParameter) -> None:
+    topology.global_parameters[change.name] = change.value
+    topology.records.put_global_parameter(change.name, change.value)
+
+
+def _clear_global_parameter(topology: Topology, change: changes.ClearGlobalParameter) -> None:
+    del topology.global_parameters[change.name]
+    topology.records.delete_global_parameter(change.name)
+
+
 # --- policies ---
 
 
@@ -192,6 +206,8 @@ _EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], None]] = {
     changes.ClearUserLimit: _clear_user_limit,
     changes.SetVirtualHostLimit: _set_virtual_host_limit,
     changes.ClearVirtualHostLimit: _clear_virtual_host_limit,
+    changes.SetGlobalParameter: _set_global_parameter,
+    changes.ClearGlobalParameter: _clear_global_parameter,
     changes.SetPolicy: _set_policy,
     changes.SetOperatorPolicy: _set_policy,
     changes.ClearPolicy: _clear_policy,

@@ -1,8 +1,8 @@
 """How definitions are kept: each durable one as (kind, key, JSON value) in a journal, and back.
 
-Kinds: ``vhost``, ``vhost_limits``, ``user``, ``user_limits``, ``permissions``, ``topic_permissions``, ``policy``,
-``operator_policy``, ``exchange``, ``queue``, ``binding``, ``ring`` and ``counter``. The key only tells one from the
-other; all that is needed to restore one is in its value.
+Kinds: ``vhost``, ``vhost_limits``, ``user``, ``user_limits``, ``permissions``, ``topic_permissions``,
+``global_parameter``, ``policy``, ``operator_policy``, ``exchange``, ``queue``, ``binding``, ``ring`` and ``counter``.
+The key only tells one from the other; all that is needed to restore one is in its value.
 """
 
 import json
@@ -32,11 +32,20 @@ class Records:
         self._journal = journal
         self._changed_rings: dict[ConsistentHashExchange, None] = {}
 
-    def put_virtual_host(self, name: str, default_queue_type: str | None) -> None:
-        self._put("vhost", name, {"name": name, "default_queue_type": default_queue_type})
+    def put_virtual_host(
+        self, name: str, default_queue_type: str | None, description: str, tags: tuple[str, ...]
+    ) -> None:
+        value = {"name": name, "default_queue_type": default_queue_type, "description": description, "tags": list(tags)}
+        self._put("vhost", name, value)
 
     def delete_virtual_host(self, name: str) -> None:
         self._delete("vhost", name)
+
+    def put_global_parameter(self, name: str, value: Any) -> None:
+        self._put("global_parameter", name, {"name": name, "value": value})
+
+    def delete_global_parameter(self, name: str) -> None:
+        self._delete("global_parameter", name)
 
     def put_user(self, user: User) -> None:
         value = {"name": user.name, "password_hash": user.password_hash, "tags": list(user.tags)}

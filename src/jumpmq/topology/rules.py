@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.amqp.errors import AccessRefused, PreconditionFailed
+from jumpmq.amqp.errors import AccessRefused, NotFound, PreconditionFailed
 from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology import changes, equivalence, limits
 from jumpmq.topology.bindings import Binding
@@ -118,6 +118,11 @@ def _check_user_limit(topology: Topology, change: changes.SetUserLimit) -> None:
 def _check_virtual_host_limit(topology: Topology, change: changes.SetVirtualHostLimit) -> None:
     topology.vhost(change.vhost)
     limits.check(change.limit, change.value, limits.VIRTUAL_HOST_LIMITS, "limits")
+
+
+def _check_clear_global_parameter(topology: Topology, change: changes.ClearGlobalParameter) -> None:
+    if change.name not in topology.global_parameters:
+        raise NotFound(f"no global parameter '{change.name}'")
 
 
 def _check_policy(topology: Topology, change: changes.SetPolicy | changes.SetOperatorPolicy) -> None:
@@ -233,6 +238,8 @@ _CHECKS: dict[type[changes.Change], Callable[[Topology, Any], object]] = {
     changes.ClearUserLimit: lambda topology, change: topology.user(change.user),
     changes.SetVirtualHostLimit: _check_virtual_host_limit,
     changes.ClearVirtualHostLimit: lambda topology, change: topology.vhost(change.vhost),
+    changes.SetGlobalParameter: lambda topology, change: None,
+    changes.ClearGlobalParameter: _check_clear_global_parameter,
     changes.SetPolicy: _check_policy,
     changes.SetOperatorPolicy: _check_policy,
     changes.ClearPolicy: _check_clear_policy,

@@ -38,6 +38,9 @@ Later = Callable[[str, Iterator[None]], None]
 _WITH_MORE = (changes.SetPolicy, changes.ClearPolicy, changes.DeclareExchange, changes.DeleteVirtualHost)
 """The changes that others follow from."""
 
+CLUSTER_NAME = "cluster_name"
+"""The global parameter that names the cluster."""
+
 STEPS_AT_ONCE = 400
 """Steps of a change that a client waits for: 200 shards. What is beyond is made while others are served."""
 
@@ -61,7 +64,7 @@ class Topology:
         wake: asked by queues that want to be looked after, see :class:`Queue`.
 
     Attributes:
-        vhosts, users: by name.
+        vhosts, users, global_parameters: by name.
         sharding: knows the shards of exchanges.
         records: where durable definitions are kept.
         holdings: how much each user has made.
@@ -89,11 +92,17 @@ class Topology:
         self.later = later
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}
+        self.global_parameters: dict[str, Any] = {}
         self.records = records.Records(journal)
         self.holdings = Holdings()
         self.next_queue_id = 1
         self.sharding = Sharding(node, self.define_queue)
         self.listeners: list[Callable[[changes.Change], None]] = []
+
+    @property
+    def cluster_name(self) -> str:
+        """The name of the cluster: the node's, unless another was set."""
+        return str(self.global_parameters.get(CLUSTER_NAME, self.node))
 
     def vhost(self, name: str) -> VirtualHost:
         """The virtual host of this name.
@@ -243,7 +252,9 @@ class Topology:
         for value in found["vhost"]:
             host = VirtualHost(value["name"], self.records, self.holdings)
             host.default_queue_type = value.get("default_queue_type")
+            host.description, host.tags = value.get("description", host.description), tuple(value.get("tags", ()))
             self.vhosts[host.name] = host
+        self.global_parameters = {value["name"]: value["value"] for value in found["global_parameter"]}
         self._restore_users(found)
         self._restore_policies(found)
         for kind, restore in (

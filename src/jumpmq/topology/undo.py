@@ -22,7 +22,16 @@ def inverse(topology: Topology, change: changes.Change) -> Changes:
 
 
 def _virtual_host(topology: Topology, change: changes.AddVirtualHost) -> Changes:
-    return [] if change.name in topology.vhosts else [changes.DeleteVirtualHost(change.name)]
+    vhost = topology.vhosts.get(change.name)
+    if vhost is None:
+        return [changes.DeleteVirtualHost(change.name)]
+    return [changes.AddVirtualHost(vhost.name, vhost.default_queue_type, vhost.description, vhost.tags)]
+
+
+def _global_parameter(topology: Topology, change: changes.SetGlobalParameter) -> Changes:
+    if change.name not in topology.global_parameters:
+        return [changes.ClearGlobalParameter(change.name)]
+    return [changes.SetGlobalParameter(change.name, topology.global_parameters[change.name])]
 
 
 def _user(topology: Topology, change: changes.PutUser) -> Changes:
@@ -121,6 +130,7 @@ _INVERSES: dict[type[changes.Change], Callable[[Topology, Any], Changes]] = {
     changes.DeclareQueue: _queue,
     changes.Bind: _binding,
     changes.Unbind: _unbinding,
+    changes.SetGlobalParameter: _global_parameter,
     changes.SetPolicy: _policy,
     changes.SetOperatorPolicy: _operator_policy,
 }

@@ -48,6 +48,8 @@ class VirtualHost:
     Attributes:
         exchanges, queues: by name.
         default_queue_type: of durable queues whose declaration names none.
+        description, tags: words for operators.
+        tracing: whether what is published and delivered is copied to `amq.rabbitmq.trace`; not kept over a restart.
         policies: its policies and operator policies.
         binding_count: bindings, without those of the default exchange.
         past: what was counted of messages whose channels are gone, or that needed none.
@@ -57,6 +59,9 @@ class VirtualHost:
     def __init__(self, name: str, records: Records, holdings: Holdings) -> None:
         self.name = name
         self.default_queue_type: str | None = None
+        self.description = "Default virtual host" if name == "/" else ""
+        self.tags: tuple[str, ...] = ()
+        self.tracing = False
         self.records = records
         self._holdings = holdings
         self.exchanges: dict[str, Exchange] = {}

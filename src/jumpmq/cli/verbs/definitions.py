@@ -63,7 +63,11 @@ def import_definitions(
         raise CommandError(f"cannot read {file}: {error.strerror}", os.EX_NOINPUT) from None
     except ValueError as error:
         raise CommandError(f"Failed to deserialise input (format: JSON) (error: {error})", os.EX_DATAERR) from None
-    session.api.post("definitions", body=definitions)
+    answer = session.api.post("definitions", body=definitions) or {}
+    for skipped in answer.get("skipped", ()):
+        typer.echo(f"Skipped, for it means nothing here: {skipped}", err=True)
+    if (more := answer.get("skipped_count", 0) - len(answer.get("skipped", ()))) > 0:
+        typer.echo(f"Skipped {more} more", err=True)
     session.inform("Definitions are imported.")
 
 

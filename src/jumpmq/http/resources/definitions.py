@@ -27,9 +27,14 @@ COMPATIBLE_WITH = "3.10.8"
 """The version of RabbitMQ whose format this is."""
 
 
+MAX_TOLD = 200
+"""Things that were skipped in an import, and are named."""
+
+
 def _named(host: VirtualHost) -> dict[str, Any]:
-    default = host.default_queue_type
-    return {"name": host.name} | ({"default_queue_type": default} if default is not None else {})
+    """A virtual host; what says nothing is left out."""
+    words = {"default_queue_type": host.default_queue_type, "description": host.description, "tags": list(host.tags)}
+    return {"name": host.name} | {name: value for name, value in words.items() if value}
 
 
 async def export_all(request: Request) -> Response:
@@ -49,7 +54,7 @@ def exported(broker: Broker) -> dict[str, Any]:
         "vhosts": [_named(host) for host in hosts],
         "permissions": [shown_permissions(user, vhost) for user in users for vhost in user.permissions],
         "topic_permissions": [entry for user in users for entry in topic_permissions.shown(user)],
-        "global_parameters": [],
+        "global_parameters": parameters.globally(broker),
         **_declared(hosts),
     }
 
@@ -64,11 +69,16 @@ async def export_host(request: Request) -> Response:
 
 
 async def import_all(request: Request) -> Response:
-    """``POST /api/definitions``: add what a definitions file holds, or, where one entry is wrong, nothing at all."""
+    """``POST /api/definitions``: add what a definitions file holds, or, where one entry is wrong, nothing at all.
+
+    Keys, and parameters of plugins, that mean nothing here are left out: then the answer is 200 and names the first of
+    them, as ``{"skipped": [...], "skipped_count": N}``.
+    """
     requested.require_json(request)
     topology, found = requested.broker(request).topology, await requested.body(request, requested.MAX_LONG_BODY)
-    await changing.in_turns(request, import_definitions(topology, found, None))
-    return changing.deleted()
+    skipped: list[str] = []
+    await changing.in_turns(request, import_definitions(topology, found, None, skipped))
+    return _imported(skipped)
 
 
 async def import_host(request: Request) -> Response:
@@ -76,8 +86,15 @@ async def import_host(request: Request) -> Response:
     requested.require_json(request)
     host, topology = requested.virtual_host(request), requested.broker(request).topology
     found = await requested.body(request, requested.MAX_LONG_BODY)
-    await changing.in_turns(request, import_definitions(topology, found, host.name))
-    return changing.deleted()
+    skipped: list[str] = []
+    await changing.in_turns(request, import_definitions(topology, found, host.name, skipped))
+    return _imported(skipped)
+
+
+def _imported(skipped: list[str]) -> Response:
+    if not skipped:
+        return changing.deleted()
+    return answer({"skipped": skipped[:MAX_TOLD], "skipped_count": len(skipped)})
 
 
 def _declared(hosts: list[VirtualHost]) -> dict[str, list[dict[str, Any]]]:

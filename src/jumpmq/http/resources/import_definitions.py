@@ -1,4 +1,4 @@
-"""Definitions files of RabbitMQ, put into a broker: all of it or nothing.
+"""Definitions files of RabbitMQ, put into a broker: all of it or nothing, but for what means nothing here.
 
 First every entry is read; what has the wrong shape is refused before anything changes. Then the entries become changes,
 made in steps, between which others are served. If the topology refuses one, those before are undone, the last first,
@@ -15,7 +15,20 @@ from typing import Any
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.users import read_hash
-from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, NAME, NUMBER, OBJECT, OBJECTS, TEXT, TEXTS, Shape, one_of
+from jumpmq.http.schema.shapes import (
+    ANY,
+    ARGUMENTS,
+    BOOLEAN,
+    NAME,
+    NUMBER,
+    OBJECT,
+    OBJECTS,
+    TEXT,
+    TEXTS,
+    Shape,
+    one_of,
+    shown,
+)
 from jumpmq.topology import (
     AddVirtualHost,
     Arguments,
@@ -26,6 +39,7 @@ from jumpmq.topology import (
     DeclareQueue,
     ExchangeDefinition,
     PutUser,
+    SetGlobalParameter,
     SetOperatorPolicy,
     SetPermissions,
     SetPolicy,
@@ -49,7 +63,14 @@ class Section:
 
 def _virtual_host(topology: Topology, entry: Entry) -> list[Change]:
     default = entry.get("default_queue_type", "undefined")  # what RabbitMQ writes where there is none
-    made = AddVirtualHost(entry["name"], None if default == "undefined" else default)
+    metadata = {name: value for name, value in entry.get("metadata", {}).items() if _METADATA.knows(name)}
+    words = {**_METADATA.read(metadata, "metadata"), **entry}
+    made = AddVirtualHost(
+        entry["name"],
+        None if default == "undefined" else default,
+        words.get("description"),
+        words.get("tags"),
+    )
     return [made, *_virtual_host_limits(entry["name"], entry.get("limits", {}))]
 
 
@@ -89,9 +110,13 @@ def _binding(topology: Topology, entry: Entry) -> list[Change]:
     return [Bind(entry["vhost"], Binding(entry["source"], kind, entry["destination"], key, arguments))]
 
 
+_METADATA = Shape({"description": TEXT, "tags": TEXTS})
 _POLICY_VALUE = Shape(
     {"pattern": TEXT, "definition": OBJECT, "priority": NUMBER, "apply-to": TEXT}, required=("pattern", "definition")
 )
+COMPONENTS = ("operator_policy", "vhost-limits")
+"""The parameters that there are here; others, of plugins, are skipped."""
+
 _DECLARED = {"vhost": NAME, "name": NAME, "durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS}
 _BINDING = {
     **dict.fromkeys(("vhost", "source", "destination", "routing_key"), NAME),
@@ -104,9 +129,15 @@ _TOPIC_PERMISSIONS = {"user": NAME, "vhost": NAME, "exchange": NAME, "write": TE
 BROKER_SECTIONS = {
     "vhosts": Section(
         Shape(
-            {"name": NAME, "limits": OBJECT, "default_queue_type": TEXT},
+            {
+                "name": NAME,
+                "limits": OBJECT,
+                "default_queue_type": TEXT,
+                "metadata": OBJECT,
+                "description": TEXT,
+                "tags": TEXTS,
+            },
             ("name",),
-            ("description", "tags", "metadata"),
         ),
         _virtual_host,
     ),
@@ -118,6 +149,10 @@ BROKER_SECTIONS = {
         _user,
     ),
     "permissions": Section(Shape(_PERMISSIONS, tuple(_PERMISSIONS)), lambda topology, entry: [SetPermissions(**entry)]),
+    "global_parameters": Section(
+        Shape({"name": NAME, "value": ANY}, ("name", "value")),
+        lambda topology, entry: [SetGlobalParameter(entry["name"], entry["value"])],
+    ),
     "topic_permissions": Section(
         Shape(_TOPIC_PERMISSIONS, tuple(_TOPIC_PERMISSIONS)), lambda topology, entry: [SetTopicPermissions(**entry)]
     ),
@@ -127,7 +162,7 @@ BROKER_SECTIONS = {
 HOST_SECTIONS = {
     "parameters": Section(
         Shape(
-            {"vhost": NAME, "component": one_of("operator_policy", "vhost-limits"), "name": NAME, "value": OBJECT},
+            {"vhost": NAME, "component": one_of(*COMPONENTS), "name": NAME, "value": OBJECT},
             ("vhost", "component", "name", "value"),
         ),
         _parameter,
@@ -148,22 +183,25 @@ SECTIONS = BROKER_SECTIONS | HOST_SECTIONS
 NOTES = ("rabbit_version", "rabbitmq_version", "product_name", "product_version", "original_cluster_name")
 FILE = Shape(
     dict.fromkeys(SECTIONS, OBJECTS),
-    ignored=(*NOTES, "global_parameters", "explanation", "vhost", "original_vhost_name", "metadata", "description"),
+    ignored=(*NOTES, "explanation", "vhost", "original_vhost_name", "metadata", "description"),
 )
 
 
-def import_definitions(topology: Topology, found: Entry, vhost: str | None) -> Iterator[None]:
+def import_definitions(
+    topology: Topology, found: Entry, vhost: str | None, skipped: list[str] | None = None
+) -> Iterator[None]:
     """Add what a definitions file holds, and pause after each entry, so that others may be served.
 
     Args:
         found: the file's JSON.
         vhost: the virtual host that everything goes to; None where the entries say.
+        skipped: gets a line for each key or entry that means nothing here; without it they are refused.
 
     Raises:
         BadRequest: an entry is wrong; all that was made is taken back then.
     """
     wanted: list[tuple[str, Change]] = []
-    for entry in _changes(topology, FILE.read(found), vhost):
+    for entry in _changes(topology, _read(FILE, found, "", skipped), vhost, skipped):
         wanted.append(entry)
         yield
     undoing: list[Change] = []
@@ -188,11 +226,27 @@ def check_definitions(topology: Topology, found: Entry) -> Iterator[None]:
     Raises:
         BadRequest: an entry is wrong.
     """
-    for _ in _changes(topology, FILE.read(found), None):
+    skipped: list[str] = []
+    for _ in _changes(topology, _read(FILE, found, "", skipped), None, skipped):
         yield
 
 
-def _changes(topology: Topology, found: Entry, vhost: str | None) -> Iterator[tuple[str, Change]]:
+def _read(shape: Shape, found: Any, subject: str, skipped: list[str] | None) -> Entry:
+    """The values of an object, unknown keys left out and noted if they may be.
+
+    Raises:
+        BadRequest: it does not have that shape.
+    """
+    if skipped is not None and isinstance(found, dict):
+        for key in [key for key in found if not shape.knows(key)]:
+            skipped.append(f"{subject}: key {shown(key)}" if subject else f"key {shown(key)}")
+            found = {name: value for name, value in found.items() if name != key}
+    return shape.read(found, subject)
+
+
+def _changes(
+    topology: Topology, found: Entry, vhost: str | None, skipped: list[str] | None
+) -> Iterator[tuple[str, Change]]:
     """The changes that the file is, each with the entry that it comes from."""
     for name, section in SECTIONS.items():
         if vhost is not None and name in BROKER_SECTIONS:
@@ -203,9 +257,17 @@ def _changes(topology: Topology, found: Entry, vhost: str | None) -> Iterator[tu
             subject = f"{name}[{number}]"
             if vhost is not None and isinstance(entry, dict):
                 entry = {**entry, "vhost": vhost}
-            read = section.shape.read(entry, subject)
+            if skipped is not None and name == "parameters" and _is_of_plugin(entry):
+                skipped.append(f"{subject}: component {shown(entry['component'])}")
+                continue
+            read = _read(section.shape, entry, subject, skipped)
             try:
                 for change in section.changes(topology, read):
                     yield subject, change
             except BadRequest as error:
                 raise BadRequest(f"{subject}: {error}") from None
+
+
+def _is_of_plugin(parameter: Any) -> bool:
+    component = parameter.get("component") if isinstance(parameter, dict) else None
+    return isinstance(component, str) and component not in COMPONENTS

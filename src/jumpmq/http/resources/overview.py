@@ -33,7 +33,7 @@ async def overview(request: Request) -> Response:
         "product_version": __version__,
         "rabbitmq_version": COMPATIBLE_WITH,
         "management_version": COMPATIBLE_WITH,
-        "cluster_name": broker.node,
+        "cluster_name": broker.cluster_name,
         "rates_mode": "basic",
         "object_totals": {
             "connections": len(opened),

@@ -1,23 +1,41 @@
-"""``/api/parameters`` and the like. RabbitMQ keeps policies and limits as parameters, so that they are seen here, too;
-components with parameters of their own there are none."""
+"""``/api/parameters``, ``/api/global-parameters`` and the cluster's name, which is one of the latter.
+
+RabbitMQ keeps policies and limits as parameters, so that they are seen here, too, and may be set; components with
+parameters of their own there are none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.resources.import_definitions import import_definitions
 from jumpmq.http.resources.policies import shown as shown_policy
-from jumpmq.topology import VirtualHost
+from jumpmq.http.schema.shapes import ANY, NAME, Shape
+from jumpmq.topology import (
+    ClearGlobalParameter,
+    ClearOperatorPolicy,
+    ClearVirtualHostLimit,
+    SetGlobalParameter,
+    VirtualHost,
+)
 from jumpmq.topology.policies import Policy
+from jumpmq.topology.topology import CLUSTER_NAME
 
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
+
+SHAPE = Shape({"value": ANY}, required=("value",), ignored=("component", "vhost", "name"))
+NAMED = Shape({"name": NAME}, required=("name",))
 ORDER = ("component", "name", "vhost")
 
 
@@ -47,14 +65,88 @@ async def one_parameter(request: Request) -> Response:
     raise NotFound(f"no parameter '{name}' of component '{requested.name(request, 'component')}'")
 
 
+async def put_parameter(request: Request) -> Response:
+    """``PUT /api/parameters/{component}/{vhost}/{parameter}``: set limits of a virtual host, or an operator policy."""
+    host, value = requested.virtual_host(request), (await requested.shaped_body(request, SHAPE))["value"]
+    component, name = requested.name(request, "component"), requested.name(request, "parameter")
+    if component not in ("vhost-limits", "operator_policy"):
+        raise BadRequest(f"Validation failed\n\ncomponent {component} not found\n")
+    existed = any(one["component"] == component and one["name"] == name for one in of_host(host))
+    entry = {"vhost": host.name, "component": component, "name": name, "value": value}
+    topology = requested.broker(request).topology
+    await changing.in_turns(request, import_definitions(topology, {"parameters": [entry]}, None))
+    return changing.put_answer(existed)
+
+
+async def delete_parameter(request: Request) -> Response:
+    """``DELETE /api/parameters/{component}/{vhost}/{parameter}``: take limits or an operator policy away."""
+    host, name = requested.virtual_host(request), requested.name(request, "parameter")
+    match [one for one in _of_component(request, host) if one["name"] == name]:
+        case [{"component": "vhost-limits"}]:
+            for limit in list(host.limits):
+                await changing.apply(request, ClearVirtualHostLimit(host.name, limit))
+        case [{"component": "operator_policy"}]:
+            await changing.apply(request, ClearOperatorPolicy(host.name, name))
+        case _:
+            raise NotFound(f"no parameter '{name}' of component '{requested.name(request, 'component')}'")
+    return changing.deleted()
+
+
+# --- of the whole broker ---
+
+
+async def all_global_parameters(request: Request) -> Response:
+    """``GET /api/global-parameters``: what is kept for the whole broker, the cluster's name among it."""
+    return await answer_list(request, globally(requested.broker(request)), dict, ("name",))
+
+
+async def one_global_parameter(request: Request) -> Response:
+    """``GET /api/global-parameters/{parameter}``: one of them."""
+    return answer_object(request, _global_parameter(request))
+
+
+async def put_global_parameter(request: Request) -> Response:
+    """``PUT /api/global-parameters/{parameter}``: keep any JSON under a name."""
+    value, name = (await requested.shaped_body(request, SHAPE))["value"], requested.name(request, "parameter")
+    existed = name in requested.broker(request).topology.global_parameters
+    await changing.apply(request, SetGlobalParameter(name, value))
+    return changing.put_answer(existed)
+
+
+async def delete_global_parameter(request: Request) -> Response:
+    """``DELETE /api/global-parameters/{parameter}``: take one away."""
+    await changing.apply(request, ClearGlobalParameter(_global_parameter(request)["name"]))
+    return changing.deleted()
+
+
+def globally(broker: Broker) -> list[dict[str, Any]]:
+    """The global parameters of a broker."""
+    return [{"name": name, "value": value} for name, value in broker.topology.global_parameters.items()]
+
+
+def _global_parameter(request: Request) -> dict[str, Any]:
+    name = requested.name(request, "parameter")
+    for one in globally(requested.broker(request)):
+        if one["name"] == name:
+            return one
+    raise NotFound(f"no global parameter '{name}'")
+
+
 async def none(request: Request) -> Response:
     """``GET /api/...``: an empty list: JumpMQ has nothing of this kind."""
     return await answer_list(request, list[dict[str, str]](), dict)
 
 
 async def cluster_name(request: Request) -> Response:
-    """``GET /api/cluster-name``: the name of the cluster, which is its one node's."""
-    return answer_object(request, {"name": requested.broker(request).node})
+    """``GET /api/cluster-name``: the name of the cluster: its one node's, unless another was set."""
+    return answer_object(request, {"name": requested.broker(request).cluster_name})
+
+
+async def put_cluster_name(request: Request) -> Response:
+    """``PUT /api/cluster-name``: name the cluster; clients are told it from then on."""
+    body = await requested.shaped_body(request, NAMED)
+    await changing.apply(request, SetGlobalParameter(CLUSTER_NAME, body["name"]))
+    return changing.deleted()
 
 
 def of_host(host: VirtualHost) -> Iterator[dict[str, Any]]:
@@ -83,12 +175,19 @@ def _shown(host: VirtualHost, component: str, name: str, value: dict[str, Any]) 
     return {"vhost": host.name, "component": component, "name": name, "value": value}
 
 
+ONE, GLOBAL = "/api/parameters/{component}/{vhost}/{parameter}", "/api/global-parameters/{parameter}"
 ROUTES = [
     Endpoint("GET", "/api/parameters", all_parameters, access=Access.POLICYMAKER),
     Endpoint("GET", "/api/parameters/{component}", parameters_of_component, access=Access.POLICYMAKER),
     Endpoint("GET", "/api/parameters/{component}/{vhost}", parameters_of_host, access=Access.POLICYMAKER),
-    Endpoint("GET", "/api/parameters/{component}/{vhost}/{parameter}", one_parameter, access=Access.POLICYMAKER),
-    Endpoint("GET", "/api/global-parameters", none, access=Access.POLICYMAKER),
+    Endpoint("GET", ONE, one_parameter, access=Access.POLICYMAKER),
+    Endpoint("PUT", ONE, put_parameter, access=Access.POLICYMAKER, shape=SHAPE),
+    Endpoint("DELETE", ONE, delete_parameter, access=Access.POLICYMAKER),
+    Endpoint("GET", "/api/global-parameters", all_global_parameters, access=Access.POLICYMAKER),
+    Endpoint("GET", GLOBAL, one_global_parameter, access=Access.POLICYMAKER),
+    Endpoint("PUT", GLOBAL, put_global_parameter, access=Access.POLICYMAKER, shape=SHAPE),
+    Endpoint("DELETE", GLOBAL, delete_global_parameter, access=Access.POLICYMAKER),
     Endpoint("GET", "/api/extensions", none),
     Endpoint("GET", "/api/cluster-name", cluster_name),
+    Endpoint("PUT", "/api/cluster-name", put_cluster_name, access=Access.ADMINISTRATOR, shape=NAMED),
 ]

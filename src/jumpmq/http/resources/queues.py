@@ -11,13 +11,14 @@ from starlette.responses import Response
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import TIMESTAMP, Properties
 from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources import connections, consumers
 from jumpmq.http.resources.policies import in_force
-from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
+from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape, one_of
 from jumpmq.queues import Queue
 from jumpmq.topology import DeclareQueue, rules
 from jumpmq.topology.names import stripped
@@ -29,6 +30,7 @@ SHAPE = Shape(
     {"durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS, "node": TEXT},
     ignored=("name", "vhost", "queue_type"),
 )
+ACTION = Shape({"action": one_of("sync", "cancel_sync")}, required=("action",))
 
 
 AT_HAND: dict[str, Callable[[Queue], Any]] = {
@@ -89,6 +91,18 @@ async def delete_queue(request: Request) -> Response:
     )
     if deletion is not None:
         await changing.apply(request, deletion)
+    return changing.deleted()
+
+
+async def act(request: Request) -> Response:
+    """``POST /api/queues/{vhost}/{queue}/actions``: ``sync`` or ``cancel_sync``: there are no mirrors to sync."""
+    requested.queue(request)
+    await requested.shaped_body(request, ACTION)
+    return changing.deleted()
+
+
+async def rebalance(request: Request) -> Response:
+    """``POST /api/rebalance/queues``: have the nodes share the queues, which one node does."""
     return changing.deleted()
 
 
@@ -172,6 +186,8 @@ def _owner(request: Request, queue: Queue) -> dict[str, Any]:
 
 
 ROUTES = [
+    Endpoint("POST", "/api/queues/{vhost}/{queue}/actions", act, access=Access.POLICYMAKER, shape=ACTION),
+    Endpoint("POST", "/api/rebalance/queues", rebalance, access=Access.ADMINISTRATOR),
     Endpoint("GET", "/api/queues", all_queues),
     Endpoint("GET", "/api/queues/{vhost}", queues_of_host),
     Endpoint("GET", "/api/queues/{vhost}/{queue}", one_queue),

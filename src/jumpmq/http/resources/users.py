@@ -23,6 +23,7 @@ SHAPE = Shape(
     required=("tags",),
     ignored=("name", "vhost", "limits"),
 )
+BULK = Shape({"users": TEXTS}, required=("users",))
 MAX_PASSWORD = 4096
 
 
@@ -72,6 +73,17 @@ async def delete_user(request: Request) -> Response:
     return changing.deleted()
 
 
+async def delete_users(request: Request) -> Response:
+    """``POST /api/users/bulk-delete``: delete users, or none where one is not there."""
+    names = (await requested.shaped_body(request, BULK))["users"]
+    known = requested.broker(request).topology.users
+    if missing := [name for name in names if name not in known]:
+        raise BadRequest(f"no_such_user: {missing[0]}")
+    for name in dict.fromkeys(names):
+        await changing.apply(request, DeleteUser(name))
+    return changing.deleted()
+
+
 async def _password_hash(body: dict[str, Any]) -> str:
     """The hash to keep; hashing takes some 20 ms and so has a thread of its own."""
     if "password" in body:
@@ -113,6 +125,7 @@ ROUTES = [
     Endpoint("GET", "/api/whoami", whoami),
     Endpoint("GET", "/api/users", all_users, access=Access.ADMINISTRATOR),
     Endpoint("GET", "/api/users/without-permissions", users_without_permissions, access=Access.ADMINISTRATOR),
+    Endpoint("POST", "/api/users/bulk-delete", delete_users, access=Access.ADMINISTRATOR, shape=BULK),
     Endpoint("GET", "/api/users/{user}", one_user, access=Access.ADMINISTRATOR),
     Endpoint("PUT", "/api/users/{user}", put_user, access=Access.ADMINISTRATOR, shape=SHAPE),
     Endpoint("DELETE", "/api/users/{user}", delete_user, access=Access.ADMINISTRATOR),

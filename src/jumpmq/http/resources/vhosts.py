@@ -7,19 +7,21 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.broker import audit
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access, monitors
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import Rates
+from jumpmq.http.resources.nodes import require_node
 from jumpmq.http.resources.permissions import shown_permissions
-from jumpmq.http.schema.shapes import BOOLEAN, TEXT, Shape
+from jumpmq.http.schema.shapes import BOOLEAN, TEXT, TEXTS, Shape
 from jumpmq.topology import AddVirtualHost, DeleteVirtualHost, SetPermissions, VirtualHost
 
 SHAPE = Shape(
-    {"tracing": BOOLEAN, "default_queue_type": TEXT, "defaultqueuetype": TEXT},
-    ignored=("name", "vhost", "description", "tags", "metadata"),
+    {"tracing": BOOLEAN, "default_queue_type": TEXT, "defaultqueuetype": TEXT, "description": TEXT, "tags": TEXTS},
+    ignored=("name", "vhost", "metadata"),
 )
 """RabbitMQ 3.10 reads the default queue type under one name and shows it under the other; here both are read."""
 
@@ -40,18 +42,28 @@ async def one_vhost(request: Request) -> Response:
 async def put_vhost(request: Request) -> Response:
     """``PUT /api/vhosts/{vhost}``: add a virtual host, in which the user then may do everything."""
     name, body = requested.name(request, "vhost"), await requested.shaped_body(request, SHAPE)
-    if body.get("tracing"):
-        raise BadRequest("there is no tracing here")
     if not name:
         raise BadRequest("a virtual host needs a name")
     broker, user = requested.broker(request), requested.user(request)
     existed = name in broker.topology.vhosts
     default = body.get("default_queue_type", body.get("defaultqueuetype"))
-    broker.topology.make(AddVirtualHost(name, None if default == "undefined" else default))
+    kind = None if default == "undefined" else default
+    broker.topology.make(AddVirtualHost(name, kind, body.get("description"), body.get("tags")))
     if not existed:
         broker.topology.apply(SetPermissions(user.name, name, ".*", ".*", ".*"))
+    if "tracing" in body:
+        broker.topology.vhosts[name].tracing = body["tracing"]
+        audit.record("trace" if body["tracing"] else "trace no more", user=user.name, vhost=name)
     await broker.committed()
     return changing.put_answer(existed)
+
+
+async def start_vhost(request: Request) -> Response:
+    """``POST /api/vhosts/{vhost}/start/{node}``: start a virtual host that has failed; here all run."""
+    require_node(request)
+    if (name := requested.name(request, "vhost")) not in requested.broker(request).topology.vhosts:
+        raise BadRequest(f"no vhost '{name}'")
+    return changing.deleted()
 
 
 async def delete_vhost(request: Request) -> Response:
@@ -72,14 +84,13 @@ async def vhost_permissions(request: Request) -> Response:
 
 def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
     rates: Rates = request.app.state.rates
-    description = "Default virtual host" if host.name == "/" else ""
     return {
         "name": host.name,
-        "description": description,
-        "tags": [],
-        "metadata": {"description": description, "tags": []},
+        "description": host.description,
+        "tags": list(host.tags),
+        "metadata": {"description": host.description, "tags": list(host.tags)},
         "default_queue_type": host.default_queue_type or "classic",
-        "tracing": False,
+        "tracing": host.tracing,
         "cluster_state": {requested.broker(request).node: "running"},
         "message_stats": rates.of_hosts([host]),
         **rates.lengths(host.queues.values()),
@@ -91,5 +102,6 @@ ROUTES = [
     Endpoint("GET", "/api/vhosts/{vhost}", one_vhost, access=Access.ADMINISTRATOR),
     Endpoint("PUT", "/api/vhosts/{vhost}", put_vhost, access=Access.ADMINISTRATOR, shape=SHAPE),
     Endpoint("DELETE", "/api/vhosts/{vhost}", delete_vhost, access=Access.ADMINISTRATOR),
+    Endpoint("POST", "/api/vhosts/{vhost}/start/{node}", start_vhost, access=Access.ADMINISTRATOR),
     Endpoint("GET", "/api/vhosts/{vhost}/permissions", vhost_permissions, access=Access.ADMINISTRATOR),
 ]

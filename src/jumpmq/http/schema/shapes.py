@@ -47,6 +47,10 @@ class Shape:
     required: tuple[str, ...] = ()
     ignored: tuple[str, ...] = field(default=())
 
+    def knows(self, key: str) -> bool:
+        """Whether the key may be there."""
+        return key in self.keys or key in self.ignored
+
     def read(self, found: Any, subject: str = "") -> dict[str, Any]:
         """The values of the keys that are there.
 
@@ -60,7 +64,7 @@ class Shape:
         if not isinstance(found, dict):
             raise BadRequest(f"{prefix}expected an object, not {shown(found)}")
         for key in found:
-            if key not in self.keys and key not in self.ignored:
+            if not self.knows(key):
                 raise BadRequest(f"{prefix}unknown key '{key}'; there are {', '.join(self.keys)}")
         for key in self.required:
             if found.get(key) is None:
@@ -209,4 +213,5 @@ TEXTS = Kind(
 )
 ARGUMENTS = Kind("an object of values that AMQP knows", {"type": "object"}, _arguments)
 OBJECT = Kind("an object", {"type": "object"}, _object)
+ANY = Kind("any value", {}, lambda value: value)
 OBJECTS = Kind("a list of objects", {"type": "array", "items": {"type": "object"}}, _objects)

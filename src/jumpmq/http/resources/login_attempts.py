@@ -1,0 +1,55 @@
+"""``/api/auth``: how one logs in here, and who has tried to."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer_list, answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.resources.nodes import require_node
+
+
+async def how(request: Request) -> Response:
+    """``GET /api/auth``: that pages log in by user and password, not by an OAuth provider."""
+    return answer_object(request, {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
+
+
+async def attempts(request: Request) -> Response:
+    """``GET /api/auth/attempts/{node}``: logins that were tried, by protocol; over HTTP every request is one."""
+    require_node(request)
+    found = [
+        {
+            "protocol": protocol,
+            "auth_attempts": one.succeeded + one.failed,
+            "auth_attempts_failed": one.failed,
+            "auth_attempts_succeeded": one.succeeded,
+        }
+        for protocol, one in requested.broker(request).authenticator.attempts.items()
+    ]
+    return await answer_list(request, found, dict, ("protocol",))
+
+
+async def attempts_by_source(request: Request) -> Response:
+    """``GET /api/auth/attempts/{node}/source``: an empty list: by address they are not counted, but in the log."""
+    require_node(request)
+    return await answer_list(request, list[dict[str, str]](), dict)
+
+
+async def forget_attempts(request: Request) -> Response:
+    """``DELETE /api/auth/attempts/{node}``: count anew."""
+    require_node(request)
+    requested.broker(request).authenticator.attempts.clear()
+    return changing.deleted()
+
+
+ATTEMPTS, _ACCESS = "/api/auth/attempts/{node}", Access.MONITORING
+ROUTES = [
+    Endpoint("GET", "/api/auth", how),
+    Endpoint("GET", ATTEMPTS, attempts, access=_ACCESS),
+    Endpoint("DELETE", ATTEMPTS, forget_attempts, access=_ACCESS),
+    Endpoint("GET", f"{ATTEMPTS}/source", attempts_by_source, access=_ACCESS),
+    Endpoint("DELETE", f"{ATTEMPTS}/source", forget_attempts, access=_ACCESS),
+]

@@ -1,0 +1,67 @@
+"""What operators do to the node: its settings, its log, whom it listens to. JumpMQ's own paths."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from jumpmq.broker import BrokerError, audit
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.resources.nodes import require_node
+from jumpmq.http.schema.shapes import BOOLEAN, Shape, one_of
+
+SECRET = {"default_pass"}
+LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error", "critical")}
+NO_LEVEL = logging.CRITICAL + 1
+
+LEVEL = Shape({"level": one_of(*LEVELS, "none")}, required=("level",))
+LISTENERS = Shape({"suspended": BOOLEAN}, required=("suspended",))
+
+
+async def environment(request: Request) -> Response:
+    """``GET /api/nodes/{node}/environment``: the settings that are in force, by their names; secrets are left out."""
+    require_node(request)
+    config = requested.broker(request).config
+    shown: dict[str, Any] = {}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name not in SECRET:
+            shown[field.name.replace("_", "-")] = str(value) if isinstance(value, Path) else value
+    return answer_object(request, shown)
+
+
+async def set_log_level(request: Request) -> Response:
+    """``PUT /api/nodes/{node}/log-level``: log from this level on, until the broker stops."""
+    require_node(request)
+    level = (await requested.shaped_body(request, LEVEL))["level"]
+    audit.record("set log level", user=requested.user(request).name, to=level)
+    logging.getLogger("jumpmq").setLevel(LEVELS.get(level, NO_LEVEL))
+    return changing.deleted()
+
+
+async def set_listeners(request: Request) -> Response:
+    """``PUT /api/nodes/{node}/listeners``: listen for clients of AMQP no more, or again; who is connected stays so."""
+    require_node(request)
+    suspended = (await requested.shaped_body(request, LISTENERS))["suspended"]
+    try:
+        await requested.broker(request).suspend(suspended)
+    except BrokerError as error:
+        return JSONResponse({"error": "unavailable", "reason": str(error)}, 503)
+    audit.record(f"{'suspend' if suspended else 'resume'} listeners", user=requested.user(request).name)
+    return changing.deleted()
+
+
+NODE, _ACCESS = "/api/nodes/{node}", Access.ADMINISTRATOR
+ROUTES = [
+    Endpoint("GET", f"{NODE}/environment", environment, access=_ACCESS),
+    Endpoint("PUT", f"{NODE}/log-level", set_log_level, access=_ACCESS, shape=LEVEL),
+    Endpoint("PUT", f"{NODE}/listeners", set_listeners, access=_ACCESS, shape=LISTENERS),
+]

@@ -1,0 +1,100 @@
+"""What operators ask of the node: its name, its log, its listeners, logins that were tried."""
+
+import logging
+
+import pika
+import pytest
+import requests
+
+
+@pytest.fixture
+def node(api):
+    return api.get("overview")["node"]
+
+
+def connect(broker):
+    return pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+
+
+def test_the_cluster_has_a_name(broker, api, node):
+    assert api.get("cluster-name") == {"name": node}
+    assert api.request("PUT", "cluster-name", json={"name": "blue"}).status_code == 204
+    assert (api.get("cluster-name"), api.get("overview")["cluster_name"]) == ({"name": "blue"}, "blue")
+    with connect(broker) as connection:
+        assert connection._impl.server_properties["cluster_name"] == "blue"
+    assert api.request("DELETE", "global-parameters", "cluster_name").status_code == 204
+    assert api.get("cluster-name") == {"name": node}
+
+
+def test_global_parameters_are_any_json(api):
+    for value, status in (({"a": [1, None]}, 201), (5, 204), ("text", 204), (False, 204)):
+        assert api.request("PUT", "global-parameters", "mine", json={"value": value}).status_code == status
+        assert api.get("global-parameters", "mine") == {"name": "mine", "value": value}
+    assert api.request("PUT", "global-parameters", "mine", json={}).status_code == 400
+    assert [api.request("DELETE", "global-parameters", "mine").status_code for _ in range(2)] == [204, 404]
+
+
+def test_limits_and_operator_policies_are_parameters(api):
+    limits = ("parameters", "vhost-limits", "/", "limits")
+    assert api.request("PUT", *limits, json={"value": {"max-queues": 10}}).status_code == 201
+    assert api.get("vhost-limits") == [{"vhost": "/", "value": {"max-queues": 10}}]
+    assert [api.request("DELETE", *limits).status_code for _ in range(2)] == [204, 404]
+    policy = ("parameters", "operator_policy", "/", "p")
+    value = {"pattern": "x", "definition": {"max-length": 5}}
+    assert api.request("PUT", *policy, json={"value": value}).status_code == 201
+    assert api.get("operator-policies", "/", "p")["pattern"] == "x"
+    assert api.request("DELETE", *policy).status_code == 204
+    refused = api.request("PUT", "parameters", "shovel", "/", "s", json={"value": {}})
+    assert refused.json()["reason"] == "Validation failed\n\ncomponent shovel not found\n"
+
+
+def test_listeners_are_suspended_and_resumed(broker, api, node):
+    with connect(broker) as before:
+        assert api.request("PUT", "nodes", node, "listeners", json={"suspended": True}).status_code == 204
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            connect(broker)
+        before.channel().queue_declare("served")
+        for _ in range(2):
+            assert api.request("PUT", "nodes", node, "listeners", json={"suspended": False}).status_code == 204
+        connect(broker).close()
+
+
+def test_the_level_of_the_log_is_set(api, node):
+    try:
+        assert api.request("PUT", "nodes", node, "log-level", json={"level": "none"}).status_code == 204
+        assert not logging.getLogger("jumpmq.audit").isEnabledFor(logging.CRITICAL)
+        assert api.request("PUT", "nodes", node, "log-level", json={"level": "debug"}).status_code == 204
+        assert logging.getLogger("jumpmq.audit").isEnabledFor(logging.DEBUG)
+        assert api.request("PUT", "nodes", node, "log-level", json={"level": "noise"}).status_code == 400
+    finally:
+        logging.getLogger("jumpmq").setLevel(logging.NOTSET)
+
+
+def test_settings_are_shown_without_secrets(api, node):
+    shown = api.get("nodes", node, "environment")
+    assert shown["heartbeat"] == 60
+    assert "default-pass" not in shown
+
+
+def test_logins_are_counted(broker, api, node):
+    assert api.request("DELETE", "auth", "attempts", node).status_code == 204
+    connect(broker).close()
+    requests.get(f"{api.address}/api/whoami", auth=("guest", "wrong"))
+    counted = {one["protocol"]: one for one in api.get("auth", "attempts", node)}
+    names = ("auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded")
+    assert [counted["amqp091"][name] for name in names] == [1, 0, 1]
+    assert [counted["http"][name] for name in names] == [2, 1, 1]
+
+
+def test_users_are_deleted_at_once_or_not_at_all(api):
+    for name in ("a", "b"):
+        api.request("PUT", "users", name, json={"password": name, "tags": ""})
+    refused = api.request("POST", "users", "bulk-delete", json={"users": ["a", "b", "nobody"]})
+    assert (refused.status_code, refused.json()["reason"]) == (400, "no_such_user: nobody")
+    assert api.request("POST", "users", "bulk-delete", json={"users": ["a", "b"]}).status_code == 204
+    assert {one["name"] for one in api.get("users")}.isdisjoint({"a", "b"})
+
+
+def test_rabbitmqadmin_is_to_be_had(api):
+    answer = requests.get(f"{api.address}/cli/rabbitmqadmin", allow_redirects=False)
+    assert (answer.status_code, answer.headers["Location"].rpartition("/")[2]) == (302, "rabbitmqadmin")
