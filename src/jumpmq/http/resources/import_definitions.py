@@ -184,6 +184,7 @@ NOTES = ("rabbit_version", "rabbitmq_version", "product_name", "product_version"
 FILE = Shape(
     dict.fromkeys(SECTIONS, OBJECTS),
     ignored=(*NOTES, "explanation", "vhost", "original_vhost_name", "metadata", "description"),
+    tolerant=True,
 )
 
 

@@ -41,11 +41,13 @@ class Shape:
         keys: with their kinds; null counts as absent.
         required: keys that must be there.
         ignored: keys that may be there and mean nothing here.
+        tolerant: whether keys that are unknown may be there.
     """
 
     keys: Mapping[str, Kind]
     required: tuple[str, ...] = ()
     ignored: tuple[str, ...] = field(default=())
+    tolerant: bool = False
 
     def knows(self, key: str) -> bool:
         """Whether the key may be there."""
@@ -64,7 +66,7 @@ class Shape:
         if not isinstance(found, dict):
             raise BadRequest(f"{prefix}expected an object, not {shown(found)}")
         for key in found:
-            if not self.knows(key):
+            if not (self.tolerant or self.knows(key)):
                 raise BadRequest(f"{prefix}unknown key '{key}'; there are {', '.join(self.keys)}")
         for key in self.required:
             if found.get(key) is None:
@@ -78,7 +80,7 @@ class Shape:
         found: dict[str, Any] = {
             "type": "object",
             "properties": known | {key: {} for key in self.ignored},
-            "additionalProperties": False,
+            "additionalProperties": self.tolerant,
         }
         return found | ({"required": list(self.required)} if self.required else {})
 
