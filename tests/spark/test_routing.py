@@ -128,7 +128,16 @@ def test_the_table_of_the_reference_document(spark):
     tests = bucket_tests(spark, range(2, 21, 6), 100_000)
     assert [one.buckets for one in tests] == [2, 8, 14, 20]
     assert all(one.statistic < one.critical_01 for one in tests)
-    assert "chi-squared" in buckets_page(tests, "Buckets")
+    assert "chi-squared" in buckets_page({"phash2": tests}, "Buckets")
+
+
+def test_two_million_keys_are_enough_to_tell_the_hash_functions_apart(spark):
+    """RabbitMQ's hash has 2^21 positions: what is uneven among them grows with the keys; 64 bits have no such floor."""
+    few, many = (bucket_tests(spark, [13], keys)[0] for keys in (100_000, 6_000_000))
+    wide = bucket_tests(spark, [13], 6_000_000, "xxh64")[0]
+    assert few.p_value > 0.05
+    assert many.p_value < 0.01
+    assert wide.p_value > 0.05
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,16 @@ class Format(StrEnum):
     json = "json"
 
 
+class HashFunction(StrEnum):
+    """Of a ring."""
+
+    phash2 = "phash2"
+    xxh64 = "xxh64"
+
+
+POSITIONS = 1 << 21
+"""As many keys does RabbitMQ's hash tell apart."""
+
 Url = Annotated[str, typer.Option(envvar="JUMPMQ_URL", help="management URL of the broker, with user and password")]
 Vhost = Annotated[str, typer.Option(help="virtual host")]
 Master = Annotated[str, typer.Option(envvar="SPARK_MASTER", help="Spark's master, such as spark://host:7077")]
@@ -117,6 +127,9 @@ def rebalance(
 def uniformity(
     buckets: Annotated[str, typer.Option(metavar="N..M", help="numbers of queues of weight 1")] = "2..20",
     keys: Annotated[int, typer.Option(min=1, help="how many keys: the numbers from 0, as text")] = 100_000,
+    hash_function: Annotated[
+        HashFunction | None, typer.Option(help="of the keys", show_default="phash2, and both beyond 2^21 keys")
+    ] = None,
     exchange: Annotated[str | None, typer.Option(help="look at this exchange and what waits in its queues")] = None,
     url: Url = DEFAULT_URL,
     vhost: Vhost = "/",
@@ -131,12 +144,18 @@ def uniformity(
             return
         from jumpmq.spark.pipelines.tables import bucket_tests
 
-        tests = bucket_tests(spark, range(first, last + 1), keys)
-        _show(tests)
+        both = (HashFunction.phash2, HashFunction.xxh64) if keys > POSITIONS else (HashFunction.phash2,)
+        found = {}
+        for function in both if hash_function is None else (hash_function,):
+            tests = found[function.value] = bucket_tests(spark, range(first, last + 1), keys, function.value)
+            typer.echo(f"{function.value} of {keys:,} keys:")
+            _show(tests)
+            above = sum(one.statistic > one.critical_05 for one in tests)
+            typer.echo(f"{above} of {len(tests)} are above their critical value for p = 0.05")
         if report is not None:
             from jumpmq.spark.page import buckets_page, save
 
-            save(buckets_page(tests, f"Uniformity over {keys:,} keys"), report)
+            save(buckets_page(found, f"Uniformity over {keys:,} keys"), report)
 
 
 def plan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -56,17 +56,20 @@ def uniformity_page(report: Uniformity, title: str) -> str:
     return _page(title, parts)
 
 
-def buckets_page(tests: Sequence[SpreadTest], title: str) -> str:
-    """A table of tests for several numbers of buckets as HTML."""
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
-    axes = figure.add_subplot()
-    buckets = [one.buckets for one in tests]
-    axes.plot(buckets, [one.statistic for one in tests], "o-", label="chi-squared")
-    axes.plot(buckets, [one.critical_05 for one in tests], "--", label="p = 0.05")
-    axes.plot(buckets, [one.critical_01 for one in tests], ":", label="p = 0.01")
-    axes.set_xlabel("buckets")
-    axes.legend()
-    return _page(title, [_svg(figure), tests_table(tests)])
+def buckets_page(found: Mapping[str, Sequence[SpreadTest]], title: str) -> str:
+    """Tables of tests for several numbers of buckets as HTML, one for each hash function."""
+    parts = []
+    for function, tests in found.items():
+        figure = Figure(figsize=(9, 3.5), layout="constrained")
+        axes = figure.add_subplot()
+        buckets = [one.buckets for one in tests]
+        axes.plot(buckets, [one.statistic for one in tests], "o-", label="chi-squared")
+        axes.plot(buckets, [one.critical_05 for one in tests], "--", label="p = 0.05")
+        axes.plot(buckets, [one.critical_01 for one in tests], ":", label="p = 0.01")
+        axes.set_xlabel("buckets")
+        axes.legend()
+        parts += [f"<h2>{escape(function)}</h2>", _svg(figure), tests_table(tests)]
+    return _page(title, parts)
 
 
 def movement_page(report: Movement, title: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from jumpmq.hashing import HashRing, modulus_array, timestamp_key
+from jumpmq.hashing.ring import HashFunction
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import Broker
@@ -37,9 +38,9 @@ class Router:
         return cls(ring, tuple(ring.names))
 
     @classmethod
-    def even(cls, buckets: int) -> Router:
+    def even(cls, buckets: int, function: HashFunction = "phash2") -> Router:
         """So many queues of weight 1, named ``q1``, ``q2``…, on a new ring."""
-        ring = HashRing()
+        ring = HashRing(function=function)
         for number in range(1, buckets + 1):
             ring.add(f"q{number}", 1)
         return cls.of(ring)
@@ -127,6 +128,10 @@ class Router:
         except TypeError:
             raise JumpMQError(f"a key must be text, octets, an integer or a timestamp, not {keys.type}") from None
         return pa.DictionaryArray.from_arrays(places, pa.array(self.destinations)).cast(pa.string())
+
+    def places(self, keys: pa.Array) -> pa.Array:
+        """As :meth:`route`, of keys that are text or octets: places in ``destinations``, of which there are some."""
+        return modulus_array(keys, len(self.destinations)) if self.ring is None else self.ring.route_array(keys).indices
 
     def _of_integer(self, key: int | None) -> str | None:
         assert self.ring is not None

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import nlargest
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, count, desc
-from pyspark.sql.functions import sum as total
+from pyspark.sql.functions import col, count
 
 from jumpmq.hashing import HashRing
 from jumpmq.hashing.chi_squared import chi_squared_test, critical_value
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.router import Router
-from jumpmq.spark.routing import route
 
 HOT_KEYS = 20
 """How many of the most frequent keys are listed."""
+
+COUNTS = "queue string, keys bigint, messages bigint, hot array<struct<key: string, messages: bigint>>"
+"""What a partition of different keys tells of each queue."""
 
 
 @dataclass(frozen=True)
@@ -104,26 +109,65 @@ def uniformity(frame: DataFrame, key: str, ring: Router | HashRing) -> Uniformit
     router = Router.of(ring) if isinstance(ring, HashRing) else ring
     if not router.destinations:
         raise JumpMQError("there is nothing to route to: no queue is bound")
-    keys = route(frame, key, router, "_queue").groupBy("_queue", key).agg(count("*").alias("_messages")).cache()
-    try:
-        rows = keys.groupBy("_queue").agg(count("*").alias("keys"), total("_messages").alias("messages")).collect()
-        hottest = keys.orderBy(desc("_messages"), col(key)).limit(HOT_KEYS).collect()
-    finally:
-        keys.unpersist()
+    if key not in frame.columns:
+        raise JumpMQError(f"there is no column '{key}'; there are {', '.join(frame.columns)}")
+    distinct = frame.groupBy(col(key).alias("key")).agg(count("*").alias("messages"))
+    rows = distinct.mapInArrow(_counter(router), COUNTS).collect()
     if not rows:
         raise JumpMQError("there are no rows to look at")
-    counted = {row["_queue"]: (row["keys"], row["messages"]) for row in rows}
+    counted: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        keys, messages = counted.get(row["queue"], (0, 0))
+        counted[row["queue"]] = keys + row["keys"], messages + row["messages"]
+    hottest = sorted(
+        ((one["messages"], one["key"], row["queue"]) for row in rows for one in row["hot"]),
+        key=lambda one: (-one[0], one[1]),
+    )
     all_messages = sum(messages for _, messages in counted.values())
     mean = all_messages / sum(found for found, _ in counted.values())
     hot = [
-        HotKey(_shown(row[key]), row["_queue"], row["_messages"], row["_messages"] / all_messages)
-        for row in hottest
-        if row["_messages"] > 2 * mean
+        HotKey(shown, queue, messages, messages / all_messages)
+        for messages, shown, queue in hottest[:HOT_KEYS]
+        if messages > 2 * mean
     ]
     shares = shares_of(counted, router.weights)
     tests = [spread_test("keys", {one.queue: one.keys for one in shares}, router.weights)]
     tests.append(spread_test("messages", {one.queue: one.messages for one in shares}, router.weights))
     return Uniformity(shares, tests, hot, _hot_share_of_skew(shares, hot, router.weights))
+
+
+def _counter(router: Router) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What counts different keys, each with its messages, in one partition."""
+
+    def count_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counted: Counter[tuple[str, str]] = Counter()
+        hottest: list[tuple[int, str, str]] = []
+        for batch in batches:
+            table = pa.table({"queue": router.route(batch.column("key")), "messages": batch.column("messages")})
+            sums = table.group_by("queue").aggregate([("messages", "count"), ("messages", "sum")])
+            for queue, keys, messages in zip(*(column.to_pylist() for column in sums.columns), strict=True):
+                counted[queue, "keys"] += keys
+                counted[queue, "messages"] += messages
+            for place in pc.select_k_unstable(table, HOT_KEYS, [("messages", "descending")]).to_pylist():
+                key, queue = batch.column("key")[place].as_py(), table["queue"][place].as_py()
+                hottest.append((table["messages"][place].as_py(), _shown(key), queue))
+            hottest = nlargest(HOT_KEYS, hottest, key=lambda one: one[0])
+        rows = [
+            {
+                "queue": queue,
+                "keys": counted[queue, "keys"],
+                "messages": counted[queue, "messages"],
+                "hot": [{"key": key, "messages": messages} for messages, key, at in hottest if at == queue],
+            }
+            for queue, what in counted
+            if what == "keys"
+        ]
+        if rows:
+            hot = pa.list_(pa.struct([("key", pa.string()), ("messages", pa.int64())]))
+            kinds = [("queue", pa.string()), ("keys", pa.int64()), ("messages", pa.int64()), ("hot", hot)]
+            yield pa.RecordBatch.from_pylist(rows, pa.schema(kinds))
+
+    return count_keys
 
 
 def shares_of(counted: Mapping[str, tuple[int, int]], weights: Mapping[str, int]) -> list[Share]:

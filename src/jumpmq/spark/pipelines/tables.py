@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from jumpmq.hashing import HashRing
+from jumpmq.hashing.ring import HashFunction
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.router import Router
-from jumpmq.spark.routing import route
 from jumpmq.spark.uniformity import SpreadTest, spread_test
 
 
-def bucket_tests(spark: SparkSession, buckets: Iterable[int], keys: int) -> list[SpreadTest]:
+def bucket_tests(
+    spark: SparkSession, buckets: Iterable[int], keys: int, function: HashFunction = "phash2"
+) -> list[SpreadTest]:
     """How evenly so many keys, the numbers from 0 as text, spread over several numbers of queues of weight 1."""
-    frame = spark.range(keys).selectExpr("cast(id as string) as key")
+    routers = [Router.even(number, function) for number in buckets]
+    partial = spark.range(keys).mapInArrow(_counter(routers), "ring int, queue int, keys bigint").collect()
     tests = []
-    for number in buckets:
-        router = Router.even(number)
-        rows = route(frame, "key", router).groupBy("queue").count().collect()
-        counts = dict.fromkeys(router.destinations, 0) | {row["queue"]: row["count"] for row in rows}
+    for place, router in enumerate(routers):
+        counts = dict.fromkeys(router.destinations, 0)
+        for row in partial:
+            if row["ring"] == place:
+                counts[router.destinations[row["queue"]]] += row["keys"]
         tests.append(spread_test("keys", counts, router.weights))
     return tests
+
+
+def _counter(routers: Sequence[Router]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What counts the keys of a partition by ring and queue: numbers become text, and all rings see the same text."""
+
+    def count_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counts = [np.zeros(len(router.destinations), np.int64) for router in routers]
+        for batch in batches:
+            keys = batch.column(0).cast(pa.string())
+            for router, count in zip(routers, counts, strict=True):
+                count += np.bincount(router.places(keys).to_numpy(), minlength=len(count))
+        for place, count in enumerate(counts):
+            columns = [np.full(len(count), place, np.int32), np.arange(len(count), dtype=np.int32), count]
+            yield pa.RecordBatch.from_arrays([pa.array(one) for one in columns], ["ring", "queue", "keys"])
+
+    return count_keys
 
 
 def waiting_keys(spark: SparkSession, url: str, vhost: str, exchange: str) -> DataFrame:
