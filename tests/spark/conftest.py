@@ -56,7 +56,7 @@ def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
 @pytest.fixture
 def channel(broker):
     """A channel of a real AMQP client, with a durable hash exchange ``x`` over the queues ``q1`` and ``q2``."""
-    with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")) as connection:
         channel = connection.channel()
         declare(channel)
         yield channel

@@ -62,7 +62,7 @@ def archive(
         source = {"url": url, "vhost": vhost, "exchange": exchange}
         rows = run(
             spark, source, table, checkpoint, by_hour=by_hour, continuous=continuous,
-            progress=lambda count: typer.echo(f"{count:,} messages", err=True) if count else None,
+            progress=_tell,
         )  # fmt: skip
         typer.echo(f"{rows:,} messages archived in {table}")
 
@@ -120,7 +120,7 @@ def rebalance(
         from jumpmq.spark.router import Router
 
         source = {"url": url, "vhost": vhost} | ({"exchange": exchange} if queues is None else {"queues": queues})
-        rows = run(spark, source, Router.from_broker(url, exchange, vhost), checkpoint)
+        rows = run(spark, source, Router.from_broker(url, exchange, vhost), checkpoint, progress=_tell)
         typer.echo(f"{rows:,} messages are where their keys belong")
 
 
@@ -214,6 +214,11 @@ def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange:
         from jumpmq.spark.page import save, uniformity_page
 
         save(uniformity_page(found, f"Uniformity of {exchange}"), report)
+
+
+def _tell(rows: int) -> None:
+    if rows:
+        typer.echo(f"{rows:,} messages", err=True)
 
 
 def _show(tests: list[Any]) -> None:

@@ -8,6 +8,10 @@
 The options are listed at :class:`jumpmq.spark.options.SourceOptions`, the columns at :data:`SCHEMA`.
 """
 
+import os
+import sys
+from contextlib import suppress
+
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -34,10 +38,29 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``jumpmq`` known to a Spark session, and set it to push filters down to Python sources."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
-    settings = {"parallelism": _parallelism(spark), "pushes_filters": True}
+    """Make the format ``jumpmq`` known to a Spark session, and set it to push filters down to Python sources.
+
+    Python workers run this interpreter, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names another.
+    """
+    _use_this_interpreter(spark)
+    settings = {"parallelism": _parallelism(spark), "pushes_filters": _pushes_filters(spark)}
     spark.dataSource.register(type("RegisteredDataSource", (JumpMQDataSource,), settings))
+
+
+def _use_this_interpreter(spark: SparkSession) -> None:
+    """Spark's own default, ``python3``, is another one wherever the virtual environment is not activated."""
+    with suppress(PySparkException):  # over Spark Connect, the server decides
+        context = spark.sparkContext
+        if "PYSPARK_PYTHON" not in os.environ and context.getConf().get("spark.pyspark.python") is None:
+            context.pythonExec = sys.executable
+
+
+def _pushes_filters(spark: SparkSession) -> bool:
+    try:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
+    except PySparkException:  # in a declarative pipeline, which may not change its session
+        return False
+    return True
 
 
 def _parallelism(spark: SparkSession) -> int | None:

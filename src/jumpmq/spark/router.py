@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from jumpmq.hashing import HashRing, modulus_array, timestamp_key
+from jumpmq.hashing import MISSING, HashRing, header_key, modulus_array, timestamp_key
 from jumpmq.hashing.ring import HashFunction
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import JumpMQError
@@ -108,36 +110,44 @@ class Router:
     def route(self, keys: pa.Array) -> pa.Array:
         """The destination of each key, null if there is none.
 
-        Text and octets are hashed as a routing key, header or property of text; integers as a header; timestamps as
-        the property ``timestamp``; a null goes where messages without the header or property go.
+        Text and octets are hashed as a routing key, header or property of text; integers, truth and floats as a header;
+        timestamps as a header or as the property ``timestamp``, whichever the exchange hashes; a null goes where
+        messages without the header or property go.
 
         Raises:
             JumpMQError: keys of this type are not hashed.
         """
         if not self.destinations:
             return pa.nulls(len(keys), pa.string())
-        if pa.types.is_timestamp(keys.type):
-            seconds = keys.cast(pa.timestamp("s", keys.type.tz), safe=False).cast(pa.int64()).to_pylist()
-            keys = pa.array([None if one is None else timestamp_key(one) for one in seconds], pa.binary())
-        if pa.types.is_integer(keys.type) and self.ring is not None:
-            return pa.array([self._of_integer(key) for key in keys.to_pylist()], pa.string())
-        try:
-            if self.ring is not None:
-                return self.ring.route_array(keys).cast(pa.string())
-            places = modulus_array(keys, len(self.destinations))
-        except TypeError:
-            raise JumpMQError(f"a key must be text, octets, an integer or a timestamp, not {keys.type}") from None
-        return pa.DictionaryArray.from_arrays(places, pa.array(self.destinations)).cast(pa.string())
+        return pa.DictionaryArray.from_arrays(self.places(keys), pa.array(self.destinations)).cast(pa.string())
 
     def places(self, keys: pa.Array) -> pa.Array:
-        """As :meth:`route`, of keys that are text or octets: places in ``destinations``, of which there are some."""
-        return modulus_array(keys, len(self.destinations)) if self.ring is None else self.ring.route_array(keys).indices
+        """As :meth:`route`, places in ``destinations``, of which there must be some."""
+        try:
+            if self.ring is None:
+                return modulus_array(keys, len(self.destinations))
+            if (convert := self._conversion(keys.type)) is None:
+                return self.ring.route_array(keys).indices
+        except TypeError:
+            raise JumpMQError(
+                f"a key must be text, octets, a number, true or false, or a timestamp, not {keys.type}"
+            ) from None
+        if pa.types.is_timestamp(keys.type):
+            keys = keys.cast(pa.timestamp("s", keys.type.tz), safe=False).cast(pa.int64())
+        found = [MISSING if key is None else convert(key) for key in keys.to_pylist()]
+        return pa.array(self.ring.route_index(found), pa.int32())
 
-    def _of_integer(self, key: int | None) -> str | None:
-        assert self.ring is not None
-        if key is None:
-            return str(self.ring.route_array(pa.nulls(1, pa.binary())).cast(pa.string())[0])
-        return self.ring.route(key)
+    def _conversion(self, type_: pa.DataType) -> Callable[[Any], bytes | int] | None:
+        """What makes keys of values that are neither text nor octets; None for these two."""
+        if pa.types.is_integer(type_):
+            return int
+        if pa.types.is_boolean(type_):
+            return partial(header_key, "t")
+        if pa.types.is_floating(type_):
+            return partial(header_key, "d")
+        if pa.types.is_timestamp(type_):
+            return partial(header_key, "T") if self.source.startswith("header") else timestamp_key
+        return None
 
 
 def _source(arguments: dict[str, Any]) -> str:

@@ -8,6 +8,8 @@ from pathlib import PurePath
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, date_trunc
 
+from jumpmq.spark.pipelines.session import followed
+
 
 def archive(
     spark: SparkSession,
@@ -39,16 +41,4 @@ def archive(
     writer = frame.writeStream.format("parquet").partitionBy(*parts).option("path", table)
     writer = writer.option("checkpointLocation", checkpoint)
     writer = writer.trigger(processingTime=interval) if continuous else writer.trigger(availableNow=True)
-    query, rows, seen = writer.start(), 0, -1
-    try:
-        ended = False
-        while not ended:
-            ended = bool(query.awaitTermination(1))
-            for batch in query.recentProgress:
-                if batch.batchId > seen:
-                    seen = batch.batchId
-                    rows += batch.numInputRows
-                    progress(batch.numInputRows)
-    finally:
-        query.stop()
-    return rows
+    return followed(writer.start(), progress)

@@ -10,26 +10,33 @@ of a key that is being moved, let publishers rest while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
+from jumpmq.spark.pipelines.session import followed
 from jumpmq.spark.router import Router
 from jumpmq.spark.routing import route
 
 
-def rebalance(spark: SparkSession, source: Mapping[str, str], router: Router, checkpoint: str) -> int:
+def rebalance(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    router: Router,
+    checkpoint: str,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> int:
     """Move waiting messages; returns how many were looked at.
 
     Args:
         source: options of the source: the queues that have what may have to move.
         router: the exchange's decision now.
         checkpoint: a directory; the same one after a failure.
+        progress: called with the rows of each micro-batch.
     """
     reader = spark.readStream.format("jumpmq").options(**source)
     frame = reader.option("keepOrder", True).option("checkpointLocation", checkpoint).load()
     placed = route(frame.drop("queue"), "routing_key", router, "queue")
     writer = placed.writeStream.format("jumpmq").option("url", source["url"]).option("vhost", source.get("vhost", "/"))
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    query.awaitTermination()
-    return sum(batch.numInputRows for batch in query.recentProgress)
+    return followed(query, progress)

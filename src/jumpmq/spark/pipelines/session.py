@@ -1,13 +1,14 @@
-"""A Spark session for a command."""
+"""A Spark session for a command, and its queries."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from jumpmq.spark import register
 
@@ -35,3 +36,23 @@ def session(master: str, name: str) -> Iterator[SparkSession]:
         yield found
     finally:
         found.stop()
+
+
+def followed(query: StreamingQuery, progress: Callable[[int], None]) -> int:
+    """Wait for the end of a query, which is stopped if the waiting is; returns how many rows it read.
+
+    Args:
+        progress: called with the rows of each micro-batch.
+    """
+    rows, seen, ended = 0, -1, False
+    try:
+        while not ended:
+            ended = bool(query.awaitTermination(1))
+            for batch in query.recentProgress:
+                if batch.batchId > seen:
+                    seen = batch.batchId
+                    rows += batch.numInputRows
+                    progress(batch.numInputRows)
+    finally:
+        query.stop()
+    return rows

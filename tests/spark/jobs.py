@@ -1,0 +1,51 @@
+"""Pipelines in a process of their own that says how far it is: ``python -m tests.spark.jobs JOB MASTER ARGUMENTS``."""
+
+import json
+import sys
+from typing import Any
+
+from jumpmq.management import ManagementClient
+from jumpmq.spark import Router
+from jumpmq.spark.pipelines.archive import archive
+from jumpmq.spark.pipelines.publish import publish
+from jumpmq.spark.pipelines.rebalance import rebalance
+from jumpmq.spark.pipelines.session import session
+
+
+def say(word: str, value: object = "") -> None:
+    print(word, value, flush=True)
+
+
+def run_archive(spark: Any, url: str, table: str, limit: int) -> int:
+    source = {"url": url, "exchange": "x", "maxMessagesPerTrigger": str(limit)}
+    return archive(spark, source, table, progress=lambda rows: say("batch", rows))
+
+
+def run_rebalance(spark: Any, url: str, exchange: str, queues: str, checkpoint: str, limit: int) -> int:
+    source = {"url": url, "queues": queues, "maxMessagesPerTrigger": str(limit)}
+    router = Router.from_broker(url, exchange)
+    return rebalance(spark, source, router, checkpoint, progress=lambda rows: say("batch", rows))
+
+
+def run_pipelines(spark: Any, url: str, table: str) -> int:
+    """From ``x`` to a table, from there to ``y``; what waits behind ``y`` to where it belongs with one queue more."""
+    say("archived", run_archive(spark, url, table, 1000))
+    say("published", publish(spark, table, "parquet", "routing_key", {"url": url, "exchange": "y"}, body="body"))
+    broker = ManagementClient(url)
+    broker.put("queues", "/", "y3", body={"durable": True})
+    broker.post("bindings", "/", "e", "y", "q", "y3", body={"routing_key": "1"})
+    return run_rebalance(spark, url, "y", "y1,y2,y3", f"{table}.rebalance", 1000)
+
+
+JOBS = {"archive": run_archive, "rebalance": run_rebalance, "pipelines": run_pipelines}
+
+
+def main() -> None:
+    job, master, arguments = sys.argv[1:]
+    with session(master, job) as spark:
+        say("ready")
+        say("done", JOBS[job](spark, **json.loads(arguments)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Processes of Spark's that tests may kill: a standalone cluster, and drivers with jobs of ``tests.spark.jobs``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.brokers import ending_with_us
+from pyspark.find_spark_home import _find_spark_home
+
+HOST = "127.0.0.1"
+PATIENCE = 120.0
+"""Seconds that a busy machine may take to start a process of Spark's."""
+
+SMALL = "--conf spark.executor.memory=512m --conf spark.executor.cores=1 --driver-memory 512m"
+
+
+def environment() -> dict[str, str]:
+    """Everything on this machine's loopback address, executors with this interpreter."""
+    options = {
+        "PYSPARK_SUBMIT_ARGS": f"{SMALL} pyspark-shell",
+        "SPARK_LOCAL_IP": HOST,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    return os.environ | options | {"SPARK_HOME": _find_spark_home(), "SPARK_DAEMON_MEMORY": "256m"}
+
+
+class Driver:
+    """A job of ``tests.spark.jobs`` in a process of its own, with its JVM, in a process group of its own."""
+
+    def __init__(self, job: str, master: str, directory: Path, **arguments: Any) -> None:
+        self._errors = directory / f"{job}-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "tests.spark.jobs", job, master, json.dumps(arguments)]
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command, env=environment(), stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    def until(self, word: str) -> str:
+        """Read what it prints up to a line that begins so; returns the rest of that line."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(word):
+                return line.removeprefix(word).strip()
+        raise AssertionError(f"it ended before it said '{word}':\n{self._errors.read_text()[-6000:]}")
+
+    def kill(self) -> None:
+        """End it at once, JVM and Python workers included."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+class Cluster:
+    """A standalone cluster: one master and two workers of one core each, three processes.
+
+    Attributes:
+        url: for drivers.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        try:
+            self._start("master.Master", "master", "--port", "0")
+            self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
+            for number in (1, 2):
+                place = str(self._directory / f"work-{number}")
+                self._start("worker.Worker", f"worker-{number}", "-c", "1", "-m", "1g", "-d", place, self.url)
+            for number in (1, 2):
+                self._said(f"worker-{number}", r"(Successfully registered with master)")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for process in reversed(self._processes):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def executors(self) -> list[int]:
+        """The process ids of the executors that the workers run."""
+        workers = {process.pid for process in self._processes}
+        return [pid for pid, parent, command in processes() if parent in workers and b"ExecutorBackend" in command]
+
+    def _start(self, kind: str, name: str, *arguments: str) -> None:
+        command = [f"{_find_spark_home()}/bin/spark-class", f"org.apache.spark.deploy.{kind}", "--host", HOST]
+        with (self._directory / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                ending_with_us([*command, "--webui-port", "0", *arguments]),
+                env=environment(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        self._processes.append(process)
+
+    def _said(self, name: str, pattern: str) -> str:
+        until = time.monotonic() + PATIENCE
+        log = self._directory / f"{name}.log"
+        while (found := re.search(pattern, log.read_text())) is None:
+            assert time.monotonic() < until and self._processes[-1].poll() is None, log.read_text()[-4000:]
+            time.sleep(0.05)
+        return found[1]
+
+
+def processes() -> Iterator[tuple[int, int, bytes]]:
+    """Process id, parent and command of each process there is."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            yield int(place.name), parent, (place / "cmdline").read_bytes()

@@ -1,0 +1,146 @@
+"""Spark's decision is the broker's: on every golden vector, and on a million random keys of every kind."""
+
+import datetime
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.topology.built import Built
+
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.spark import JumpMQError, Router
+from jumpmq.topology import AddVirtualHost, Topology
+
+KEYS = 1_000_000
+VECTORS = Path(__file__).parents[1] / "data"
+WEIGHTS = {"a": 1, "b": 3, "c": 2, "gone": 2, "d": 7}
+
+
+@pytest.fixture(scope="module")
+def keys():
+    rng = random.Random(7)
+    return [rng.randbytes(rng.randrange(1, 24)) for _ in range(KEYS)]
+
+
+def built():
+    topology = Topology("jumpmq@test")
+    topology.apply(AddVirtualHost("/"))
+    return Built(topology)
+
+
+def both(kind, arguments, weights=WEIGHTS):
+    """A broker's exchange from which a queue was unbound, and what Spark makes of its ring or its definitions."""
+    made = built()
+    exchange = made.exchange("e", kind, arguments)
+    for queue, weight in weights.items():
+        made.queue(queue)
+        made.bind("e", queue, str(weight))
+    if "gone" in weights:
+        made.unbind("e", "gone", str(weights["gone"]))
+    bindings = [
+        {"destination": queue, "destination_type": "queue", "routing_key": str(weight)}
+        for queue, weight in weights.items()
+        if queue != "gone"
+    ]
+    router = Router._built({"name": "e", "type": kind, "arguments": arguments}, bindings)
+    if kind == "x-consistent-hash":
+        router = Router(exchange.ring, tuple(exchange.ring.names), router.source)
+    return made, router
+
+
+def agree(made, router, messages, column):
+    """The queue of each message, by the broker and by Spark."""
+    found = {id(one): queue.name for queue, run in made.vhost.route("e", messages).queues.items() for one in run}
+    assert len(found) == len(messages)
+    assert router.route(column).to_pylist() == [found[id(one)] for one in messages]
+    assert len(set(found.values())) == len(router.destinations)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("x-consistent-hash", {}),
+        ("x-consistent-hash", {"ring-removal": "shift"}),
+        ("x-consistent-hash", {"hash-function": "xxh64"}),
+        ("x-modulus-hash", {}),
+    ],
+    ids=["consistent", "shift", "xxh64", "modulus"],
+)
+def test_a_million_routing_keys(keys, kind, arguments):
+    made, router = both(kind, arguments)
+    agree(made, router, [Message("e", key, b"\0\0", b"") for key in keys], pa.array(keys, pa.binary()))
+
+
+@pytest.mark.parametrize("function", ["phash2", "xxh64"])
+@pytest.mark.parametrize("source", ["header", "header, number", "message_id", "correlation_id", "timestamp"])
+def test_a_million_headers_and_properties(keys, source, function):
+    argument = {"hash-header": "h"} if source.startswith("header") else {"hash-property": source}
+    made, router = both("x-consistent-hash", argument | {"hash-function": function})
+    some = keys if function == "phash2" else keys[: KEYS // 10]
+    numbers = range(0, 7 * len(some), 7)
+    column = pa.array(some, pa.binary())
+    if source == "timestamp":
+        sent = [b"\x00\x40" + (one * 60).to_bytes(8) for one in numbers]
+        column = pa.array([one * 60 for one in numbers], pa.timestamp("s", "UTC"))
+    elif source == "header, number":
+        sent = [b"\x20\x00\x00\x00\x00\x07\x01hI" + one.to_bytes(4) for one in numbers]
+        column = pa.array(numbers, pa.int32())
+    elif source == "header":
+        sent = [b"\x20\x00" + (7 + len(key)).to_bytes(4) + b"\x01hS" + len(key).to_bytes(4) + key for key in some]
+    else:
+        flag = {"message_id": b"\x00\x80", "correlation_id": b"\x04\x00"}[source]
+        sent = [flag + bytes((len(key),)) + key for key in some]
+    agree(made, router, [Message("e", b"", octets, b"") for octets in sent], column)
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "column"),
+    [
+        ("t", [True, False], pa.bool_()),
+        ("d", [0.5, -1.25, 1e300], pa.float64()),
+        ("T", [0, 1_700_000_000], pa.timestamp("s", "UTC")),
+        ("l", [-1, 1 << 40], pa.int64()),
+        ("V", [None], pa.string()),
+    ],
+)
+def test_headers_of_other_types(type_, values, column):
+    made, router = both("x-consistent-hash", {"hash-header": "h"}, {f"q{number}": 1 for number in range(50)})
+    for value in values:
+        message = Message("e", b"k", Properties(headers=[Field("h", type_, value)]).encode(), b"")
+        ((queue, _),) = made.vhost.route("e", [message]).queues.items()
+        shown = datetime.datetime.fromtimestamp(value, datetime.UTC) if type_ == "T" else value
+        assert router.route(pa.array([shown], column)).to_pylist() == [queue.name]
+
+
+def lines(name):
+    return [json.loads(line) for line in (VECTORS / f"{name}.jsonl").read_text().splitlines()]
+
+
+def test_every_golden_vector():
+    vectors = lines("routing_keys")
+    keys = pa.array([one["routing_key"] for one in vectors])
+    for buckets in vectors[0]["consistent_hash"]:
+        expected = [f"q{one['consistent_hash'][buckets] + 1}" for one in vectors]
+        assert Router.even(int(buckets)).route(keys).to_pylist() == expected
+        names = tuple(f"{number:05}" for number in range(int(buckets)))
+        if buckets in vectors[0]["modulus_hash"]:
+            expected = [names[one["modulus_hash"][buckets]] for one in vectors]
+            assert Router(None, names).route(keys).to_pylist() == expected
+
+
+def test_every_golden_header_of_text():
+    vectors = [one for one in lines("headers") if one["type"] in "Sx" and isinstance(one["value"], str)]
+    keys = pa.array([bytes.fromhex(one["value"]) for one in vectors], pa.binary())
+    assert len(vectors) > 10
+    for buckets in vectors[0]["consistent_hash"]:
+        expected = [f"q{one['consistent_hash'][buckets] + 1}" for one in vectors]
+        assert Router.even(int(buckets)).route(keys).to_pylist() == expected
+
+
+def test_keys_of_a_type_that_is_not_hashed():
+    with pytest.raises(JumpMQError, match="a key must be text, octets, a number, true or false, or a timestamp, not"):
+        Router.even(2).route(pa.array([[1]]))
