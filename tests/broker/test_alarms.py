@@ -3,9 +3,11 @@
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.cli.commands import run, serving
 from tests.http.api import API
@@ -125,6 +127,31 @@ def test_the_limit_can_be_changed(broker: jumpmq.RunningBroker) -> None:
         done = run("jumpmqctl", "set_vm_memory_high_watermark", "absolute", "4MiB", "--url", broker.http_url)
         assert done.stdout == f"Setting memory threshold on {broker.node} to 4MiB bytes ...\n"
         assert isinstance(connection.next_event(0), Connection.Unblocked)
+
+
+def test_who_publishes_over_http_waits_too(broker: jumpmq.RunningBroker) -> None:
+    api = API(broker.http_url)
+    body = {"routing_key": "over-http", "payload": "x", "payload_encoding": "string", "properties": {}}
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, pa.schema({"body": pa.binary()})) as writer:
+        writer.write(pa.record_batch({"body": pa.array([b"y"], pa.binary())}))
+    with login(broker.port) as connection, ThreadPoolExecutor(1) as beside:
+        channel = connection.channel()
+        queue = channel.queue("over-http")
+        run("jumpmqctl", "set_vm_memory_high_watermark", "0", "--url", broker.http_url)
+        answer = api.request("POST", "exchanges", "/", "amq.default", "publish", json=body)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert answer.json() == {"error": "blocked", "reason": "publishers are blocked: low on memory"}
+        octets = stream.getvalue().to_pybytes()
+        bulk = beside.submit(
+            API(broker.http_url).request, "POST", "messages", "/", "publish", data=octets, params={"queue": queue}
+        )
+        assert channel.ready(queue) == 0
+        assert not bulk.done()
+        run("jumpmqctl", "set_vm_memory_high_watermark", "absolute", "4MiB", "--url", broker.http_url)
+        assert bulk.result().json()["published"] == 1
+        assert api.request("POST", "exchanges", "/", "amq.default", "publish", json=body).json() == {"routed": True}
+        assert channel.bodies(queue) == [b"y", b"x"]
 
 
 @pytest.mark.parametrize(

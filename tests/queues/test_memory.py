@@ -1,8 +1,18 @@
 """The account of memory adds up, by kind and in all."""
 
-import pytest
+import time
+from pathlib import Path
 
-from jumpmq.queues.memory import MemoryAccount
+import pytest
+from tests.queues.consumers import message, push
+from tests.store.opened import Opened
+
+from jumpmq.queues import Outcome
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.memory import OVERHEAD, MemoryAccount
+from jumpmq.queues.reservations import Reservations, exhaust
+from jumpmq.queues.stream import Stream
+from jumpmq.store.stream_files import StreamFiles
 
 
 def test_what_is_charged_counts_by_kind_and_in_all_until_it_is_released() -> None:
@@ -32,3 +42,63 @@ def test_a_limit_of_nothing_blocks_always() -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(KeyError):
         MemoryAccount().charge("other", 1)
+
+
+def test_what_is_reserved_has_a_kind_of_its_own_until_it_goes_or_comes_back() -> None:
+    account = MemoryAccount()
+    queue = ClassicQueue("/", "q", id=1, memory=account)
+    push(queue, *[bytes(1000)] * 10)
+    place = Reservations(queue, "group")
+    exhaust(place.reserve(4))
+    exhaust(place.reserve(4))
+    each = 1000 + OVERHEAD
+    assert (account.by_kind["ready"], account.by_kind["reserved"]) == (2 * each, 8 * each)
+    exhaust(place.acknowledge(1))
+    assert account.by_kind["reserved"] == 4 * each
+    exhaust(place.lapse())
+    assert (account.by_kind["ready"], account.by_kind["reserved"]) == (6 * each, 0)
+    exhaust(place.reinstate())
+    assert (account.by_kind["ready"], account.by_kind["reserved"]) == (2 * each, 4 * each)
+    queue.delete()
+    exhaust(place.drop())
+    assert account.total == 0
+    assert account.by_kind["unacknowledged"] == 0
+
+
+def test_messages_of_a_stream_are_charged_until_they_are_on_disk(tmp_path: Path) -> None:
+    account, files = MemoryAccount(), StreamFiles(tmp_path)
+    stream, other = (Stream("/", "s", id=number, durable=True, memory=account, streams=files) for number in (1, 2))
+    stream.push([message(bytes(1000)) for _ in range(10)])
+    other.push([message(bytes(1000))])
+    assert account.by_kind["staged"] == 11 * (1000 + OVERHEAD)
+    assert stream.memory == 10 * (1000 + OVERHEAD)
+    other.delete()
+    commit = files.flush()
+    while files.committed < commit:
+        time.sleep(0.01)
+        files.completed()
+    assert (account.total, stream.memory) == (0, 0)
+    files.close()
+
+
+def test_what_came_back_out_of_order_is_paged_and_has_its_bodies_again_when_it_is_taken(opened: Opened) -> None:
+    account = MemoryAccount(1)
+    queue = ClassicQueue("/", "q", id=1, durable=True, journal=opened.store, memory=account)
+    bodies = [b"%d " % number + bytes(1000) for number in range(40)]
+    queue.push([message(body, persistent=number % 2 == 0) for number, body in enumerate(bodies)])
+    held = queue.take(40)
+    for number in range(40):
+        queue.settle([held[number]], Outcome.REQUEUED)
+    for _ in range(2):
+        while queue.page_out(0):
+            pass
+        opened.commit()
+    while queue.page_out(0):
+        pass
+    assert queue.memory < 40 * (OVERHEAD + 20)
+    assert account.total == queue.memory
+    assert [one.body for one in queue.peek(1, 40)] == bodies
+    assert queue.memory < 40 * (OVERHEAD + 20)
+    assert [one.body for one in queue.take(40)] == bodies
+    assert (account.by_kind["ready"], queue.ready_count) == (0, 0)
+    assert account.by_kind["unacknowledged"] == sum(map(len, bodies)) + 40 * OVERHEAD

@@ -66,7 +66,7 @@ def test_reservations_take_the_higher_first_and_read_the_same_again(opened: Open
     exhaust(reader.reserve(10))
     (rows,) = reader.held(None, 1)
     assert [int(one.body) for one in rows] == in_order(range(40))[:10]
-    reader.lapse()
+    exhaust(reader.lapse())
     exhaust(reader.reinstate())
     assert [int(one.body) for one in reader.held(None, 1)[0]] == in_order(range(40))[:10]
     exhaust(reader.acknowledge(1))

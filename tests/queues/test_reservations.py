@@ -101,7 +101,7 @@ def test_lapsed_messages_are_back_in_their_places():
     queue = queue_of(10)
     place = reservations_of(queue)
     reserve(place, 4)
-    place.lapse()
+    exhaust(place.lapse())
     assert place.lapsed
     assert queue.unacknowledged_count == 0
     assert [(message.seq, message.redelivered) for message in queue.peek(1, 6)] == [
@@ -116,7 +116,7 @@ def test_a_lapsed_reservation_is_reinstated_with_the_same_rows():
     place = reservations_of(queue)
     reserve(place, 4)
     reserve(place, 4)
-    place.lapse()
+    exhaust(place.lapse())
     exhaust(place.reinstate())
     assert rows(place, 0, 2) == fresh(1, 8)
     assert (queue.ready_count, queue.unacknowledged_count) == (2, 8)
@@ -127,7 +127,7 @@ def test_a_lapsed_reservation_that_others_consumed_of_is_gone_with_all_later_one
     place = reservations_of(queue)
     for _ in range(3):
         reserve(place, 3)
-    place.lapse()
+    exhaust(place.lapse())
     queue.settle(queue.take_range(5, 5, 1), Outcome.ACKNOWLEDGED)
     exhaust(place.reinstate())
     assert rows(place, 0, 1) == fresh(1, 3)
@@ -141,7 +141,7 @@ def test_a_lapsed_reservation_of_which_nothing_is_left_is_gone():
     queue = queue_of(6)
     place = reservations_of(queue)
     reserve(place, 4)
-    place.lapse()
+    exhaust(place.lapse())
     queue.settle(queue.take(4), Outcome.ACKNOWLEDGED)
     exhaust(place.reinstate())
     with pytest.raises(ReservationGone, match="has lapsed, and others have consumed"):
@@ -154,7 +154,7 @@ def test_after_giving_up_the_next_reservation_has_the_rest_under_a_new_number():
     place = reservations_of(queue)
     for _ in range(3):
         reserve(place, 3)
-    place.lapse()
+    exhaust(place.lapse())
     queue.settle(queue.take_range(5, 5, 1), Outcome.ACKNOWLEDGED)
     exhaust(place.reinstate())
     place.give_up_lapsed()
@@ -168,7 +168,7 @@ def test_a_lapsed_reservation_can_be_acknowledged_as_far_as_it_is_there():
     queue = queue_of(6)
     place = reservations_of(queue)
     reserve(place, 6)
-    place.lapse()
+    exhaust(place.lapse())
     queue.settle(queue.take(2), Outcome.ACKNOWLEDGED)
     exhaust(place.acknowledge(1))
     assert queue.message_count == 0
@@ -230,7 +230,7 @@ def test_what_is_left_of_a_lapsed_reservation_can_be_held():
     queue = queue_of(10)
     place = reservations_of(queue)
     reserve(place, 6)
-    place.lapse()
+    exhaust(place.lapse())
     queue.settle(queue.take_range(2, 3, 2), Outcome.ACKNOWLEDGED)
     exhaust(place.reinstate(partly=True))
     assert [seq for seq, _ in rows(place, 0, 1)] == [1, 4, 5, 6]

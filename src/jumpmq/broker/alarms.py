@@ -57,12 +57,17 @@ class Alarms:
         """What is short: ``memory``, ``disk``."""
         return [name for name, short in (("memory", self.memory), ("disk", self.disk)) if short]
 
+    @property
+    def reason(self) -> str:
+        """Why publishers are to be blocked, as they are told."""
+        self._look_at_memory()
+        return f"low on {' & '.join(self.resources)}"
+
     def block(self, connection: "Connection") -> None:
         """The connection has published while an alarm is in effect."""
         if connection not in self._blocked:
-            self._look_at_memory()
             self._blocked.add(connection)
-            connection.block(f"low on {' & '.join(self.resources)}")
+            connection.block(self.reason)
 
     def forget(self, connection: "Connection") -> None:
         """The connection is closing, or gone."""

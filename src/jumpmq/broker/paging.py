@@ -8,6 +8,7 @@ from jumpmq.broker.channel import Channel
 from jumpmq.broker.resources import release_freed_memory
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
+from jumpmq.queues.base import Held
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.reservations import Reservations
 from jumpmq.queues.runs import by_holder
@@ -81,5 +82,5 @@ class Paging:
         for place in self._places():
             held = iter(list(place.messages))
             while self._account.tight and (some := list(islice(held, HELD_AT_ONCE))):
-                place.queue.page_held([message for message in some if message.queue is place.queue])
+                place.queue.page_held([one for one in some if one.queue is place.queue], Held.RESERVED)
                 yield

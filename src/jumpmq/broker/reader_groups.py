@@ -249,7 +249,7 @@ class ReaderGroups:
         group = self._known(host, name)
         async with group.turn:
             for place in list(group.places.values()):
-                place.lapse()
+                await self._give_back(place)
                 self._forget_place(group, place)
             self._forget(group)
             await self._broker.committed()
@@ -307,6 +307,14 @@ class ReaderGroups:
         self._record_place(place)
         await _steps(steps)
 
+    async def _give_back(self, place: Reservations) -> None:
+        """Give back what is held, serving others in between."""
+        steps, done = place.lapse(), False
+        while not done:
+            with self._broker.turns.turn():
+                done = next(steps, True) is True
+            await asyncio.sleep(0)
+
     # --- what is known ---
 
     def _made(self, vhost: str, name: str) -> ReaderGroup:
@@ -341,6 +349,7 @@ class ReaderGroups:
         place = group.places.pop(queue.name, None)
         if place is not None:
             self._forget_record(PLACE, place.key)
+            self._broker.topology.later(f"dropping what was reserved of {queue!r}", place.drop())
             group.lost[queue.name] = queue.message_count
             self._record_group(group)
 
@@ -381,14 +390,13 @@ class ReaderGroups:
             for group in [group for group in self._groups.values() if group.deadline <= now]:
                 async with group.turn:
                     if group.deadline <= now:
-                        with self._broker.turns.turn():
-                            self._lapse(group)
+                        await self._lapse(group)
 
-    def _lapse(self, group: ReaderGroup) -> None:
+    async def _lapse(self, group: ReaderGroup) -> None:
         """Give back what a silent group holds. What it had finished needs no place: its numbers go on from its own."""
         group.deadline = float("inf")
         for place in list(group.places.values()):
-            place.lapse()
+            await self._give_back(place)
             if not place.outstanding:
                 self._forget_place(group, place)
         if not group.places and not group.lost:

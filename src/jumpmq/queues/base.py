@@ -35,6 +35,13 @@ class Outcome(Enum):
     """Whoever held them is gone."""
 
 
+class Held(Enum):
+    """How messages are held that were taken from a queue; the account of memory has a kind for each."""
+
+    UNACKNOWLEDGED = "unacknowledged"
+    RESERVED = "reserved"
+
+
 class Journal(BatchReader, Protocol):
     """Where a durable queue keeps its messages; the store is one."""
 
@@ -203,12 +210,12 @@ class Queue(ABC):
         """The ready message that is next, if it is in memory."""
         return None
 
-    def page_held(self, messages: list[Message]) -> int:
-        """Drop the bodies of deliveries from memory until they are wanted, if possible; returns the octets."""
+    def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
+        """Drop the bodies of what was taken from memory until they are wanted, if possible; returns the octets."""
         return 0
 
     def restored(self, messages: list[Message]) -> list[Message]:
-        """Deliveries with the bodies that :meth:`page_held` dropped; those that cannot be read any more are gone."""
+        """What is reserved, with the bodies that :meth:`page_held` dropped; what cannot be read any more is gone."""
         return messages
 
     def page_out(self, kept: int) -> int:
@@ -267,7 +274,7 @@ class Queue(ABC):
 
     @abstractmethod
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        """As :meth:`take`, but only messages numbered ``first_seq`` to ``last_seq``."""
+        """As :meth:`take`, but only messages numbered ``first_seq`` to ``last_seq``, and to be held as reserved."""
 
     @abstractmethod
     def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
@@ -296,7 +303,7 @@ class Queue(ABC):
         return None
 
     @abstractmethod
-    def settle(self, messages: list[Message], outcome: Outcome) -> None:
+    def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         """Decide what becomes of messages that were taken: done with, dead-lettered, or back in their places."""
 
     @abstractmethod

@@ -5,13 +5,13 @@ others when the queue is looked after. Meanwhile it tells what is so: its length
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import groupby
 from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import NO_ATTEMPTS, Outcome, Queue
+from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome, Queue
+from jumpmq.queues.bodies import droppable, read_back
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.figures import Figures
@@ -183,7 +183,7 @@ class ClassicQueue(Queue):
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         while messages := self._ready.take_range(first_seq, last_seq, count):
             if alive := self._without_expired(messages, clock.now()):
-                return self._count_taken(alive)
+                return self._count_taken(alive, Held.RESERVED)
         return []
 
     def _take(self, take: Callable[[int], list[Message]], count: int) -> list[Message]:
@@ -207,9 +207,9 @@ class ClassicQueue(Queue):
         self._discard(expired, "expired")
         return alive
 
-    def _count_taken(self, messages: list[Message]) -> list[Message]:
+    def _count_taken(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> list[Message]:
         if messages:
-            self._hold(body_octets(messages) + OVERHEAD * len(messages))
+            self._hold(body_octets(messages) + OVERHEAD * len(messages), held)
             self.unacknowledged_count += len(messages)
             self.delivered += len(messages)
             if self.returned:
@@ -219,18 +219,18 @@ class ClassicQueue(Queue):
             self._delivered_seq = max(self._delivered_seq, last)
         return messages
 
-    def _hold(self, octets: int) -> None:
-        """More octets are held for deliveries, or fewer."""
+    def _hold(self, octets: int, held: Held) -> None:
+        """More octets are held for what was taken, or fewer."""
         self._held += octets
-        self._account.charge("unacknowledged", octets)
+        self._account.charge(held.value, octets)
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
         return self._ready.between(first_seq, last_seq)
 
-    def settle(self, messages: list[Message], outcome: Outcome) -> None:
+    def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if not messages:
             return
-        self._hold(-body_octets(messages) - OVERHEAD * len(messages))
+        self._hold(-body_octets(messages) - OVERHEAD * len(messages), held)
         if self.deleted:
             settle_spilled(messages)
             return
@@ -246,29 +246,27 @@ class ClassicQueue(Queue):
         else:
             self._take_back(messages, outcome)
 
-    def page_held(self, messages: list[Message]) -> int:
+    def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
         """Drop the bodies of deliveries that are on disk from memory, until they are wanted; returns the octets freed.
 
         What is not persistent is stored first, and dropped when this is called again.
         """
         if self._pages is None or self.deleted:
             return 0
-        held = [message for message in messages if message.body is not PAGED and len(message.body) > len(PAGED)]
-        stored = [message for message in held if message.batch is not None and message.batch.is_written(message.seq)]
-        freed = body_octets(stored) - len(PAGED) * len(stored)
-        for message in stored:
+        dropped = droppable(messages, self._pages)
+        octets = body_octets(dropped)
+        freed = octets - len(PAGED) * len(dropped)
+        for message in dropped:
             self._paged[message.seq] = len(message.body)
             message.body = PAGED
-        self._paged_octets += freed + len(PAGED) * len(stored)
-        self._hold(-freed)
-        if transient := [message for message in held if message.batch is None]:
-            self._pages.spill(sorted(transient, key=lambda message: message.seq))
+        self._paged_octets += octets
+        self._hold(-freed, held)
         return freed
 
     def restored(self, messages: list[Message]) -> list[Message]:
         before = body_octets(messages)
         found = self._unpaged(messages)
-        self._hold(body_octets(found) - before - OVERHEAD * (len(messages) - len(found)))
+        self._hold(body_octets(found) - before - OVERHEAD * (len(messages) - len(found)), Held.RESERVED)
         return found
 
     def _unpaged(self, messages: list[Message]) -> list[Message]:
@@ -277,14 +275,9 @@ class ClassicQueue(Queue):
         if not missing:
             return messages
         assert self._pages is not None
-        missing.sort(key=lambda message: message.seq)
-        for batch, group in groupby(missing, key=lambda message: message.batch):
-            run = list(group)
-            found = {one.seq: one.body for one in self._pages.read(batch, run[0].seq, run[-1].seq)}
-            for message in run:
-                message.body = found.get(message.seq, PAGED)
-                self._paged_octets -= self._paged.pop(message.seq, 0)
-        lost = [message for message in missing if message.body is PAGED]
+        lost = read_back(missing, self._pages)
+        for message in missing:
+            self._paged_octets -= self._paged.pop(message.seq, 0)
         self.unacknowledged_count -= len(lost)
         self._forget(lost)
         settle_stored(lost)

@@ -21,8 +21,8 @@ KINDS = ("ready", "unacknowledged", "reserved", "staged", "unsent", "unfinished"
 """What memory is held for.
 
 Messages that wait in a queue; that were delivered; that a group of readers holds; that left a queue and are still
-being dealt with; octets that a client has not read yet; bodies of which frames are still to come; publishes before
-their commit.
+being dealt with, or are on their way to a stream's file; octets that a client has not read yet; bodies of which frames
+are still to come; publishes before their commit.
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.queues.base import NO_ATTEMPTS, Outcome
+from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.runs import carries, settle_stored
 from jumpmq.store import Batch
@@ -75,8 +75,8 @@ class QuorumQueue(ClassicQueue):
         for message in messages:
             message.attempts = self._recorded.get(message.seq, 1)
 
-    def settle(self, messages: list[Message], outcome: Outcome) -> None:
-        super().settle(messages, outcome)
+    def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
+        super().settle(messages, outcome, held)
         if outcome is Outcome.ACKNOWLEDGED and self._recorded:
             self._forget_attempts(messages)
 

@@ -18,15 +18,17 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import accumulate, groupby
 from operator import attrgetter
-from typing import Protocol
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues.bodies import BatchReader, droppable, read_back
 from jumpmq.queues.leftovers import Leftovers
-from jumpmq.queues.memory import OVERHEAD, MemoryAccount
+from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount
 from jumpmq.queues.returned import Returned
 from jumpmq.queues.runs import body_octets, untracked
 from jumpmq.queues.segment import Segment, segments_of
 from jumpmq.store import Batch
+
+__all__ = ["BatchReader", "ReadyMessages"]
 
 _seq = attrgetter("seq")
 
@@ -41,14 +43,6 @@ make one batch, as do those of a segment."""
 
 NONE: deque[Segment] = deque()
 """No segments. Most queues never have any that wait, and an empty deque takes 600 octets."""
-
-
-class BatchReader(Protocol):
-    """Stores messages for want of memory, and reads a stored batch back."""
-
-    def spill(self, messages: list[Message]) -> None: ...
-
-    def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]: ...
 
 
 class ReadyMessages:
@@ -205,9 +199,19 @@ class ReadyMessages:
                 taken.append(head.popleft())
             else:
                 taken.append(returned.pop())
+        taken = self._with_bodies(taken)
         if len(taken) < count and not returned:
             taken += self._pop(count - len(taken))
         return taken
+
+    def _with_bodies(self, messages: list[Message]) -> list[Message]:
+        """Messages with the bodies that were dropped while they were among the returned; the damaged are gone."""
+        if not (paged := [message for message in messages if message.body is PAGED]):
+            return messages
+        assert self._reader is not None
+        lost = read_back(paged, self._reader)
+        self._charge(body_octets(paged) - len(PAGED) * len(paged) - (OVERHEAD + len(PAGED)) * len(lost))
+        return [message for message in messages if message.body is not PAGED] if lost else messages
 
     def _release(self, taken: list[Message], size: int) -> None:
         self._charge(-size - OVERHEAD * len(taken))
@@ -271,7 +275,11 @@ class ReadyMessages:
         for message in in_order:
             if message.seq > last_seq:
                 return
-            if message.seq >= first_seq:
+            if message.seq < first_seq:
+                continue
+            if message.body is PAGED:
+                yield from self._messages(Segment(message.batch, [message], 0).forgotten())
+            else:
                 yield message
 
     def _in_order(self, head: list[Message], segments: list[Segment]) -> Iterator[Message]:
@@ -343,7 +351,17 @@ class ReadyMessages:
                 self._tail.appendleft(segment)
                 self._tail_count += segment.count
                 self._drop_or_wait(segment)
-        return before - self.memory + count + self._spill_tail()
+        done = before - self.memory + count + self._spill_tail()
+        return done + self._returned.page_out(PAGED_AT_ONCE, self._drop_bodies)
+
+    def _drop_bodies(self, messages: list[Message]) -> None:
+        """Drop the bodies of what was returned, as it lies between others and cannot become segments."""
+        if self._reader is None:
+            return
+        dropped = droppable(messages, self._reader)
+        self._charge(len(PAGED) * len(dropped) - body_octets(dropped))
+        for message in dropped:
+            message.body = PAGED
 
     def _spill_tail(self) -> int:
         """Store one step's worth of the tail that is not stored; returns how many messages."""

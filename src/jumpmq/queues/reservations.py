@@ -23,7 +23,7 @@ from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.base import Outcome, Queue
+from jumpmq.queues.base import Held, Outcome, Queue
 
 STEP = 8192
 """Messages handled at once: some milliseconds of work."""
@@ -200,25 +200,37 @@ class Reservations:
             reservation = self._reservations[number]
             if reservation.messages is None:
                 for messages in self._take(reservation.runs):
-                    self.queue.settle(messages, Outcome.ACKNOWLEDGED)
+                    self.queue.settle(messages, Outcome.ACKNOWLEDGED, Held.RESERVED)
                     yield
             else:
                 for messages in _steps(reservation.messages):
-                    self.queue.settle(messages, Outcome.ACKNOWLEDGED)
+                    self.queue.settle(messages, Outcome.ACKNOWLEDGED, Held.RESERVED)
                     yield
             del self._reservations[number]
 
-    def lapse(self) -> None:
+    def lapse(self) -> Iterator[None]:
         """Give everything back to the queue, in its place; the numbers and what they stood for stay known.
 
-        This is one step however many messages there are, so that no consumer gets them out of order.
+        The last messages go back first, and nobody gets any before all are back.
         """
-        messages: list[Message] = []
+        held = [reservation for reservation in self._reservations.values() if reservation.messages]
+        self.queue.begin_return()
+        try:
+            for reservation in reversed(held):
+                messages, reservation.messages = reservation.messages or [], None
+                for end in range(len(messages), 0, -STEP):
+                    self.queue.settle(messages[max(0, end - STEP) : end], Outcome.RETURNED, Held.RESERVED)
+                    yield
+        finally:
+            self.queue.end_return()
+
+    def drop(self) -> Iterator[None]:
+        """The queue is gone, and with it all that is held."""
         for reservation in self._reservations.values():
-            messages += reservation.messages or []
-            reservation.messages = None
-        if messages:
-            self.queue.settle(messages, Outcome.RETURNED)
+            messages, reservation.messages = reservation.messages or [], None
+            for some in _steps(messages):
+                self.queue.settle(some, Outcome.ACKNOWLEDGED, Held.RESERVED)
+                yield
 
     def reinstate(self, *, partly: bool = False) -> Iterator[None]:
         """Hold lapsed reservations again, as long as all messages of one are still ready; the first that lacks some
@@ -276,7 +288,7 @@ class Reservations:
             if taken:
                 reservation.extend(taken)
         elif taken:
-            self.queue.settle(taken, Outcome.RETURNED)
+            self.queue.settle(taken, Outcome.RETURNED, Held.RESERVED)
 
     def _take(self, runs: list[Run]) -> Iterator[list[Message]]:
         """Take what is ready of these runs."""

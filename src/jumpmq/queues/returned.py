@@ -1,6 +1,6 @@
 """Messages that came back to a queue out of order, one by one or in runs, and belong between others."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
 from jumpmq.amqp.messages import Message
@@ -10,11 +10,12 @@ from jumpmq.queues.runs import untracked
 class Returned:
     """Messages by their numbers, the lowest first: to add one, or to take the first, is a step in a heap."""
 
-    __slots__ = ("_messages", "_seqs")
+    __slots__ = ("_looked_at", "_messages", "_seqs")
 
     def __init__(self) -> None:
         self._seqs: list[int] = untracked([])
         self._messages: dict[int, Message] = {}
+        self._looked_at = 0
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -41,6 +42,13 @@ class Returned:
     def pop(self) -> Message:
         """Remove and return the first."""
         return self._messages.pop(heappop(self._seqs))
+
+    def page_out(self, count: int, drop_bodies: Callable[[list[Message]], None]) -> int:
+        """Have the bodies of up to ``count`` messages dropped; returns how many were looked at, 0 once all were."""
+        some = self._seqs[self._looked_at : self._looked_at + count]
+        self._looked_at = self._looked_at + count if some else 0
+        drop_bodies([self._messages[seq] for seq in some])
+        return len(some)
 
     def take_any(self, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages, whichever: to be called again until there are none."""

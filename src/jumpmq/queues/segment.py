@@ -100,6 +100,11 @@ class Segment:
         self.size += following.size
         return True
 
+    def forgotten(self) -> "Segment":
+        """The same, of what is in the store alone."""
+        self.forget_messages()
+        return self
+
     def forget_messages(self) -> None:
         """They are in the store: what is needed to read them back is enough from now on."""
         assert self.messages is not None

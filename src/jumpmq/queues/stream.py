@@ -7,6 +7,7 @@ of a file as they lie there; acknowledging them only makes room for the next.
 
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,10 +17,11 @@ from jumpmq.amqp.frames import APART, FRAME_METHOD, encode_content, encode_frame
 from jumpmq.amqp.messages import Message, encode_rows
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues.arguments import Limits, seconds_of
-from jumpmq.queues.base import NO_ATTEMPTS, Outcome, Queue
+from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
-from jumpmq.queues.runs import carries
+from jumpmq.queues.memory import OVERHEAD
+from jumpmq.queues.runs import body_octets, carries
 from jumpmq.store import Batch
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import SEGMENT_BYTES
@@ -66,6 +68,8 @@ class Stream(Queue):
         self._log.on_growth = self._on_growth
         self._log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
         self._next = self._log.end
+        self._staged: deque[tuple[int, int]] = deque()
+        self._memory = 0
         self._readers: dict[Consumer, _Reader] = {}
 
     # --- contents ---
@@ -86,7 +90,7 @@ class Stream(Queue):
 
     @property
     def memory(self) -> int:
-        return 0
+        return self._memory
 
     @property
     def next_seq(self) -> int:
@@ -106,7 +110,19 @@ class Stream(Queue):
         self._files.append(self._log, messages)
         self._next += len(messages)
         self.published += len(messages)
+        octets = body_octets(messages) + OVERHEAD * len(messages)
+        self._staged.append((self._next, octets))
+        self._charge(octets)
         return []
+
+    def _charge(self, octets: int) -> None:
+        """So much more waits for the disk, or less."""
+        self._memory += octets
+        self._account.charge("staged", octets)
+
+    def _release_written(self) -> None:
+        while self._staged and self._staged[0][0] <= self._log.end:
+            self._charge(-self._staged.popleft()[1])
 
     def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch]":
         return self._log.read(first_seq, last_seq)
@@ -127,7 +143,7 @@ class Stream(Queue):
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         raise self._unsupported("taking a range")
 
-    def settle(self, messages: list[Message], outcome: Outcome) -> None:
+    def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if outcome is Outcome.REJECTED or outcome is Outcome.REQUEUED:
             raise self._unsupported("basic.nack and basic.reject")
         self.unacknowledged_count -= len(messages)
@@ -141,6 +157,7 @@ class Stream(Queue):
         self.tell_gone()
         count, self.deleted = self.ready_count, True
         self._files.remove(self.id)
+        self._charge(-self._memory)
         readers, self._readers = self._readers, {}
         for consumer in readers:
             consumer.cancelled()
@@ -243,6 +260,7 @@ class Stream(Queue):
     def _on_growth(self, begun: bool) -> None:
         if self.deleted:
             return
+        self._release_written()
         if begun:
             self._retain()
         self.dispatch()

@@ -27,6 +27,10 @@ class Gone(Exception):
     """What is asked for was there once: status 410."""
 
 
+class Blocked(Exception):
+    """Memory or disk is short, and who publishes has to wait: status 503."""
+
+
 class Unauthorized(Exception):
     """The user may not do that: status 401, as RabbitMQ says it."""
 
@@ -52,6 +56,10 @@ def unsupported_media_type(request: Request, error: Exception) -> JSONResponse:
 
 def gone(request: Request, error: Exception) -> JSONResponse:
     return _json(410, "gone", str(error))
+
+
+def blocked(request: Request, error: Exception) -> JSONResponse:
+    return _json(503, "blocked", str(error), {"Retry-After": "1"})
 
 
 def in_use(request: Request, error: Exception) -> JSONResponse:
@@ -121,6 +129,7 @@ ANSWERS = {
     UnsupportedMediaType: unsupported_media_type,
     Unauthorized: forbidden,
     Gone: gone,
+    Blocked: blocked,
     ReservationGone: gone,
     GroupInUse: in_use,
     NoSession: no_session,

@@ -9,12 +9,14 @@ from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.broker.bulk_publishing import Published, publish_many
+from jumpmq.broker.charges import Charges
 from jumpmq.broker.writers import Chunk, Place
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import load_pyarrow
 from jumpmq.http.plumbing.arrow_messages import messages_of
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
+from jumpmq.topology import VirtualHost
 
 MAX_OCTETS = 136 << 20
 """Of a stream: the largest message, and room for the rest."""
@@ -33,16 +35,23 @@ async def publish(request: Request) -> JSONResponse:
     With ``writer=NAME&batch=N&chunk=N&digest=TEXT`` a chunk that was published already is passed over. The answer is
     ``{"published": N, "unroutable": N, "refused": N, "repeated": false}``.
     """
-    host, query = requested.virtual_host(request), request.query_params
-    user = requested.user(request)
-    if host.name not in user.permissions:
+    host = requested.virtual_host(request)
+    if host.name not in requested.user(request).permissions:
         raise Unauthorized("User not authorised to access virtual host")
     chunk = _chunk(request, host.name)
-    octets = await _octets(request)
     broker = requested.broker(request)
     await asyncio.to_thread(load_pyarrow)
-    while broker.memory.exhausted:  # noqa: ASYNC110 (the account only counts, and tells nobody)
+    while broker.alarms.active:  # noqa: ASYNC110 (who hears of their end are connections)
         await asyncio.sleep(PAUSE)
+    charges = Charges(broker.memory)
+    try:
+        return await _publish(request, host, chunk, await _octets(request, charges))
+    finally:
+        charges.release()
+
+
+async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, octets: bytes) -> JSONResponse:
+    broker, user, query = requested.broker(request), requested.user(request), request.query_params
     if chunk is not None and broker.writers.has_published(chunk):
         await broker.committed()
         return _answer(Published(), repeated=True)
@@ -92,10 +101,12 @@ def _chunk(request: Request, vhost: str) -> Chunk | None:
     return Chunk(vhost, writer, requested.number(request, "first"), place)
 
 
-async def _octets(request: Request) -> bytes:
+async def _octets(request: Request, charges: Charges) -> bytes:
+    """The body; the account of memory knows of it while it is here."""
     octets = bytearray()
     async for part in request.stream():
         octets += part
+        charges.set("unfinished", len(octets))
         if len(octets) > MAX_OCTETS:
             raise BadRequest(f"the stream is longer than {MAX_OCTETS} octets")
     return bytes(octets)

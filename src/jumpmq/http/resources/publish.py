@@ -16,7 +16,7 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.broker.publishing import publish_one
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
+from jumpmq.http.plumbing.errors import BadRequest, Blocked, Unauthorized
 from jumpmq.http.schema.shapes import ARGUMENTS, NAME, OBJECT, TEXT, Shape, one_of, whole
 
 PROPERTIES = Shape(
@@ -39,11 +39,15 @@ SHAPE = Shape(
 async def publish(request: Request) -> JSONResponse:
     """``POST /api/exchanges/{vhost}/{exchange}/publish``: publish a message; ``routed`` says whether a queue has it.
 
-    A persistent message is on disk when this is answered.
+    A persistent message is on disk when this is answered. While memory or disk is short the answer is 503, with
+    ``Retry-After``.
     """
     host, exchange = requested.virtual_host(request), requested.exchange_name(request)
     if host.name not in requested.user(request).permissions:
         raise Unauthorized("User not authorised to access virtual host")
+    broker = requested.broker(request)
+    if broker.alarms.active:
+        raise Blocked(f"publishers are blocked: {broker.alarms.reason}")
     body = await requested.shaped_body(request, SHAPE, requested.MAX_LONG_BODY)
     properties = PROPERTIES.read(body["properties"], "properties")
     if "headers" in properties:
@@ -56,7 +60,6 @@ async def publish(request: Request) -> JSONResponse:
         properties.get("delivery_mode") == 2,
         time.time(),
     )
-    broker = requested.broker(request)
     await broker.count_published(requested.user(request).name, 1)
     try:
         routed = publish_one(broker.authorization, requested.user(request).name, host, message)
