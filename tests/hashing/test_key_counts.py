@@ -13,13 +13,15 @@ def stream(count, hot=0.0, seed=1):
     return [b"hot" if chosen.random() < hot else b"key-%d" % chosen.randrange(count) for _ in range(count)]
 
 
+MISSING = object()
+
+
 def test_the_kernel_counts_as_its_plain_twin():
-    keys = [*stream(20_000, hot=0.2), b"", b"x" * 1000]
-    owners = [len(key) % 3 for key in keys]
+    keys = [*stream(20_000, hot=0.2), b"", b"x" * 1000, 7, -7, 1 << 70, *[MISSING] * 7]
+    owners = [number % 3 for number in range(len(keys))]
     counted, plain = kernel.KeyCounts(4), _reference.KeyCounts(4)
     for one in (counted, plain):
-        one.note(keys, owners)
-        one.note_missing(3, 7)
+        one.note(keys, owners, MISSING)
     for one, other in ((counted, plain), (counted.merged(counted), plain.merged(plain))):
         assert one.messages() == other.messages()
         assert one.noted == other.noted

@@ -557,6 +557,8 @@ cdef enum:
     MEAN_GAP = 16
     LONGEST_KEY = 255
 
+cdef uint64_t NUMBERS = 0x9E3779B97F4A7C15u
+
 
 cdef inline uint64_t load_some(const uint8_t* octets, Py_ssize_t count) noexcept nogil:
     cdef uint8_t word[8]
@@ -615,7 +617,7 @@ cdef class KeyCounts:
         free(self._registers)
         free(self._messages)
 
-    def note(self, list keys not None, list owners not None):
+    def note(self, list keys not None, list owners not None, missing=None):
         cdef Py_ssize_t i, owner, count = PyList_GET_SIZE(keys)
         cdef PyObject* key
         cdef uint64_t hash
@@ -623,27 +625,25 @@ cdef class KeyCounts:
             raise ValueError("each key has an owner")
         for i in range(count):
             key = PyList_GET_ITEM(keys, i)
-            if not PyBytes_Check(<object>key):
-                raise TypeError(f"a key is bytes, not {type(<object>key).__name__}")
             owner = <object>PyList_GET_ITEM(owners, i)
-            self._require(owner)
-            hash = wide_hash(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
-            self._rank(owner, hash)
+            if not 0 <= owner < self._owners:
+                raise IndexError(f"no owner {owner} among {self._owners}")
+            if <object>key is missing and missing is not None:
+                self._messages[owner] += 1
+                continue
+            if PyBytes_Check(<object>key):
+                hash = wide_hash(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
+            elif PyLong_Check(<object>key):
+                hash = spread(PyLong_AsUnsignedLongLongMask(<object>key) ^ NUMBERS)
+            else:
+                raise TypeError(f"a key is bytes or an integer, not {type(<object>key).__name__}")
             self._messages[owner] += 1
+            self._rank(owner, hash)
             self.noted += 1
             self._gap -= 1
             if self._gap == 0:
                 self._count(hash, <object>key, <int32_t>owner, self._weight, 0)
                 self._next_gap()
-
-    def note_missing(self, Py_ssize_t owner, int64_t count):
-        self._require(owner)
-        self._messages[owner] += count
-
-    cdef int _require(self, Py_ssize_t owner) except -1:
-        if not 0 <= owner < self._owners:
-            raise IndexError(f"no owner {owner} among {self._owners}")
-        return 0
 
     cdef int _rank(self, Py_ssize_t owner, uint64_t hash) except -1:
         cdef uint8_t* registers = self._registers[owner]
@@ -667,7 +667,7 @@ cdef class KeyCounts:
         self._gap = 1 + self._random % (2 * MEAN_GAP - 1)
         self._weight = MEAN_GAP
 
-    cdef int _count(self, uint64_t hash, bytes key, int32_t owner, int64_t weight, int64_t error) except -1:
+    cdef int _count(self, uint64_t hash, key, int32_t owner, int64_t weight, int64_t error) except -1:
         cdef Py_ssize_t i, least = 0, used = PyList_GET_SIZE(self._keys)
         for i in range(used):
             if self._hashes[i] == hash:
@@ -687,7 +687,7 @@ cdef class KeyCounts:
         self._errors[least] = self._counts[least] + error
         self._counts[least] += weight
         self._of[least] = owner
-        self._keys[least] = key if len(key) <= LONGEST_KEY else key[:LONGEST_KEY]
+        self._keys[least] = key[:LONGEST_KEY] if PyBytes_Check(key) else b"%d" % key
         return 0
 
     def messages(self):

@@ -403,6 +403,7 @@ _FREQUENT = 64
 _ALL_NOTED = 1024
 _MEAN_GAP = 16
 _LONGEST_KEY = 255
+_NUMBERS = 0x9E3779B97F4A7C15
 
 
 def _spread(word: int) -> int:
@@ -450,33 +451,38 @@ class KeyCounts:
         self._gap = self._weight = 1
         self._random = 2463534242
 
-    def note(self, keys: list[bytes], owners: list[int]) -> None:
+    def note(self, keys: Sequence[bytes | int], owners: list[int], missing: object = None) -> None:
         """Note messages, each with its key and the number of its owner.
 
+        Args:
+            missing: stands for the key of messages that have none; they are counted as messages only.
+
         Raises:
-            TypeError: a key is not bytes.
+            TypeError: a key is neither bytes nor an integer.
             IndexError: there is no such owner.
             ValueError: the lists differ in length.
         """
         if len(keys) != len(owners):
             raise ValueError("each key has an owner")
         for key, owner in zip(keys, owners, strict=True):
-            if not isinstance(key, bytes):
-                raise TypeError(f"a key is bytes, not {type(key).__name__}")
-            self._require(owner)
-            word = _wide_hash(key)
-            self._rank(owner, word)
+            if not 0 <= owner < len(self._messages):
+                raise IndexError(f"no owner {owner} among {len(self._messages)}")
+            if key is missing and missing is not None:
+                self._messages[owner] += 1
+                continue
+            if isinstance(key, bytes):
+                word = _wide_hash(key)
+            elif isinstance(key, int):
+                word = _spread(key & _M64 ^ _NUMBERS)
+            else:
+                raise TypeError(f"a key is bytes or an integer, not {type(key).__name__}")
             self._messages[owner] += 1
+            self._rank(owner, word)
             self.noted += 1
             self._gap -= 1
             if not self._gap:
                 self._count(word, key, owner, self._weight, 0)
                 self._next_gap()
-
-    def note_missing(self, owner: int, count: int) -> None:
-        """Note messages that have no key."""
-        self._require(owner)
-        self._messages[owner] += count
 
     def messages(self) -> list[int]:
         """How many messages each owner got."""
@@ -518,10 +524,6 @@ class KeyCounts:
                 both._count(one.hash, one.key, one.owner, one.count, one.error)
         return both
 
-    def _require(self, owner: int) -> None:
-        if not 0 <= owner < len(self._messages):
-            raise IndexError(f"no owner {owner} among {len(self._messages)}")
-
     def _rank(self, owner: int, word: int) -> None:
         registers = self._registers[owner]
         if registers is None:
@@ -540,7 +542,7 @@ class KeyCounts:
         self._gap = 1 + self._random % (2 * _MEAN_GAP - 1)
         self._weight = _MEAN_GAP
 
-    def _count(self, word: int, key: bytes, owner: int, weight: int, error: int) -> None:
+    def _count(self, word: int, key: bytes | int, owner: int, weight: int, error: int) -> None:
         for one in self._frequent:
             if one.hash == word:
                 one.count += weight
@@ -552,6 +554,7 @@ class KeyCounts:
             self._frequent.append(least)
         else:
             least = min(self._frequent, key=lambda one: one.count)
-        least.hash, least.key, least.owner = word, key[:_LONGEST_KEY], owner
+        least.hash, least.owner = word, owner
+        least.key = key[:_LONGEST_KEY] if isinstance(key, bytes) else b"%d" % key
         least.error = least.count + error
         least.count += weight

@@ -123,17 +123,8 @@ class ConsistentHashExchange(Exchange):
             self.missing_count += missing
         order, places = self._in_order(), self.ring.route_index(keys)
         if self.traffic is not None:
-            self._note(self.traffic, keys, places, missing)
+            self.traffic.note(keys, places, missing)
         return gather(order, places, items), []
-
-    def _note(self, traffic: Traffic, keys: list[Any], places: list[int], missing: int) -> None:
-        if self._hashed is not None:  # then a key may be missing, or a number
-            if missing:
-                traffic.note_missing(self.ring.place(MISSING), missing)
-            pairs = [(key, place) for key, place in zip(keys, places, strict=True) if key is not MISSING]
-            keys = [key if isinstance(key, bytes) else b"%d" % key for key, _ in pairs]
-            places = [place for _, place in pairs]
-        traffic.note(keys, places)
 
     def _in_order(self) -> list[Destination]:
         """The destinations as the ring counts them."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jumpmq.hashing.kernel import KeyCounts
+from jumpmq.hashing.kernel import MISSING, KeyCounts
 
 WINDOW = 60.0
 """Seconds after which a window ends."""
@@ -80,14 +80,14 @@ class Traffic:
         self._names = list(names)
         self._now, self._before = _Window(len(self._names)), None
 
-    def note(self, keys: list[bytes], owners: list[int]) -> None:
-        """Messages with these keys went to these destinations."""
-        self._now.counts.note(keys, owners)
+    def note(self, keys: Sequence[bytes | int], owners: list[int], missing: int = 0) -> None:
+        """Messages with these keys went to these destinations.
 
-    def note_missing(self, owner: int, count: int) -> None:
-        """Messages without the header or property that is hashed went there."""
-        self._now.counts.note_missing(owner, count)
-        self._now.missing += count
+        Args:
+            missing: how many of them lack the header or property that is hashed; their keys are :data:`MISSING`.
+        """
+        self._now.counts.note(keys, owners, MISSING if missing else None)
+        self._now.missing += missing
 
     def turn(self, now: float) -> None:
         """Begin another window, where the current one has messages and is old enough; to be called every second or so.
