@@ -1,0 +1,129 @@
+"""What the page costs: the counting of keys a message, and a broker with 10,000 queues while it is looked at.
+
+    python -m benchmarks.page
+
+Prints the broker's processor time a message with and without `--key-sketches`, interleaved, the best of five (through a
+consistent hash exchange with the routing key as key, bodies of 100 octets); then, in milliseconds, the time from a
+click to the list of queues drawn in a browser, sorted by name and by rate, and the longest way of a message there and
+back, alone, and while the page is opened view after view.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pika
+import requests
+
+from benchmarks.brokers import HOST, JumpMQ
+
+QUEUES = 10_000
+MESSAGES = 1_000_000
+ROUNDS = 5
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+VIEWS = ("", "queues", "exchanges", "connections", "readers", "shards", "queues?sort=messages")
+DRAWN = "main table tbody tr, main .empty"
+
+
+def main() -> None:
+    key_counting()
+    with JumpMQ() as broker, requests.Session() as session:
+        session.auth = ("guest", "guest")
+        queues = [{"name": f"queue-{number}", "vhost": "/"} for number in range(QUEUES)]
+        api = f"http://{HOST}:{broker.http_port}/api"
+        session.post(f"{api}/definitions", json={"queues": queues}, timeout=60).raise_for_status()
+        with pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)) as connection:
+            channel = connection.channel()
+            report("longest message, alone", lambda: longest_message(channel, lambda: time.sleep(3)))
+            browsing(f"http://{HOST}:{broker.http_port}/", channel)
+
+
+def key_counting() -> None:
+    """The processor time of a message, with keys counted and without."""
+    with JumpMQ(arguments=["--key-sketches", "on"]) as on, JumpMQ(arguments=["--key-sketches", "off"]) as off:
+        spent: dict[str, list[float]] = {"on": [], "off": []}
+        for _ in range(ROUNDS):
+            for name, broker in (("on", on), ("off", off)):
+                before = broker.cpu_seconds()
+                load = [sys.executable, "-m", "benchmarks.load", "flow", "--auto-ack", "--port", str(broker.port)]
+                subprocess.run([*load, "-n", str(MESSAGES)], check=True, stdout=subprocess.DEVNULL)
+                spent[name].append((broker.cpu_seconds() - before) / MESSAGES * 1e6)
+        print(f"{'processor time a message':44} {min(spent['off']):8.3f} µs")
+        print(f"{'with its key counted':44} {min(spent['on']):8.3f} µs, {min(spent['on']) / min(spent['off']):.3f}x")
+
+
+def browsing(address: str, channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
+    """How long the page takes, and what messages wait meanwhile."""
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        sys.exit("no browser is installed (apt install chromium-headless-shell)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(address)
+        page.get_by_label("User").fill("guest")
+        page.get_by_label("Password").fill("guest")
+        page.get_by_role("button", name="Log in").click()
+        page.locator(".tiles").wait_for()
+
+        def drawn(view: str) -> float:
+            page.goto(f"{address}#/log")
+            page.locator("main .search").wait_for()
+            began = time.perf_counter()
+            page.goto(f"{address}#/{view}")
+            page.get_by_role("link", name="queue-", exact=False).first.wait_for()
+            return time.perf_counter() - began
+
+        report("10,000 queues drawn, by name", lambda: drawn("queues?sort=name"))
+        report("10,000 queues drawn, by rate", lambda: drawn("queues?sort=message_stats.publish_details.rate"))
+
+        def visit() -> None:
+            for view in VIEWS:
+                page.goto(f"{address}#/{view}")
+                page.locator(DRAWN).first.wait_for()
+                page.wait_for_timeout(500)
+
+        report("longest message, while the page is looked at", lambda: beside(channel, visit))
+        browser.close()
+
+
+def beside(channel: pika.adapters.blocking_connection.BlockingChannel, act: Callable[[], None]) -> float:
+    """The longest way of a message while something is done in this thread."""
+    ended, found = threading.Event(), list[float]()
+    probe = threading.Thread(target=lambda: found.append(longest_message(channel, ended.wait)))
+    probe.start()
+    act()
+    ended.set()
+    probe.join()
+    return found[0]
+
+
+def longest_message(channel: pika.adapters.blocking_connection.BlockingChannel, act: Callable[[], object]) -> float:
+    """The most seconds from a publish to its delivery, one message after the other, until the act is over."""
+    queue, longest = channel.queue_declare("", exclusive=True).method.queue, 0.0
+    acting = threading.Thread(target=act)
+    acting.start()
+    while acting.is_alive():
+        began = time.perf_counter()
+        channel.basic_publish("", queue, b"x")
+        while channel.basic_get(queue, auto_ack=True)[0] is None:
+            pass
+        longest = max(longest, time.perf_counter() - began)
+        time.sleep(0.002)
+    return longest
+
+
+def report(what: str, measure: Callable[[], float]) -> None:
+    print(f"{what:44} {1000 * statistics.median(measure() for _ in range(ROUNDS)):8.1f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()
