@@ -23,7 +23,7 @@ from jumpmq.http.plumbing.paging import Key, Order, Page, value_at
 CHUNK = 40
 """Objects of a list that are shown at once: some two milliseconds of work."""
 
-KEYS_AT_ONCE = 500
+KEYS_AT_ONCE = 100
 """Objects whose keys are looked up at once."""
 
 SORTED_AT_ONCE = 500

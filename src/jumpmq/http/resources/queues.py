@@ -45,6 +45,17 @@ AT_HAND: dict[str, Callable[[Queue], Any]] = {
 """What can be sorted by without showing each queue."""
 
 
+def _rates(request: Request) -> dict[str, Callable[[Queue], Any]]:
+    """The rates that can be sorted by without showing each queue."""
+    rates: Rates = request.app.state.rates
+
+    def of(name: str) -> Callable[[Queue], Any]:
+        return lambda queue: rates.of_queue(queue).get(name, {}).get("rate")
+
+    names = [f"{name}_details" for name in ("publish", "deliver_get", "ack")]
+    return {f"message_stats.{name}.rate": of(name) for name in names}
+
+
 async def all_queues(request: Request) -> Response:
     """``GET /api/queues?type=stream``: of all virtual hosts."""
     return await _answer(
@@ -109,7 +120,7 @@ async def rebalance(request: Request) -> Response:
 async def _answer(request: Request, queues: list[Queue]) -> Response:
     wanted = request.query_params.get("type")
     chosen = queues if wanted is None else [queue for queue in queues if queue.type == wanted]
-    return await answer_list(request, chosen, lambda queue: shown(request, queue), at_hand=AT_HAND)
+    return await answer_list(request, chosen, lambda queue: shown(request, queue), at_hand=AT_HAND | _rates(request))
 
 
 def shown(request: Request, queue: Queue) -> dict[str, Any]:

@@ -31,6 +31,8 @@ async def all_vhosts(request: Request) -> Response:
     asking = requested.user(request)
     hosts = requested.broker(request).topology.vhosts.values()
     known = [host for host in hosts if monitors(asking) or host.name in asking.permissions]
+    if request.query_params.get("columns") == "name":  # then nothing needs to be counted
+        return await answer_list(request, known, lambda host: {"name": host.name}, ("name",))
     return await answer_list(request, known, lambda host: _shown(request, host), ("name",))
 
 
