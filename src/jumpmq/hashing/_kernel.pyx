@@ -553,7 +553,7 @@ cdef enum:
     PLACES = 1 << 10
     RANKS = 64 - 10 + 2
     FREQUENT = 64
-    ALL_NOTED = 1024
+    ALL_NOTED = 16384
     MEAN_GAP = 16
     LONGEST_KEY = 255
 

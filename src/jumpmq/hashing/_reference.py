@@ -400,8 +400,8 @@ def modulus_of_arrow(out: Buffer, buckets: int, keys: KeyBuffers) -> None:
 _PLACE_BITS = 10
 _RANKS = 64 - _PLACE_BITS + 2
 _FREQUENT = 64
-_ALL_NOTED = 1024
-_MEAN_GAP = 16
+ALL_NOTED = 16384
+MEAN_GAP = 16
 _LONGEST_KEY = 255
 _NUMBERS = 0x9E3779B97F4A7C15
 
@@ -436,8 +436,8 @@ class KeyCounts:
 
     Different keys are counted by HyperLogLog (Flajolet et al., 2007), 1,024 registers an owner: a standard error of
     3.3 %. Frequent keys are found by space-saving (Metwally et al., 2005), 64 places: a key with more than a 64th of
-    the messages is among them. Of many messages one in 16 is looked at for that, with random gaps between, and stands
-    for 16.
+    the messages is among them. Beyond the first 16,384 messages one in 16 is looked at for that, with random gaps
+    between, and stands for 16.
 
     Attributes:
         noted: messages whose key was noted.
@@ -533,14 +533,14 @@ class KeyCounts:
         registers[place] = max(registers[place], 65 - below.bit_length())
 
     def _next_gap(self) -> None:
-        if self.noted < _ALL_NOTED:
+        if self.noted < ALL_NOTED:
             self._gap = self._weight = 1
             return
         self._random ^= self._random << 13 & _M32
         self._random ^= self._random >> 17
         self._random ^= self._random << 5 & _M32
-        self._gap = 1 + self._random % (2 * _MEAN_GAP - 1)
-        self._weight = _MEAN_GAP
+        self._gap = 1 + self._random % (2 * MEAN_GAP - 1)
+        self._weight = MEAN_GAP
 
     def _count(self, word: int, key: bytes | int, owner: int, weight: int, error: int) -> None:
         for one in self._frequent:

@@ -203,16 +203,17 @@ def _shards(broker: Broker) -> Iterator[Warning]:
         if not idle or (len(idle) == len(found) and not waiting):
             continue
         numbers = ", ".join(str(shard.number) for shard in idle[:8]) + (", ..." if len(idle) > 8 else "")
+        have, times = ("has", "once more") if len(idle) == 1 else ("have", f"{len(idle)} more times")
         yield Warning(
             "shard-without-consumer",
             "warning",
             "shards",
             host.name,
             name,
-            f"{len(idle)} of {len(found)} shards of '{name}' have no consumer (number {numbers}): {waiting:,} messages "
-            "wait there.",
-            f"Consume from '{name}' {len(idle)} more times, on connections or channels of their own: each goes to the "
-            "shard with the fewest consumers.",
+            f"{len(idle)} of {len(found)} shards of '{name}' {have} no consumer (number {numbers}): {waiting:,} "
+            "messages wait there.",
+            f"Consume from '{name}' {times}, on connections or channels of their own: each goes to the shard with the "
+            "fewest consumers.",
         )
 
 
@@ -253,7 +254,7 @@ def _slow(rates: Rates, queue: Queue) -> Iterator[Warning]:
     if queue.ready_count < BACKLOG or (coming <= done * 1.05 and done):
         return
     count = f"{len(queue.consumers)} consumer{'s' if len(queue.consumers) > 1 else ''}"
-    verb = "take" if automatic else "acknowledge"
+    verb = ("take" if automatic else "acknowledge") + ("" if len(queue.consumers) > 1 else "s")
     text = (
         f"{count} of '{queue.name}' {verb} {done:,.0f} messages a second, {coming:,.0f} a second come; "
         f"{queue.ready_count:,} wait."

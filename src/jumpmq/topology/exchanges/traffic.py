@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jumpmq.hashing._reference import ALL_NOTED, MEAN_GAP
 from jumpmq.hashing.kernel import MISSING, KeyCounts
 
 WINDOW = 60.0
@@ -118,8 +119,17 @@ class Traffic:
             round(distinct(counts.ranks())),
             missing,
             counts.noted,
-            [FrequentKey(key, self._names[owner], count, error) for key, owner, count, error in found],
+            [
+                FrequentKey(key, self._names[owner], count, _error(count, error, counts.noted))
+                for key, owner, count, error in found
+            ],
         )
+
+
+def _error(count: int, error: int, noted: int) -> int:
+    """By how much a count may be too high: by what space-saving says, and twice the deviation of a sample."""
+    sampled = noted > ALL_NOTED
+    return min(count, error + round(2 * math.sqrt(MEAN_GAP * (count - error)))) if sampled else error
 
 
 def distinct(ranks: list[int]) -> float:
