@@ -17,7 +17,14 @@ KERNELS = [
 setup(
     ext_modules=cythonize(
         [
-            Extension(name, [f"src/{name.replace('.', '/')}.pyx"], extra_compile_args=["-O3"], optional=True)
+            Extension(
+                name,
+                [f"src/{name.replace('.', '/')}.pyx"],
+                include_dirs=["src/jumpmq/store"],
+                depends=["src/jumpmq/store/crc32.h"],
+                extra_compile_args=["-O3"],
+                optional=True,
+            )
             for name in KERNELS
         ],
         include_path=["src"],

@@ -1,6 +1,6 @@
 """What others wait while something long is done: a probe sends a message there and back, again and again.
 
-    python -m benchmarks.stalls [-n MESSAGES] [--only NAME ...]
+    python -m benchmarks.stalls [-n MESSAGES] [--only NAME ...] [--memory-limit SIZE]
 
 Each operation works on a million messages (or on what it says). Printed are how long it takes, the 99.9th percentile
 and the longest of the probe's ways meanwhile, and the most processor time that the broker's thread has used at one
@@ -136,6 +136,26 @@ class Stalls:
         self.fill(dead_letter_exchange="", dead_letter_routing_key=GRAVE, message_ttl=3000)
         return lambda: self.wait_for(GRAVE, self.count)
 
+    def drain_from_disk(self) -> Callable[[], None]:
+        """Twice as many persistent messages of 1 KB; with a --memory-limit of 500MB most are on the disk alone."""
+        self.declare()
+        block = publication(QUEUE, bytes(1000), persistent=True) * BLOCK
+        for _ in range(2 * self.count // BLOCK):
+            self.connection.send(block)
+        self.wait_for(QUEUE, 2 * self.count // BLOCK * BLOCK)
+        return self._drain
+
+    def _drain(self) -> None:
+        consumer = Connection(Address(self.broker.port))
+        consumer.prefetch(1000)
+        consumer.consume(QUEUE, auto_ack=True)
+        octets = 0
+        while octets < 2 * self.count // BLOCK * BLOCK * 1000:
+            consumer.fill()
+            octets += consumer.filled
+            consumer.discard(consumer.filled)
+        consumer.socket.close()
+
     def close(self) -> Callable[[], None]:
         self.fill()
         holder = self.hold()
@@ -189,9 +209,9 @@ class Stalls:
         return lambda: self.ask("POST", "definitions", {"queues": queues})
 
 
-def publication(queue: str, octets: bytes) -> bytes:
-    """The frames of a transient message to a queue."""
-    header = struct.pack(">HHQH", 60, 0, len(octets), 0)
+def publication(queue: str, octets: bytes, *, persistent: bool = False) -> bytes:
+    """The frames of a message to a queue."""
+    header = struct.pack(">HHQH", 60, 0, len(octets), 0x1000 * persistent) + b"\2" * persistent
     publish = method(1, 60, 40, b"\0\0" + short("") + short(queue) + b"\0")
     return publish + frame(HEADER, 1, header) + frame(BODY, 1, octets)
 
@@ -209,7 +229,7 @@ def swallow(connection: Connection) -> None:
 OPERATIONS = [
     Stalls.nothing, Stalls.purge, Stalls.delete, Stalls.shorten, Stalls.shorten_and_dead_letter,
     Stalls.expire_and_dead_letter, Stalls.close, Stalls.acknowledge, Stalls.requeue, Stalls.requeue_one_by_one,
-    Stalls.import_10_000_queues,
+    Stalls.import_10_000_queues, Stalls.drain_from_disk,
 ]  # fmt: skip
 
 
@@ -254,9 +274,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=1_000_000, help="messages")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="operations, by their names below")
+    parser.add_argument("--memory-limit", default="0.4", help="of the broker: beyond half of it bodies are paged")
     options = parser.parse_args()
     print(f"{'operation':26} {'seconds':>8} {'p99.9':>8} {'longest':>8} {'stretch':>8}")
-    with Watched() as broker:
+    with Watched(arguments=["--memory-limit", options.memory_limit]) as broker:
         here, there = multiprocessing.Pipe()
         probing = multiprocessing.Process(target=probe, args=(broker.port, there), daemon=True)
         probing.start()

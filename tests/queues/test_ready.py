@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.queues.consumers import message
+from tests.queues.consumers import Taker, message
 from tests.store.opened import Opened
 
 from jumpmq.amqp.messages import Message
@@ -91,6 +91,20 @@ class PagedQueue(RuleBasedStateMachine):
         expected = self.take_from_model(sorted(self.ready)[:count])
         taken = self.queue.take(count)
         assert seen(taken) == expected
+        self.hold(taken)
+
+    @rule(count=st.integers(1, 20), waits=st.booleans())
+    def deliver(self, count: int, waits: bool) -> None:
+        """What consumers get; where that is being read, nothing yet, or what is put back before it meanwhile."""
+        taken = self.queue.take_for_delivery(count)
+
+        def delivered() -> bool:
+            taken.extend(self.queue.take_for_delivery(count))
+            return bool(taken)
+
+        if waits and not taken and self.ready:
+            self.opened.work_until(delivered)
+        assert seen(taken) == self.take_from_model(sorted(self.ready)[: len(taken)])
         self.hold(taken)
 
     @rule(first=st.integers(1, 60), length=st.integers(0, 30), count=st.integers(1, 10))
@@ -210,6 +224,65 @@ def test_a_restart_reads_no_message_until_it_is_wanted(opened: Opened) -> None:
     assert (queue.ready_count, queue.memory) == (1000, 0)
     assert [one.seq for one in queue.take(3)] == [1, 2, 3]
     assert queue.memory < 300 * (20_000 + OVERHEAD)
+
+
+def serve_until(opened: Opened, queue: ClassicQueue, taker: Taker, count: int) -> None:
+    """Let the store and the queue work until a consumer has so many."""
+
+    def served() -> bool:
+        if queue.wakes_at < NEVER:
+            queue.look_after(clock.now())
+        return len(taker.held) >= count
+
+    opened.work_until(served)
+
+
+def restored(opened: Opened) -> ClassicQueue:
+    """A queue of 1,000 messages of 20 KB, all of them in the store alone."""
+    queue = make_queue(opened)
+    for _ in range(20):
+        queue.push(kept(50, 20_000))
+        opened.commit()
+    return stop(opened, queue)
+
+
+def test_consumers_are_served_by_a_thread_that_reads_ahead(opened: Opened) -> None:
+    queue = restored(opened)
+    taker = Taker(queue).start()
+    assert taker.held == []  # it is being read
+    serve_until(opened, queue, taker, 1000)
+    assert [one.seq for one in taker.held] == list(range(1, 1001))
+    assert queue.ready_count == 0
+
+
+def test_while_a_consumer_waits_for_the_thread_others_are_served_in_order(opened: Opened) -> None:
+    queue = restored(opened)
+    taker = Taker(queue).start()
+    assert [one.seq for one in queue.take(2)] == [1, 2]  # basic.get does not wait
+    queue.push(kept(1, 1))
+    serve_until(opened, queue, taker, 999)
+    assert [one.seq for one in taker.held] == list(range(3, 1002))
+
+
+def test_what_is_read_while_a_queue_is_purged_is_forgotten(opened: Opened) -> None:
+    queue = restored(opened)
+    taker = Taker(queue).start()
+    assert queue.purge() == 1000
+    queue.push(kept(3, 1))
+    assert [one.seq for one in taker.held] == [1001, 1002, 1003]
+    opened.commit()
+    opened.store.wait(opened.store.flush())
+    assert [one.seq for one in taker.held] == [1001, 1002, 1003]
+
+
+def test_what_is_read_while_a_queue_is_deleted_is_forgotten(opened: Opened) -> None:
+    queue = restored(opened)
+    taker = Taker(queue).start()
+    queue.delete()
+    assert taker.gone
+    opened.commit()
+    assert taker.held == []
+    assert make_queue(opened.crash()).ready_count == 0
 
 
 def test_a_thousand_small_commits_are_taken_in_one_go(opened: Opened) -> None:

@@ -130,3 +130,39 @@ def test_a_commit_holds_only_what_was_settled_before_its_cut(opened: Opened, wri
     opened.wait_for(number)
     queue, letters = found[0].get(1, []), found[0].get(3, [])
     assert sorted(queue + letters) == list(range(1, 501))
+
+
+def test_what_nobody_waits_for_is_put_off_and_left_out_once_it_is_settled(opened: Opened) -> None:
+    messages = make_messages(1, 100, body=lambda seq: bytes(10_000))
+    opened.store.append(1, messages)
+    receipt = opened.store.flush(settlements=False, waiting=False)
+    opened.store.append(1, make_messages(101, 110))
+    assert opened.store.flush(settlements=False, waiting=False) == receipt
+    assert opened.store.staged_bytes > 1_000_000
+    batch = messages[0].batch
+    batch.settle_range(1, 50)
+    batch.settle_range(53, 99)
+    assert opened.store.flush(settlements=False, waiting=False) == receipt
+    assert opened.store.staged_bytes < 40_000
+    assert opened.store.committed < receipt
+    opened.commit()
+    assert opened.store.committed == receipt
+    assert left(opened.crash()) == {1: [51, 52, *range(100, 111)]}
+    batch.settle_range(51, 52)
+    batch.settle_range(100, 105)
+    opened.commit()
+    assert left(opened.crash()) == {1: list(range(106, 111))}
+    opened.store.append(1, make_messages(111, 120))
+    opened.store.flush(settlements=False, waiting=False)
+    batch.settle_range(106, 120)
+    opened.commit()
+    assert left(opened.crash()) == {}
+    assert left(opened.restart()) == {}
+
+
+def test_much_is_not_put_off(opened: Opened) -> None:
+    for first in range(1, 42):
+        opened.store.append(1, make_messages(first, first, body=lambda seq: bytes(1_000_000)))
+        receipt = opened.store.flush(settlements=False, waiting=False)
+    opened.work_until(lambda: opened.store.committed > 0)
+    assert opened.store.committed <= receipt

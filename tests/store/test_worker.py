@@ -86,6 +86,6 @@ def test_errors_are_reported(pipe_and_worker: tuple[int, Worker], tmp_path: Path
         assert written(*pipe_and_worker, Write(full.fileno(), 0, commit(1), 0, None)) == (errno.ENOSPC, False)
 
 
-@given(st.binary(max_size=70), st.integers(0, (1 << 32) - 1))
+@given(st.binary(max_size=1000), st.integers(0, (1 << 32) - 1))
 def test_checksums(octets: bytes, start: int) -> None:
     assert _worker.checksum(octets, start) == zlib.crc32(octets, start)

@@ -103,20 +103,22 @@ class Commits:
         """Octets of bodies that wait for the disk."""
         return self.streams.staged_bytes + (self.store.staged_bytes if self.store is not None else 0)
 
-    def flush(self, *, settlements: bool = False) -> int:
+    def flush(self, *, settlements: bool = False, waiting: bool = True) -> int:
         """Hand what was staged to the store; returns the commit that covers it.
 
         Args:
             settlements: whether what was acknowledged is worth a commit of its own.
+            waiting: whether somebody waits for it; if not, it may be put off until the next flush.
         """
         streams, removed = self.streams.flush(), self.streams.take_removed()
         if self.store is None:
             self.streams.delete(removed)
             return 0
         self.before_flush()
-        if not (settlements or self.store.staging or removed or streams != self._flushed.streams):
+        wanted = self.store.staging or (waiting and self.store.dirty)
+        if not (settlements or wanted or removed or streams != self._flushed.streams):
             return self._number
-        flushed = _Pair(self.store.flush(settlements=settlements, begin=False), streams)
+        flushed = _Pair(self.store.flush(settlements=settlements, waiting=waiting, begin=False), streams)
         if not self._beginning and self.store.begins:
             if self.store.staged_bytes >= LARGE_BYTES:
                 self.store.begin()

@@ -9,7 +9,7 @@ from jumpmq.broker.paging import Paging
 from jumpmq.broker.services import Services
 
 TICK = 0.1
-"""Seconds between looks at the clock."""
+"""Seconds between looks at the clock, and between commits that are made for publishes that nobody waits for."""
 
 SETTLE_INTERVAL = 0.5
 """Seconds between commits that are made for acknowledgements alone."""
@@ -45,9 +45,10 @@ class Timers:
             self._look_for_overdue(monotonic)
             self._paging.look()
             self._services.alarms.look()
-            if monotonic - self._settled_at >= SETTLE_INTERVAL:
+            settlements = monotonic - self._settled_at >= SETTLE_INTERVAL
+            if settlements:
                 self._settled_at = monotonic
-                self._commits.flush(settlements=True)
+            self._commits.flush(settlements=settlements)
 
     def _look_for_overdue(self, now: float) -> None:
         overdue = self._overdue

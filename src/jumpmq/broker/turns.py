@@ -96,7 +96,8 @@ class Turns:
     # --- its end ---
 
     def _end(self) -> None:
-        commit = self._commits.flush(settlements=bool(self._deferring))
+        wanted = bool(self._deferring or self._confirming)
+        commit = self._commits.flush(settlements=bool(self._deferring), waiting=wanted)
         if self._deferring:
             for connection in self._deferring:
                 connection.defer_until(commit)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import NO_POLICY, Limits
+from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.ready import BatchReader
 from jumpmq.queues.runs import settle_stored
 from jumpmq.store import Batch
 from jumpmq.store.stream_files import StreamFiles

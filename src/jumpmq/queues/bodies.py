@@ -1,5 +1,6 @@
 """Bodies that leave memory while their messages stay, and come back when they are wanted."""
 
+from collections.abc import Callable
 from itertools import groupby
 from typing import Protocol
 
@@ -14,6 +15,10 @@ class BatchReader(Protocol):
     def spill(self, messages: list[Message]) -> None: ...
 
     def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]: ...
+
+    def read_soon(
+        self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], None]
+    ) -> None: ...
 
 
 def droppable(messages: list[Message], reader: BatchReader) -> list[Message]:

@@ -57,6 +57,7 @@ class ClassicQueue(Queue):
         super().__init__(vhost, name, **declared)
         self._delivery = Delivery(self, f"queue '{name}' in vhost '{vhost}'", self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
+        self._was_read = False
         self._ready = self._ready_messages()
         self._held = 0
         self._paged: dict[int, int] = {}
@@ -75,8 +76,13 @@ class ClassicQueue(Queue):
     def _ready_messages(self) -> ReadyMessages | PrioritizedMessages:
         highest = self.arguments.get("x-max-priority", 0)
         if highest:
-            return PrioritizedMessages(self._pages, self._prepare, self._account, highest)
-        return ReadyMessages(self._pages, self._prepare, self._account)
+            return PrioritizedMessages(self._pages, self._prepare, self._account, self._on_read, highest)
+        return ReadyMessages(self._pages, self._prepare, self._account, self._on_read)
+
+    def _on_read(self) -> None:
+        """Messages are there that consumers wait for."""
+        self._was_read = True
+        self.wake(clock.now())
 
     # --- contents ---
 
@@ -385,7 +391,8 @@ class ClassicQueue(Queue):
         for _ in range(len(self._leaving)):
             self._let_go(self._leaving.pop(0))
         self._trim(now, self._step)
-        if self._expiring:
+        if self._expiring or self._was_read:
+            self._was_read = False
             self.dispatch()
 
     def _let_go(self, steps: Iterator[None]) -> None:

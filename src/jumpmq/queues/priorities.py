@@ -8,9 +8,10 @@ that is also what a length limit drops first.
 from collections.abc import Callable, Iterable, Iterator
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.ready import BatchReader, ReadyMessages
+from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, by_priority
 from jumpmq.store import Batch
 
@@ -27,9 +28,11 @@ class PrioritizedMessages:
         reader: BatchReader | None,
         prepare: Callable[[list[Message]], None],
         account: MemoryAccount,
+        arrived: Callable[[], None],
         highest: int,
     ) -> None:
         self._reader = reader
+        self._arrived = arrived
         self._prepare = prepare
         self._account = account
         self._highest = highest
@@ -54,7 +57,9 @@ class PrioritizedMessages:
         for priority, group in by_priority(messages, self._highest).items():
             level = self._levels.get(priority)
             if level is None:
-                self._levels[priority] = level = ReadyMessages(self._reader, self._prepare, self._account)
+                self._levels[priority] = level = ReadyMessages(
+                    self._reader, self._prepare, self._account, self._arrived
+                )
                 self._levels = dict(sorted(self._levels.items(), reverse=True))
             yield level, group
 
@@ -87,6 +92,8 @@ class PrioritizedMessages:
                 more = level.take_octets(count - len(taken), octets)
                 octets -= body_octets(more)
                 taken += more
+                if len(level):
+                    break  # what is left of it is being read, and comes first
         return taken
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:

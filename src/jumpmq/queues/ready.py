@@ -9,12 +9,13 @@ They lie in three parts, and every message in exactly one of them::
 What is taken next is the lower one of the first returned and the first of the head; so to put a message back in its
 place costs no more than a step in a heap, however many are ready. While the broker's account of memory is tight, what
 arrives goes to the tail, and :meth:`ReadyMessages.page_out` moves the back of the head there. A segment's messages are
-dropped from memory once they are on disk, and read back, a segment at a time, when the head runs dry. What is not
-persistent is stored then for want of memory.
+dropped from memory once they are on disk. They are read back ahead of need, by a thread, as consumers take what is in
+front (:class:`ReadAhead`); whoever cannot wait for that, as ``basic.get``, reads a segment where it runs dry. What is
+not persistent is stored then for want of memory.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import accumulate, groupby
 from operator import attrgetter
@@ -23,6 +24,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader, droppable, read_back
 from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount
+from jumpmq.queues.read_ahead import ReadAhead
 from jumpmq.queues.returned import Returned
 from jumpmq.queues.runs import body_octets, untracked
 from jumpmq.queues.segment import Segment, segments_of
@@ -52,6 +54,7 @@ class ReadyMessages:
         reader: where batches are read back from; None where nothing is stored.
         prepare: called with messages that were read back, before anybody sees them.
         account: what messages in memory are charged to, as ``ready``.
+        arrived: called when messages are there that :meth:`take_octets` did not wait for.
 
     Attributes:
         size: octets of all ready bodies.
@@ -59,9 +62,16 @@ class ReadyMessages:
     """
 
     def __init__(
-        self, reader: BatchReader | None, prepare: Callable[[list[Message]], None], account: MemoryAccount
+        self,
+        reader: BatchReader | None,
+        prepare: Callable[[list[Message]], None],
+        account: MemoryAccount,
+        arrived: Callable[[], None],
     ) -> None:
         self._reader = reader
+        self._arrived = arrived
+        self._ahead: ReadAhead | None = None
+        self._awaited = False
         self._prepare = prepare
         self._account = account
         self._returned = Returned()
@@ -133,8 +143,11 @@ class ReadyMessages:
         return taken
 
     def take_octets(self, count: int, octets: int) -> list[Message]:
-        """As :meth:`take`, but as few as hold ``octets`` of bodies; some, if there are any."""
-        if not self._head and self._tail:
+        """As :meth:`take`, but as few as hold ``octets`` of bodies; some, if there are any in memory.
+
+        Where there are none, they are being read: ``arrived`` is called when they are there.
+        """
+        if not self._head and self._tail and (self._returned or not self._read_ahead()):
             self._load()
         taken = self._pop(count)
         size = body_octets(taken)
@@ -144,7 +157,27 @@ class ReadyMessages:
             self._head.extendleft(reversed(taken[enough:]))
             del taken[enough:]
         self._release(taken, size)
+        if self._tail and (self._ahead is None or len(self._head) <= self._ahead.low):
+            self._read_ahead()
+        self._awaited = not taken and bool(self._tail)
         return taken
+
+    def _read_ahead(self) -> bool:
+        """Have what is next in the tail read; returns whether it will arrive."""
+        if self._tail[0].messages is not None:
+            return False
+        if self._ahead is None:
+            self._ahead = ReadAhead(self._on_read)
+        return self._ahead.ask(self._reader, self._tail)
+
+    def _on_read(self, found: Iterable[tuple[Segment, list[Message]]]) -> None:
+        """Segments were read: those that are still next become the end of the head."""
+        for segment, messages in found:
+            if self._tail and self._tail[0] is segment:
+                self._load(messages)
+        if self._awaited:
+            self._awaited = False
+            self._arrived()
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages numbered ``first_seq`` to ``last_seq``."""
@@ -404,12 +437,12 @@ class ReadyMessages:
         self._charge(-segment.size - OVERHEAD * segment.count)
         segment.forget_messages()
 
-    def _load(self) -> None:
-        """Make the first segment of the tail the end of the head."""
+    def _load(self, read: list[Message] | None = None) -> None:
+        """Make the first segment of the tail, of which this was read, the end of the head."""
         segment = self._tail.popleft()
         self._tail_count -= segment.count
         stored = segment.messages is None
-        messages = self._messages(segment)
+        messages = self._messages(segment, read)
         if stored:
             size = body_octets(messages)
             self._charge(size + OVERHEAD * len(messages))
@@ -418,11 +451,13 @@ class ReadyMessages:
             segment.messages = None  # whoever waits for it to be written need not
         self._head.extend(messages)
 
-    def _messages(self, segment: Segment) -> list[Message]:
+    def _messages(self, segment: Segment, read: list[Message] | None = None) -> list[Message]:
         if segment.messages is not None:
             return segment.messages
-        assert self._reader is not None and segment.batch is not None
-        messages = segment.of(self._reader.read(segment.batch, segment.first_seq, segment.last_seq))
+        if read is None:
+            assert self._reader is not None and segment.batch is not None
+            read = self._reader.read(segment.batch, segment.first_seq, segment.last_seq)
+        messages = segment.of(read)
         for message in messages:
             message.persistent = segment.persistent
             if message.seq <= segment.delivered_seq:

@@ -54,56 +54,38 @@ cdef extern from "<unistd.h>" nogil:
 cdef extern from "<fcntl.h>" nogil:
     int posix_fallocate(int file, int64_t offset, int64_t length)
 
+cdef extern from *:
+    """
+    #include <fcntl.h>
+    #ifdef SYNC_FILE_RANGE_WRITE
+    #define begin_sync(file, offset, length) sync_file_range(file, offset, length, SYNC_FILE_RANGE_WRITE)
+    #else
+    #define begin_sync(file, offset, length) 0
+    #endif
+    """
+    int begin_sync(int file, int64_t offset, int64_t length) nogil
+
 DEF MAX_VECTORS = 1024
+DEF MAX_OCTETS = 4 << 20  # written at once; the disk begins with them while more are copied
 DEF ZEROS = 1 << 20
 
 cdef uint8_t[ZEROS] NOTHING
 
-cdef uint32_t[8][256] TABLES
+cdef extern from "crc32.h" nogil:
+    void crc32_prepare()
+    uint32_t crc32_of(const uint8_t* at, size_t length, uint32_t crc)
+
+crc32_prepare()
 
 
-cdef void make_tables() noexcept:
-    cdef uint32_t i, j, crc
-    for i in range(256):
-        crc = i
-        for j in range(8):
-            crc = (crc >> 1) ^ (0xEDB88320 if crc & 1 else 0)
-        TABLES[0][i] = crc
-    for i in range(256):
-        crc = TABLES[0][i]
-        for j in range(1, 8):
-            crc = TABLES[0][crc & 0xFF] ^ (crc >> 8)
-            TABLES[j][i] = crc
-
-
-make_tables()
-
-
-cdef uint32_t crc32(const uint8_t* at, size_t length, uint32_t crc) noexcept nogil:
-    """As zlib's: eight octets at a time (Kounavis and Berry, 2008); on little-endian machines."""
-    cdef uint64_t word
-    crc = ~crc
-    while length >= 8:
-        memcpy(&word, at, 8)
-        word ^= crc
-        crc = (
-            TABLES[7][word & 0xFF] ^ TABLES[6][(word >> 8) & 0xFF]
-            ^ TABLES[5][(word >> 16) & 0xFF] ^ TABLES[4][(word >> 24) & 0xFF]
-            ^ TABLES[3][(word >> 32) & 0xFF] ^ TABLES[2][(word >> 40) & 0xFF]
-            ^ TABLES[1][(word >> 48) & 0xFF] ^ TABLES[0][word >> 56]
-        )
-        at += 8
-        length -= 8
-    while length:
-        crc = TABLES[0][(crc ^ at[0]) & 0xFF] ^ (crc >> 8)
-        at += 1
-        length -= 1
-    return ~crc
-
-
-def checksum(bytes octets, uint32_t start=0):
+def checksum(const uint8_t[::1] octets, uint32_t start=0):
     """The CRC-32 of octets, as ``zlib.crc32``."""
-    return crc32(<const uint8_t*>PyBytes_AS_STRING(octets), PyBytes_GET_SIZE(octets), start)
+    cdef uint32_t crc
+    if not octets.shape[0]:
+        return start
+    with nogil:
+        crc = crc32_of(&octets[0], octets.shape[0], start)
+    return crc
 
 
 cdef struct Job:
@@ -139,16 +121,16 @@ cdef void seal(Job* job) noexcept nogil:
     cdef int place = 1, block
     cdef uint8_t* head
     cdef uint8_t* frame = <uint8_t*>job.vectors[0].iov_base
-    heads = crc32(frame + 8, job.vectors[0].iov_len - 8, job.salt)
+    heads = crc32_of(frame + 8, job.vectors[0].iov_len - 8, job.salt)
     for block in range(job.blocks):
         head = <uint8_t*>job.vectors[place].iov_base
-        crc = crc32(head + 4, job.vectors[place].iov_len - 4, job.salt)
+        crc = crc32_of(head + 4, job.vectors[place].iov_len - 4, job.salt)
         place += 1
         while place < job.ends[block]:
-            crc = crc32(<const uint8_t*>job.vectors[place].iov_base, job.vectors[place].iov_len, crc)
+            crc = crc32_of(<const uint8_t*>job.vectors[place].iov_base, job.vectors[place].iov_len, crc)
             place += 1
         memcpy(head, &crc, 4)
-        heads = crc32(head, 32, heads)
+        heads = crc32_of(head, 32, heads)
     memcpy(frame + 4, &heads, 4)
 
 
@@ -156,14 +138,22 @@ cdef int write_all(Job* job) noexcept nogil:
     """Write all vectors; returns an errno, or 0. The vectors are used up."""
     cdef int64_t offset = job.offset
     cdef iovec* vectors = job.vectors
-    cdef int left = job.count
+    cdef int left = job.count, some
     cdef ssize_t written
+    cdef size_t octets
     while left:
-        written = pwritev(job.file, vectors, min(left, MAX_VECTORS), offset)
+        some = 1
+        octets = vectors[0].iov_len
+        while some < min(left, MAX_VECTORS) and octets + vectors[some].iov_len <= MAX_OCTETS:
+            octets += vectors[some].iov_len
+            some += 1
+        written = pwritev(job.file, vectors, some, offset)
         if written < 0:
             if errno == EINTR:
                 continue
             return errno
+        if written >= MAX_OCTETS // 4 and some < left:
+            begin_sync(job.file, offset, written)
         offset += written
         while left and <size_t>written >= vectors.iov_len:
             written -= vectors.iov_len

@@ -13,10 +13,12 @@ class Background:
     """Runs one piece of work after the other.
 
     Args:
+        name: of the thread.
         wake: called in the thread when a result is there to be fetched.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, name: str, wake: Callable[[], None]) -> None:
+        self._name = name
         self._wake = wake
         self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._results: deque[tuple[Callable[[Any], None], Any]] = deque()
@@ -25,7 +27,7 @@ class Background:
     def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Have ``work()`` done; ``then`` gets its result, or the exception it raised, in the store's thread."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="jumpmq-background", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._work.put((work, then))
 
@@ -35,12 +37,13 @@ class Background:
             then, result = self._results.popleft()
             then(result)
 
-    def close(self) -> None:
-        """Wait for all that was asked for, and hand it over."""
+    def close(self, *, deliver: bool = True) -> None:
+        """Wait for all that was asked for, and hand it over unless nobody wants it any more."""
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
-        self.deliver()
+        if deliver:
+            self.deliver()
 
     def _run(self) -> None:
         while (item := self._work.get()) is not None:

@@ -130,6 +130,24 @@ class Batch:
         else:
             del self.messages[:count]
 
+    def leave_out(self, last: int, settled: Ranges) -> tuple[int, int]:
+        """Of the ``last`` messages that are not on disk forget those that are settled, as they need not get there.
+
+        Returns:
+            how many, and the octets of their bodies.
+        """
+        assert self.messages is not None
+        begin = len(self.messages) - last
+        some = self.messages[begin:]
+        kept = [message for message in some if message.seq not in settled] if some[0].seq <= settled.last else some
+        if len(kept) == last:
+            return 0, 0
+        octets = sum(len(message.body) for message in some) - sum(len(message.body) for message in kept)
+        self.messages[begin:] = kept
+        if not self.messages:
+            self.messages = None
+        return last - len(kept), octets
+
     def add_block(self, position: int, length: int, first: int) -> None:
         """Note where messages were written."""
         if not self.positions:

@@ -46,6 +46,7 @@ class Changes:
         receipt: the number by which those who wait know it.
         definitions: what is declared and deleted.
         staged: how many messages of which batches are to be written.
+        begins: of these batches, the first number that was staged here; what was settled since is left out.
         settled: numbers that are gone for good, of turns that appended nothing.
         bound: the same of turns that did.
         moved: what is left of batches that are to lie elsewhere.
@@ -58,6 +59,7 @@ class Changes:
         self.receipt = receipt
         self.definitions = Definitions()
         self.staged: dict[Batch, int] = {}
+        self.begins: dict[Batch, int] = {}
         self.settled: dict[Batch, Ranges] = {}
         self.bound: dict[Batch, Ranges] = {}
         self.moved: dict[Batch, list[Message]] = {}
@@ -73,9 +75,10 @@ class Changes:
         """Whether somebody may wait for it: all but settlements."""
         return bool(self.staged or self.definitions or self.dropped)
 
-    def stage(self, batch: Batch, count: int, octets: int) -> None:
-        """``count`` more messages of ``batch`` are to be written."""
+    def stage(self, batch: Batch, first: int, count: int, octets: int) -> None:
+        """``count`` more messages of ``batch``, numbered from ``first`` on, are to be written."""
         self.staged[batch] = self.staged.get(batch, 0) + count
+        self.begins.setdefault(batch, first)
         self.count += count
         self.octets += octets
 
@@ -99,6 +102,7 @@ class Changes:
         self.definitions.absorb(later.definitions)
         for batch, count in later.staged.items():
             self.staged[batch] = self.staged.get(batch, 0) + count
+        self.begins = later.begins | self.begins
         _add(self.settled, later.settled)
         _add(self.bound, later.bound)
         self.moved |= later.moved
@@ -115,9 +119,24 @@ class Changes:
                 ranges = settled[batch] = Ranges()
             ranges.add(first, last)
 
+    def leave_out(self, settled: "Changes") -> None:
+        """Forget messages staged here last that a turn, absorbed by now, has settled: nobody wants them any more."""
+        for batch, ranges in settled.settlements():
+            if staged := self.staged.get(batch):
+                count, octets = batch.leave_out(staged, ranges)
+                self.staged[batch] = staged - count
+                if count == staged:
+                    del self.staged[batch]
+                self.count -= count
+                self.octets -= octets
+
     def is_settled(self, batch: Batch, seq: int) -> bool:
         """Whether this commit says that message ``seq`` is gone."""
         return any(batch in settled and seq in settled[batch] for settled in (self.settled, self.bound))
+
+    def settled_before(self, batch: Batch, ranges: Ranges) -> Ranges:
+        """Of what is settled of a batch, what was staged before this commit; the rest is left out of it."""
+        return ranges.below(self.begins[batch]) if batch in self.begins else ranges
 
     def settlements(self) -> Iterator[tuple[Batch, Ranges]]:
         """All settlements; a batch may come twice."""
@@ -131,7 +150,7 @@ class Changes:
         split.dropped, self.dropped = self.dropped, split.dropped
         settled, self.settled = self.settled, {}
         for batch, ranges in settled.items():
-            unwritten = batch.messages[0].seq if batch.messages else None
+            unwritten = self.begins.get(batch)
             for first, last in ranges:
                 side = split if unwritten is None or last < unwritten else self
                 side.settled.setdefault(batch, Ranges()).add(first, last)

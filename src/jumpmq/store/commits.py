@@ -118,12 +118,10 @@ def _add_messages(prepared: Prepared, batch: Batch, count: int) -> None:
 
 def _settled(prepared: Prepared) -> list[tuple[Batch, Ranges]]:
     """Settlements of messages that are in the log."""
-    staged = prepared.changes.staged
     found = []
     for batch, ranges in prepared.changes.settlements():
         if batch.positions:
-            if batch in staged and batch.messages is not None:
-                ranges = ranges.below(batch.messages[0].seq)  # those from there on are left out
+            ranges = prepared.changes.settled_before(batch, ranges)
             if ranges.count:
                 found.append((batch, ranges))
     return found

@@ -31,6 +31,11 @@ class Ranges:
         """How many ranges there are."""
         return len(self._firsts)
 
+    @property
+    def last(self) -> int:
+        """The highest number; there must be one."""
+        return self._lasts[-1]
+
     def copy(self) -> "Ranges":
         """A set of its own."""
         ranges = Ranges()

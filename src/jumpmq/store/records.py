@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store._reference import ROW, SHORT_ROW
+from jumpmq.store.checksums import checksum
 from jumpmq.store.layout import (
     alike,
     binary_column,
@@ -154,7 +155,7 @@ def head_at(octets: Any, offset: int = 0) -> Head:
 
 def block_is_whole(octets: Any, salt: int) -> bool:
     """Whether ``octets``, a block from its head to the end of its padding, are as they were written."""
-    return zlib.crc32(memoryview(octets)[4:], salt) == int.from_bytes(octets[:4], "little")
+    return checksum(memoryview(octets)[4:], salt) == int.from_bytes(octets[:4], "little")
 
 
 class Opening(NamedTuple):

@@ -50,6 +50,9 @@ COMMIT_BYTES = 8 << 20
 COMMIT_MESSAGES = 1 << 15
 """Messages after which they do."""
 
+LINGER_BYTES = 32 << 20
+"""Octets of bodies up to which turns that nobody waits for are put off."""
+
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
 
@@ -98,6 +101,7 @@ class Store:
         self._next = Changes(1)
         self._sealed: deque[Changes] = deque()
         self._commit_bytes = commit_bytes
+        self._linger_bytes = max(commit_bytes, LINGER_BYTES)
         self._moves: Moves = []
         self._requested = False
         self._writing: Prepared | None = None
@@ -111,7 +115,8 @@ class Store:
         self._reserve = Reserve(directory / DIRECTORY, files)
         self._reader = Reader(self._log)
         self._writer = Writer(files)
-        self._background = Background(self._writer.wake)
+        self._background = Background("jumpmq-background", self._writer.wake)
+        self._reading = Background("jumpmq-reading", self._writer.wake)
         self._upkeep = Upkeep(
             self._log,
             Index(directory / schema.FILE_NAME, files.noted),
@@ -235,7 +240,7 @@ class Store:
                 batch = growing[queue_id] = Batch(queue_id, self._noted.append)
             before = batch.bytes
             taken = batch.take(messages)
-            self._turn.stage(batch, taken, batch.bytes - before)
+            self._turn.stage(batch, messages[0].seq, taken, batch.bytes - before)
             messages = messages[taken:] if taken < len(messages) else []
 
     def spill(self, messages: list[Message]) -> None:
@@ -253,22 +258,25 @@ class Store:
 
     # --- committing ---
 
-    def flush(self, *, settlements: bool = True, begin: bool = True) -> int:
+    def flush(self, *, settlements: bool = True, waiting: bool = True, begin: bool = True) -> int:
         """End a turn, and have everything staged committed as soon as the disk is free.
 
         Args:
             settlements: whether a commit is worth while if there is nothing but settlements to write.
+            waiting: whether somebody waits for it. If not, it is put off until there is more, or the next flush of
+                somebody who waits: what is settled by then need not be written.
             begin: whether to begin now; else the caller is to call :meth:`begin` soon.
 
         Returns:
             The receipt that covers all that is staged; an earlier one where nothing is.
         """
         self._end_turn()
-        receipt = self._next.receipt
-        if self._next if settlements else self._next.pressing:
-            self._requested = True
-        else:
+        changes = self._next
+        receipt = changes.receipt
+        if not (changes if settlements else changes.pressing):
             receipt -= 1
+        elif waiting or changes.octets >= self._linger_bytes or changes.count >= COMMIT_MESSAGES:
+            self._requested = True
         if begin:
             self.begin()
         return receipt
@@ -302,6 +310,7 @@ class Store:
         for result in self._writer.results():
             self._conclude(result)
         self._background.deliver()
+        self._reading.deliver()
         if self._retry_at is not None and time.monotonic() >= self._retry_at:
             self._retry()
         else:
@@ -329,8 +338,10 @@ class Store:
             if turn.dropped:
                 self._discard(turn)
             self._next.absorb(turn)
+            self._next.leave_out(turn)
             self._turn = Changes(0)
-            full = self._next.octets >= self._commit_bytes or self._next.count >= COMMIT_MESSAGES
+            octets = self._commit_bytes if self._requested else self._linger_bytes
+            full = self._next.octets >= octets or self._next.count >= COMMIT_MESSAGES
             if full and self.error is None:
                 self._sealed.append(self._next)
                 self._next = Changes(self._next.receipt + 1)
@@ -415,7 +426,7 @@ class Store:
         emptied = []
         for batch, ranges in changes.settlements():
             if batch.positions:
-                self._upkeep.note_settled(batch, ranges.count)
+                self._upkeep.note_settled(batch, changes.settled_before(batch, ranges).count)
             if not batch.remaining and batch.messages is None:
                 emptied.append(batch)
         if not emptied:
@@ -524,6 +535,27 @@ class Store:
         """
         if not batch.remaining:
             return []
+        return _unsettled(batch, self._read(batch, first, last))
+
+    def read_soon(
+        self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], Any]
+    ) -> None:
+        """As :meth:`read`, by a thread: ``then`` gets the messages of each range later, in :meth:`completed`.
+
+        None says that they cannot be read, and :meth:`read` why. All is as it is then, but for what was dropped or
+        purged meanwhile: whoever asks must know of that.
+        """
+
+        def deliver(found: Any) -> None:
+            if isinstance(found, Exception):
+                then(None)
+            else:
+                then([_unsettled(batch, messages) for (batch, _, _), messages in zip(ranges, found, strict=True)])
+
+        self._reading.run(lambda: [self._read(*one) for one in ranges], deliver)
+
+    def _read(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
+        """As :meth:`read`, with those that are settled."""
         staged = batch.messages
         unwritten = list(staged) if staged is not None else []
         found: list[Message] = []
@@ -539,8 +571,7 @@ class Store:
             found = [message for message in found if message.seq < begin]
             low, high = begin if first is None else first, unwritten[-1].seq if last is None else last
             found += [message for message in unwritten if low <= message.seq <= high]
-        settled = batch.settled
-        return [message for message in found if message.seq not in settled] if settled.count else found
+        return found
 
     def arrow(self, batch: Batch) -> pa.RecordBatch:
         """All messages of a batch, also settled ones, as Arrow columns.
@@ -574,6 +605,7 @@ class Store:
         worth = bool(self._next) or (self._log.current is not None)
         if worth:
             self._finish(clean)
+        self._reading.close(deliver=False)
         self._background.close()
         self._upkeep.close(self._number if worth and clean and self.error is None else None)
         self._reserve.release()
@@ -599,6 +631,11 @@ class Store:
             select.select([self.fileno()], [], [])
             for result in self._writer.results():
                 self._conclude(result)
+
+
+def _unsettled(batch: Batch, messages: list[Message]) -> list[Message]:
+    settled = batch.settled
+    return [message for message in messages if message.seq not in settled] if settled.count else messages
 
 
 def _look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]], object]) -> Recovery:

@@ -77,7 +77,7 @@ class StreamFiles:
         self._on_error = on_error
         self._watch = watch
         self._files = Files() if files is None else files
-        self._background = Background(lambda: None)
+        self._background = Background("jumpmq-streams", lambda: None)
         self._writer: Writer | None = None
         self._logs: dict[int, StreamLog] = {}
         self._staged: dict[StreamLog, list[Message]] = {}

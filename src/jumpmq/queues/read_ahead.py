@@ -1,0 +1,62 @@
+"""Reading ahead: what a queue delivers next is read back from the store by a thread, before consumers have got there.
+
+One request is on its way at a time. What became of the queue meanwhile does not matter: whoever asked takes of the
+answer what is still next, and forgets the rest.
+"""
+
+from collections.abc import Callable, Iterable
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.bodies import BatchReader
+from jumpmq.queues.segment import Segment
+
+AHEAD_COUNT, AHEAD_OCTETS = 4096, 2 << 20
+"""Messages and octets of bodies that are read at once, give or take a segment."""
+
+
+class ReadAhead:
+    """What is being read for one queue.
+
+    Args:
+        arrived: called with segments and what was read of each.
+
+    Attributes:
+        low: messages at the front below which it is time to ask.
+    """
+
+    __slots__ = ("_arrived", "_asked", "_failed", "low")
+
+    def __init__(self, arrived: Callable[[Iterable[tuple[Segment, list[Message]]]], None]) -> None:
+        self._arrived = arrived
+        self._asked: list[tuple[Segment, int]] = []
+        self._failed = False
+        self.low = 0
+
+    def ask(self, reader: BatchReader | None, tail: Iterable[Segment]) -> bool:
+        """Have the first of the segments read; returns whether they are on their way."""
+        if self._asked:
+            return True
+        if self._failed:
+            self._failed = False
+            return False
+        count = size = 0
+        for segment in tail:
+            if segment.messages is not None or count >= AHEAD_COUNT or size >= AHEAD_OCTETS:
+                break
+            self._asked.append((segment, segment.last_seq))
+            count += segment.count
+            size += segment.size
+        if reader is None or not self._asked:
+            return False
+        ranges = [(one.batch, one.first_seq, last) for one, last in self._asked if one.batch is not None]
+        reader.read_soon(ranges, self._on_read)
+        return True
+
+    def _on_read(self, found: list[list[Message]] | None) -> None:
+        """Take what was read; nothing, where it cannot be: whoever needs it then reads it, and says why not."""
+        asked, self._asked = self._asked, []
+        self._failed = found is None
+        self.low = sum(map(len, found or ())) // 2
+        # A segment that has taken in others since was read in part: it is read again.
+        read = zip(asked, found or [], strict=False)
+        self._arrived((segment, messages) for (segment, last), messages in read if segment.last_seq == last)
