@@ -9,7 +9,7 @@ from contextlib import closing
 from benchmarks.load.client import LoadError
 from benchmarks.load.options import Load
 from benchmarks.load.processes import Figures, together
-from benchmarks.load.roles import consumer, crowd, per_tick, publisher, punctual_publisher, timing_consumer
+from benchmarks.load.roles import SMALL_ROOM, consumer, crowd, per_tick, publisher, punctual_publisher, timing_consumer
 
 
 def publish(load: Load) -> Figures:
@@ -83,7 +83,7 @@ def connections(load: Load) -> Figures:
     """Opens n connections, each with a channel, and closes each before the next."""
     began = time.perf_counter()
     for _ in range(load.n):
-        load.connect().close()
+        load.connect(SMALL_ROOM).close()
     return {"connections": load.n, "opened_per_s": round(load.n / (time.perf_counter() - began), 1)}
 
 

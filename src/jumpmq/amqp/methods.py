@@ -57,9 +57,11 @@ class Method:
             if kind == "bit":
                 bits.append(value)
                 continue
-            out += _pack_bits(bits)
+            if bits:
+                out += _pack_bits(bits)
             out += _WRITERS[kind](value)
-        out += _pack_bits(bits)
+        if bits:
+            out += _pack_bits(bits)
         return bytes(out)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import platform
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from jumpmq._version import __version__
@@ -31,6 +32,23 @@ CAPABILITIES = (
 )
 
 
+class _Encoded(m.Method):
+    """A method that is sent again and again, encoded once."""
+
+    def __init__(self, method: m.Method) -> None:
+        self._octets = method.encode()
+
+    def encode(self) -> bytes:
+        return self._octets
+
+
+@cache
+def _start(cluster: str, mechanisms: str) -> m.Method:
+    properties = [Field(name, *typed(value)) for name, value in server_properties(cluster).items()]
+    properties.insert(0, Field("capabilities", "F", [Field(name, "t", True) for name in CAPABILITIES]))
+    return _Encoded(m.ConnectionStart(0, 9, properties, mechanisms.encode(), b"en_US"))
+
+
 class Handshake:
     """The introduction of one connection.
 
@@ -53,13 +71,7 @@ class Handshake:
 
     def send_start(self) -> None:
         """Send ``connection.start``."""
-        properties = [
-            Field(name, *typed(value))
-            for name, value in server_properties(self._services.topology.cluster_name).items()
-        ]
-        capabilities = [Field(name, "t", True) for name in CAPABILITIES]
-        properties.insert(0, Field("capabilities", "F", capabilities))
-        self._connection.send(0, m.ConnectionStart(0, 9, properties, self._mechanisms().encode(), b"en_US"))
+        self._connection.send(0, _start(self._services.topology.cluster_name, self._mechanisms()))
 
     def _mechanisms(self) -> str:
         return f"EXTERNAL {login.MECHANISMS}" if self._certificate() else login.MECHANISMS

@@ -507,7 +507,10 @@ class ClassicQueue(Queue):
         if self._transient:
             transient = [message for message in messages if not message.persistent]
             self._transient -= len(transient)
-            self._transient_octets -= sum(self._paged.get(one.seq, len(one.body)) for one in transient)
+            if self._paged:
+                self._transient_octets -= sum(self._paged.get(one.seq, len(one.body)) for one in transient)
+            else:
+                self._transient_octets -= body_octets(transient)
         if self._paged:
             for message in messages:
                 self._paged_octets -= self._paged.pop(message.seq, 0)

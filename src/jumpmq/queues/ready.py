@@ -82,7 +82,7 @@ class ReadyMessages:
         self.memory = self.size = 0
 
     def __len__(self) -> int:
-        return len(self._returned) + len(self._head) + self._tail_count
+        return len(self._returned.messages) + len(self._head) + self._tail_count
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
         """Add a stored batch behind all others, without reading it; up to ``delivered_seq`` it was delivered before."""
@@ -190,7 +190,7 @@ class ReadyMessages:
     def _take_until(self, last_seq: int, count: int) -> list[Message]:
         taken: list[Message] = []
         while len(taken) < count and (first := self.first()) is not None and first.seq <= last_seq:
-            sure = not self._returned and self._head[-1].seq <= last_seq
+            sure = not self._returned.messages and self._head[-1].seq <= last_seq
             taken += self._pop(count - len(taken) if sure else 1)
         self._release(taken, body_octets(taken))
         return taken
@@ -201,7 +201,7 @@ class ReadyMessages:
         while len(taken) < count and 0.0 < self.first_expiry() <= now:
             if not self._head and self._tail:
                 self._load()
-            if self._returned:
+            if self._returned.messages:
                 taken += self._pop(1)
                 continue
             head = self._head
@@ -213,7 +213,7 @@ class ReadyMessages:
     def _pop(self, count: int) -> list[Message]:
         """Up to ``count`` messages from the front, as far as they are in memory."""
         head = self._head
-        if self._returned:
+        if self._returned.messages:
             return self._pop_merged(count)
         if count >= len(head):
             taken = list(head)
@@ -277,13 +277,13 @@ class ReadyMessages:
         """The message at the front, still in the queue."""
         if not self._head and self._tail:
             self._load()
-        if self._returned and not (self._head and self._head[0].seq < self._returned.first_seq):
+        if self._returned.messages and not (self._head and self._head[0].seq < self._returned.first_seq):
             return self._returned.first
         return self._head[0] if self._head else None
 
     def first_expiry(self) -> float:
         """When the message at the front expires, 0 is never. What is in the store stays there, but may be looked at."""
-        if self._head or self._returned or not self._tail:
+        if self._head or self._returned.messages or not self._tail:
             first = self.first()
             return first.expires_at if first is not None else 0.0
         segment = self._tail[0]
@@ -303,7 +303,7 @@ class ReadyMessages:
         """The messages numbered ``first_seq`` to ``last_seq``, in order; stored ones are read for the occasion."""
         parts = [segment for segment in self._tail if segment.last_seq >= first_seq and segment.first_seq <= last_seq]
         in_order = self._in_order(list(self._head), parts)
-        if self._returned:
+        if self._returned.messages:
             in_order = merge(in_order, list(self._returned), key=_seq)
         for message in in_order:
             if message.seq > last_seq:

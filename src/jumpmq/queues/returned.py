@@ -8,25 +8,29 @@ from jumpmq.queues.runs import untracked
 
 
 class Returned:
-    """Messages by their numbers, the lowest first: to add one, or to take the first, is a step in a heap."""
+    """Messages by their numbers, the lowest first: to add one, or to take the first, is a step in a heap.
 
-    __slots__ = ("_looked_at", "_messages", "_seqs")
+    Attributes:
+        messages: by number; whoever only asks whether there are any looks here, which costs no call.
+    """
+
+    __slots__ = ("_looked_at", "_seqs", "messages")
 
     def __init__(self) -> None:
         self._seqs: list[int] = untracked([])
-        self._messages: dict[int, Message] = {}
+        self.messages: dict[int, Message] = {}
         self._looked_at = 0
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self.messages)
 
     def __iter__(self) -> Iterator[Message]:
         """In order."""
-        return (self._messages[seq] for seq in sorted(self._seqs))
+        return (self.messages[seq] for seq in sorted(self._seqs))
 
     def add(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self._messages[message.seq] = message
+            self.messages[message.seq] = message
             heappush(self._seqs, message.seq)
 
     @property
@@ -37,21 +41,21 @@ class Returned:
     @property
     def first(self) -> Message:
         """The message of the lowest number; there must be one."""
-        return self._messages[self._seqs[0]]
+        return self.messages[self._seqs[0]]
 
     def pop(self) -> Message:
         """Remove and return the first."""
-        return self._messages.pop(heappop(self._seqs))
+        return self.messages.pop(heappop(self._seqs))
 
     def page_out(self, count: int, drop_bodies: Callable[[list[Message]], None]) -> int:
         """Have the bodies of up to ``count`` messages dropped; returns how many were looked at, 0 once all were."""
         some = self._seqs[self._looked_at : self._looked_at + count]
         self._looked_at = self._looked_at + count if some else 0
-        drop_bodies([self._messages[seq] for seq in some])
+        drop_bodies([self.messages[seq] for seq in some])
         return len(some)
 
     def take_any(self, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages, whichever: to be called again until there are none."""
         self._seqs.clear()
-        pop = self._messages.popitem
-        return [pop()[1] for _ in range(min(count, len(self._messages)))]
+        pop = self.messages.popitem
+        return [pop()[1] for _ in range(min(count, len(self.messages)))]
