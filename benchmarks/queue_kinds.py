@@ -1,4 +1,5 @@
-"""Kinds of queue, on JumpMQ and on RabbitMQ in turn: streams, priorities, quorum queues, many consumers, many queues.
+"""Kinds of queue, on JumpMQ and on RabbitMQ in turn: streams, priorities, quorum queues, many consumers, many queues,
+many bindings.
 
     python -m benchmarks.queue_kinds            # all lines, each the median of three rounds
     python -m benchmarks.queue_kinds -n 1000000 --rounds 1 stream
@@ -15,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing.synchronize import Barrier
 
 from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ
-from benchmarks.load.client import Address, Connection, method, short
+from benchmarks.load.client import Address, Connection, LoadError, method, short
 from benchmarks.load.processes import Clock, Figures, Role, together
 from benchmarks.load.roles import arriving
 from benchmarks.load.traffic import CHUNK, Confirms, Deliveries, Messages
@@ -27,6 +28,20 @@ WINDOW = 5000
 
 PREFETCH = 2000
 FROM_FIRST = [Field("x-stream-offset", "S", "first")]
+SHAPES = (
+    ("{}.created.eu", "{}.created.eu"),
+    ("{}.*.eu", "{}.any.eu"),
+    ("*.{}.us", "any.{}.us"),
+    ("{}.#", "{}.any"),
+    ("#.{}", "a.b.c.{}"),
+    ("a.*.{}.#", "a.any.{}.b"),
+    ("*.*.{}", "a.b.{}"),
+    ("b.{}.*", "b.{}.any"),
+    ("{}.x.#", "{}.x.y.z"),
+    ("c.{}", "c.{}"),
+)
+"""Binding keys of a topic exchange, and a routing key for each."""
+
 Measure = Callable[[BrokerProcess, int], float]
 
 
@@ -85,15 +100,23 @@ def ten_thousand_queues(broker: BrokerProcess, n: int) -> float:
         return rate(n, together([round_robin(broker, names, n)]))
 
 
-LINES: dict[str, tuple[str, Measure]] = {
-    "stream-publish": ("publish into a stream, confirmed", stream_publish),
-    "stream-read": ("read a stream from `first`", stream_read),
-    "stream-readers": ("a stream, 20 readers at once", stream_twenty_readers),
-    "priorities": ("priorities 0 to 9, flow", priorities),
-    "quorum": ("quorum queue, persistent, confirmed", quorum_confirmed),
-    "consumers": ("one queue, 100 consumers, flow", hundred_consumers),
-    "queues": ("10,000 queues, round-robin", ten_thousand_queues),
+def ten_thousand_bindings(broker: BrokerProcess, n: int) -> float:
+    """Through a topic exchange of 10,000 bindings, of ten shapes, to ten queues; each message goes to one."""
+    with queues(broker, [], 10, durable=False) as names, topics(broker, names) as (exchange, keys):
+        return rate(n, together([topic_publisher(broker, exchange, keys, names, n)]))
+
+
+LINES: dict[str, tuple[str, Measure, float]] = {
+    "stream-publish": ("publish into a stream, confirmed", stream_publish, 1),
+    "stream-read": ("read a stream from `first`", stream_read, 1),
+    "stream-twenty": ("a stream, 20 readers at once", stream_twenty_readers, 2),
+    "priorities": ("priorities 0 to 9, flow", priorities, 0.2),
+    "quorum": ("quorum queue, persistent, confirmed", quorum_confirmed, 0.3),
+    "consumers": ("one queue, 100 consumers, flow", hundred_consumers, 0.1),
+    "queues": ("10,000 queues, round-robin", ten_thousand_queues, 0.05),
+    "topics": ("topic exchange of 10,000 bindings", ten_thousand_bindings, 0.2),
 }
+"""By name: the title, what measures it, and its share of the messages: RabbitMQ takes 2,000 a second in some."""
 
 
 # --- roles ---
@@ -152,15 +175,38 @@ def round_robin(broker: BrokerProcess, names: list[str], n: int) -> Role:
     return run
 
 
-def publish(queue: str, persistent: bool, priority: int | None) -> bytes:
-    """One publish of 100 octets, its number being 0."""
+def topic_publisher(broker: BrokerProcess, exchange: str, keys: list[str], names: list[str], n: int) -> Role:
+    """Publishes ``n`` messages with keys in turn."""
+
+    def run(gate: Barrier) -> Figures:
+        connection = Connection(Address(broker.port))
+        octets = [publish(key, False, None, exchange) for key in keys]
+        chunks = [b"".join(octets[at : at + 500]) for at in range(0, len(octets), 500)]
+        before = sum(connection.count(name) for name in names)
+        gate.wait()
+        clock = Clock()
+        for _ in range(n // len(keys)):
+            for chunk in chunks:
+                connection.send(chunk)
+        arrived = sum(connection.count(name) for name in names) - before
+        figures = clock.stop()
+        if arrived != n // len(keys) * len(keys):
+            raise LoadError(f"{arrived} messages came of {n}")
+        connection.close()
+        return figures
+
+    return run
+
+
+def publish(queue: str, persistent: bool, priority: int | None, exchange: str = "") -> bytes:
+    """One publish of 100 octets to a queue, or with that key to an exchange; its number is 0."""
     octets = Messages("", 100, 1, persistent).encode(0, 1, 131072)
     octets = octets.replace(method(1, 60, 40, b"\0\0" + short("") + short("0" * 10) + b"\0"), b"", 1)
     if priority is not None:  # the property in the header frame: 14 octets of it come before the flags
         header = bytes(octets[:7]) + octets[7:19] + (0x0800).to_bytes(2) + bytes([priority])
         header = header[:3] + (15).to_bytes(4) + header[7:] + b"\xce"
         octets = header + octets[octets.index(b"\xce") + 1 :]
-    return method(1, 60, 40, b"\0\0" + short("") + short(queue) + b"\0") + octets
+    return method(1, 60, 40, b"\0\0" + short(exchange) + short(queue) + b"\0") + octets
 
 
 def consumer(
@@ -206,6 +252,24 @@ def queues(
         connection.close()
 
 
+@contextmanager
+def topics(broker: BrokerProcess, names: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """A topic exchange with 10,000 bindings, and 10,000 keys, each for one of them."""
+    connection, exchange = Connection(Address(broker.port)), "kinds-topic"
+    connection.call(40, 10, m.ExchangeDeclare(exchange=exchange, type="topic").encode()[4:])
+    keys = []
+    for number in range(10_000):
+        place, word = number % len(SHAPES), f"order-{number}"
+        pattern, key = SHAPES[place]
+        connection.bind(names[place % len(names)], exchange, pattern.format(word))
+        keys.append(key.format(word))
+    try:
+        yield exchange, keys
+    finally:
+        connection.delete_exchange(exchange)
+        connection.close()
+
+
 def rate(n: int, figures: list[Figures]) -> float:
     return n / max(one["seconds"] for one in figures)
 
@@ -221,11 +285,11 @@ def main() -> None:
     with ExitStack() as stack:
         brokers = [stack.enter_context(each()) for each in kinds]
         for name in chosen:
-            title, measure = LINES[name]
+            title, measure, share = LINES[name]
             found: dict[str, list[float]] = {broker.name: [] for broker in brokers}
             for _ in range(options.rounds):
                 for broker in brokers:
-                    found[broker.name].append(measure(broker, options.n))
+                    found[broker.name].append(measure(broker, int(options.n * share)))
             medians = [statistics.median(found[broker.name]) for broker in brokers]
             shown = "  ".join(
                 f"{broker.name} {median:>11,.0f}/s" for broker, median in zip(brokers, medians, strict=True)

@@ -1,5 +1,6 @@
 """Programs of pika, aio-pika, Bunny, amqplib and Celery that declare quorum queues, streams and priorities."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -144,6 +145,13 @@ const amqplib = require('amqplib');
 """
 
 
+def global_modules() -> str:
+    """Where npm installs for everybody, which Node itself does not look into."""
+    if shutil.which("npm") is None:
+        return ""
+    return subprocess.run(["npm", "root", "--global"], capture_output=True, text=True, check=True).stdout.strip()
+
+
 @pytest.mark.parametrize(
     ("command", "probe", "program"),
     [
@@ -153,11 +161,15 @@ const amqplib = require('amqplib');
     ids=["bunny", "amqplib"],
 )
 def test_all_kinds_with(command: list[str], probe: str, program: str, url: str, unique: Name) -> None:
-    if shutil.which(command[0]) is None or subprocess.run([*command, probe], capture_output=True).returncode:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    environment = os.environ | {"NODE_PATH": global_modules()}
+    if subprocess.run([*command, probe], capture_output=True, env=environment).returncode:
         pytest.skip(f"{probe} fails: the client is not installed")
     done = subprocess.run(
-        [*command, program, url, unique("kinds")], capture_output=True, text=True, timeout=60, check=False
-    )
+        [*command, program, url, unique("kinds")],
+        capture_output=True, text=True, timeout=60, check=False, env=environment,
+    )  # fmt: skip
     assert (done.stdout.split("\n"), done.stderr) == (["1 3", "3 1", "1 3", ""], "")
 
 
