@@ -171,7 +171,7 @@ class Broker:
         self.topology.listeners.append(closing_connections(self._services))
         self.topology.listeners.append(self._services.user_limits.follow)
         paging = Paging(self._upkeep, self.memory, self._queues, self._channels, self.reader_groups.places)
-        self._timers = Timers(self._services, self._commits, paging)
+        self._timers = Timers(self._services, self._commits, paging, dead_letters)
 
     def _tokens(self) -> Tokens | None:
         """What reads tokens, where they are logins.

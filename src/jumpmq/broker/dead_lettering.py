@@ -3,6 +3,9 @@
 Messages may die on their way: a letter overflows the queue it reaches, its letter overflows the next. So what dies
 waits in a list, which is worked off in order and in steps; nothing recurses. A letter is staged before its original is
 settled, so that no commit holds the one without the other.
+
+Where a queue dead-letters *at least once*, a letter that does not reach all its queues, as there are none or one
+refuses it, is tried again, and its original not settled before: after a restart it is in its queue again.
 """
 
 import logging
@@ -13,6 +16,7 @@ from typing import NamedTuple
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.letters import Letter, Origin, letters
+from jumpmq.broker.undelivered_letters import UndeliveredLetters
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
@@ -32,14 +36,17 @@ MAX_ROUTING_KEY = 255
 """Octets of a routing key in a delivery. A queue's ``x-dead-letter-routing-key`` may be longer."""
 
 
-class _Dead(NamedTuple):
+class Dead(NamedTuple):
+    """Messages that died in a queue, by its number, for one reason; ``surely`` where their letters must arrive."""
+
     vhost: str
     queue: int
     origin: Origin
     messages: list[Message]
     reason: str
+    surely: bool = False
 
-    def cut(self) -> "tuple[_Dead, _Dead | None]":
+    def cut(self) -> "tuple[Dead, Dead | None]":
         """A piece to publish now, and the rest."""
         if len(self.messages) <= PIECE:
             return self, None
@@ -62,10 +69,11 @@ class DeadLetters:
     def __init__(self, upkeep: Upkeep, account: MemoryAccount) -> None:
         self._upkeep = upkeep
         self._account = account
-        self._waiting: deque[_Dead] = deque()
+        self._waiting: deque[Dead] = deque()
         self._publishing = False
         self._continuing = False
         self._failed: set[int] = set()
+        self._undelivered = UndeliveredLetters()
 
     @property
     def behind(self) -> bool:
@@ -83,7 +91,16 @@ class DeadLetters:
         octets = None if key is None else key.encode(errors="surrogateescape")
         origin = Origin(queue.name, limits.dead_letter_exchange or "", octets)
         self._account.charge("staged", body_octets(messages) + OVERHEAD * len(messages))
-        self._waiting.append(_Dead(queue.vhost, queue.id, origin, messages, reason))
+        self._waiting.append(Dead(queue.vhost, queue.id, origin, messages, reason, limits.dead_letters_surely))
+        self._publish_soon()
+
+    def look(self) -> None:
+        """Try letters again whose time has come."""
+        if due := list(self._undelivered.due()):
+            self._waiting += due
+            self._publish_soon()
+
+    def _publish_soon(self) -> None:
         if self._publishing or self._continuing:
             return
         self._publish_some()
@@ -112,8 +129,11 @@ class DeadLetters:
         finally:
             self._publishing = False
 
-    def _publish(self, dead: _Dead) -> None:
+    def _publish(self, dead: Dead) -> None:
         vhost = self.topology.vhosts.get(dead.vhost)
+        if dead.surely:
+            self._publish_surely(vhost, dead)
+            return
         exchange = vhost.exchanges.get(dead.origin.exchange) if vhost is not None else None
         if vhost is not None and exchange is not None:
             try:
@@ -123,6 +143,42 @@ class DeadLetters:
                     self._failed.add(dead.queue)
                     log.exception("dead letters of queue %r in vhost %r are lost", dead.origin.queue, dead.vhost)
         settle_stored(dead.messages)
+
+    def _publish_surely(self, vhost: VirtualHost | None, dead: Dead) -> None:
+        queue = vhost.queues.get(dead.origin.queue) if vhost is not None else None
+        if vhost is None or queue is None or queue.id != dead.queue:
+            self._undelivered.forget(dead.messages)
+            settle_stored(dead.messages)
+            return
+        exchange = vhost.exchanges.get(dead.origin.exchange)
+        left = dead.messages if exchange is None else self._left(vhost, exchange, dead)
+        left_ids = set(map(id, left))
+        done = [message for message in dead.messages if id(message) not in left_ids]
+        self._undelivered.forget(done)
+        settle_stored(done)
+        if left:
+            self._account.charge("staged", body_octets(left) + OVERHEAD * len(left))
+            self._undelivered.keep(queue, dead._replace(messages=left))
+        else:
+            self._undelivered.hurry(queue)
+
+    def _left(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> list[Message]:
+        """Send letters; returns the originals of those that have not reached all their queues."""
+        found = letters(dead.origin, dead.messages, dead.reason)
+        routed = vhost.route(exchange, [letter.message for letter in found])
+        originals = {id(letter.message): original for letter, original in zip(found, dead.messages, strict=True)}
+        reached: set[int] = set()
+        refused: set[int] = set()
+        for target, share in routed.queues.items():
+            reached.update(map(id, share))
+            wanted = share if dead.reason == "rejected" else _without_circles(share, found, target.name)
+            wanted = [one for one in wanted if not self._undelivered.has_reached(originals[id(one)], target.name)]
+            for one in wanted:
+                one.routing_key = one.routing_key[:MAX_ROUTING_KEY]
+            back = set(map(id, target.push(wanted))) if wanted else set()
+            refused |= back
+            self._undelivered.reached([originals[id(one)] for one in wanted if id(one) not in back], target.name)
+        return [original for letter, original in originals.items() if letter in refused or letter not in reached]
 
     def _send(self, vhost: VirtualHost, exchange: Exchange, found: list[Letter], reason: str) -> None:
         messages = [letter.message for letter in found]

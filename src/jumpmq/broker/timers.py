@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from jumpmq.broker.commits import Commits
+from jumpmq.broker.dead_lettering import DeadLetters
 from jumpmq.broker.overdue import Overdue
 from jumpmq.broker.paging import Paging
 from jumpmq.broker.services import Services
@@ -18,10 +19,11 @@ SETTLE_INTERVAL = 0.5
 class Timers:
     """The clock of a broker, from :meth:`start` to :meth:`stop`."""
 
-    def __init__(self, services: Services, commits: Commits, paging: Paging) -> None:
+    def __init__(self, services: Services, commits: Commits, paging: Paging, dead_letters: DeadLetters) -> None:
         self._services = services
         self._commits = commits
         self._paging = paging
+        self._dead_letters = dead_letters
         self._loop = asyncio.get_running_loop()
         self._tick: asyncio.TimerHandle | None = None
         self._settled_at = 0.0
@@ -44,6 +46,7 @@ class Timers:
                 connection.tick(monotonic)
             self._look_for_overdue(monotonic)
             self._paging.look()
+            self._dead_letters.look()
             self._services.alarms.look()
             settlements = monotonic - self._settled_at >= SETTLE_INTERVAL
             if settlements:

@@ -18,6 +18,7 @@ class Limits:
         max_length: ready messages.
         max_length_bytes: octets of ready bodies.
         overflow: ``drop-head``, ``reject-publish`` or ``reject-publish-dlx``.
+        dead_letter_strategy: ``at-most-once`` or ``at-least-once``.
         dead_letter_exchange, dead_letter_routing_key: where messages go that expire, overflow or are rejected.
         single_active_consumer: whether one consumer at a time is served.
         delivery_limit: how often a message may come back before it is dead-lettered.
@@ -32,6 +33,7 @@ class Limits:
     overflow: str = "drop-head"
     dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
+    dead_letter_strategy: str = "at-most-once"
     single_active_consumer: bool = False
     delivery_limit: int | None = None
     max_age: int | None = None
@@ -54,6 +56,12 @@ class Limits:
     def has_length(self) -> bool:
         """Whether the queue may become too long."""
         return self.max_length is not None or self.max_length_bytes is not None
+
+    @property
+    def dead_letters_surely(self) -> bool:
+        """Whether a dead letter is to reach all its queues, however long it takes. As in RabbitMQ, a queue that drops
+        what is too much does not keep what is dead."""
+        return self.dead_letter_strategy == "at-least-once" and self.overflow == "reject-publish"
 
     def serving_one(self) -> "Limits":
         """The same for a queue that serves one consumer at a time."""
@@ -80,6 +88,7 @@ ARGUMENTS = {
     "x-overflow": "overflow",
     "x-dead-letter-exchange": "dead_letter_exchange",
     "x-dead-letter-routing-key": "dead_letter_routing_key",
+    "x-dead-letter-strategy": "dead_letter_strategy",
     "x-single-active-consumer": "single_active_consumer",
     "x-delivery-limit": "delivery_limit",
     "x-max-age": "max_age",

@@ -129,7 +129,12 @@ class QuorumQueue(ClassicQueue):
         settle_stored(messages)
 
     def status(self) -> dict[str, Any]:
-        return {"leader": self.node, "members": [self.node], "online": [self.node]}
+        return {
+            "leader": self.node,
+            "members": [self.node],
+            "online": [self.node],
+            "messages_dlx": self.undelivered_count,
+        }
 
     def _record_attempts(self, seq: int, attempts: int) -> None:
         if self._journal is not None:

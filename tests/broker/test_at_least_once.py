@@ -1,0 +1,123 @@
+"""Quorum queues that dead-letter at least once: what reaches no queue now is kept, and tried again."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from benchmarks.brokers import HOST, JumpMQ
+from tests.wire import Basic, Content, Queue, WireChannel, login
+
+
+@pytest.fixture(scope="module")
+def jumpmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JumpMQ]:
+    with JumpMQ(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker
+
+
+@pytest.fixture
+def channel(jumpmq: JumpMQ) -> Iterator[WireChannel]:
+    """A channel, and a fanout exchange ``dead`` without queues."""
+    with login(jumpmq.port) as connection:
+        channel = connection.channel()
+        channel.exchange("dead", "fanout", durable=True)
+        channel.confirm_select()
+        yield channel
+        for queue in ("source", "target", "other"):
+            connection.channel().call(Queue.Delete(queue=queue))
+        connection.close()
+
+
+def quorum(channel: WireChannel, name: str, **arguments: Any) -> None:
+    named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    channel.queue(name, durable=True, exclusive=False, arguments={"x-queue-type": "quorum", **named})
+
+
+def source(channel: WireChannel, overflow: str = "reject-publish") -> None:
+    quorum(channel, "source", dead_letter_exchange="dead", dead_letter_strategy="at-least-once", overflow=overflow)
+
+
+def reject(channel: WireChannel, *bodies: bytes) -> None:
+    """Have messages die in the source."""
+    for body in bodies:
+        channel.publish("", "source", body)
+        channel.wait_for_confirms()
+        channel.send(Basic.Reject(arrival(channel, "source").method.delivery_tag, False))
+
+
+def arrival(channel: WireChannel, queue: str) -> Content:
+    for _ in range(1000):
+        if (message := channel.get(queue, no_ack=False)) is not None:
+            return message
+        time.sleep(0.01)
+    raise AssertionError(f"nothing comes from {queue}")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def waiting(broker: JumpMQ) -> int:
+    """Dead letters that have not arrived, as the management API shows them."""
+    address = f"http://{HOST}:{broker.http_port}/api/queues/%2F/source"
+    return int(requests.get(address, auth=("guest", "guest"), timeout=10).json()["messages_dlx"])
+
+
+def test_a_letter_without_a_queue_waits_for_one(jumpmq: JumpMQ, channel: WireChannel) -> None:
+    source(channel)
+    reject(channel, b"1", b"2")
+    until(lambda: waiting(jumpmq) == 2)
+    quorum(channel, "target")
+    channel.bind("target", "dead")
+    letters = [arrival(channel, "target") for _ in range(2)]
+    assert [letter.body for letter in letters] == [b"1", b"2"]
+    assert letters[0].properties.headers["x-first-death-queue"] == "source"
+    assert (waiting(jumpmq), channel.ready("source")) == (0, 0)
+
+
+def test_a_queue_that_is_full_gets_it_later_and_the_others_once(jumpmq: JumpMQ, channel: WireChannel) -> None:
+    source(channel)
+    quorum(channel, "target", max_length=1, overflow="reject-publish")
+    quorum(channel, "other")
+    channel.bind("target", "dead")
+    channel.bind("other", "dead")
+    reject(channel, b"1", b"2")
+    until(lambda: waiting(jumpmq) == 1)
+    time.sleep(1.2)  # it has been tried again, and refused
+    assert [arrival(channel, "other").body for _ in range(2)] == [b"1", b"2"]
+    channel.call(Queue.Purge(queue="target"))
+    assert arrival(channel, "target").body == b"2"
+    assert (waiting(jumpmq), channel.get("other")) == (0, None)
+
+
+def test_a_queue_that_drops_what_is_too_much_keeps_no_dead(jumpmq: JumpMQ, channel: WireChannel) -> None:
+    source(channel, overflow="drop-head")
+    reject(channel, b"1")
+    assert (waiting(jumpmq), channel.ready("source")) == (0, 0)
+
+
+def test_a_crash_loses_no_letter_that_waits(tmp_path: Path) -> None:
+    with JumpMQ(tmp_path) as broker:
+        with login(broker.port) as connection:
+            channel = connection.channel()
+            channel.exchange("dead", "fanout", durable=True)
+            channel.confirm_select()
+            source(channel)
+            reject(channel, b"1")
+            until(lambda: waiting(broker) == 1)
+        broker.kill()
+        broker.start()
+        with login(broker.port) as connection:
+            channel = connection.channel()
+            again = arrival(channel, "source")
+            assert (again.body, again.method.redelivered) == (b"1", True)
+            quorum(channel, "target")
+            channel.bind("target", "dead")
+            channel.send(Basic.Reject(again.method.delivery_tag, False))
+            assert arrival(channel, "target").body == b"1"
+            connection.close()
