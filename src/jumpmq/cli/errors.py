@@ -45,6 +45,13 @@ class NoVirtualHost(CommandError):
         super().__init__(f"Virtual host '{vhost}' does not exist", os.EX_DATAERR)
 
 
+class WrongNode(CommandError):
+    """The broker at the URL is another node than the command line says."""
+
+    def __init__(self, address: str, found: str, wanted: str) -> None:
+        super().__init__(f"the broker at {address} is node {found}, not {wanted}")
+
+
 class NoUser(CommandError):
     """The user whom the command line names does not exist."""
 

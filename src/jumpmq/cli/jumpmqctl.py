@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from types import ModuleType
+from typing import Annotated
 
 import typer
 
 from jumpmq.cli.errors import CommandError, command_error
+from jumpmq.cli.grouped import GroupedVerbs
 from jumpmq.cli.session import verb_first, with_general_options
 from jumpmq.cli.verbs import (
     connections,
@@ -15,10 +18,13 @@ from jumpmq.cli.verbs import (
     hashing,
     limits,
     listings,
+    maintenance,
     node,
+    parameters,
     permissions,
     policies,
     queues,
+    readers,
     topic_permissions,
     users,
     vhosts,
@@ -26,23 +32,26 @@ from jumpmq.cli.verbs import (
 )
 from jumpmq.management import ManagementError
 
-SUBJECTS = (
-    node,
-    listings,
-    queues,
-    policies,
-    hashing,
-    users,
-    permissions,
-    topic_permissions,
-    limits,
-    vhosts,
-    connections,
-    definitions,
-    watermarks,
-)
+SUBJECTS: dict[str, tuple[ModuleType, ...]] = {
+    "The broker": (node, maintenance, watermarks),
+    "What there is": (listings,),
+    "Queues, hashing and sharding": (queues, hashing, readers),
+    "Policies and parameters": (policies, parameters),
+    "Users": (users, permissions, topic_permissions),
+    "Limits": (limits,),
+    "Virtual hosts": (vhosts,),
+    "Connections": (connections,),
+    "Definitions": (definitions,),
+}
+"""The verbs, by the group in which the help tells of them."""
 
-app = typer.Typer(name="jumpmqctl", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(
+    name="jumpmqctl",
+    cls=GroupedVerbs,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 
 
 @app.callback()
@@ -50,9 +59,28 @@ def jumpmqctl() -> None:
     """Look at a JumpMQ broker and operate it, with rabbitmqctl's verbs."""
 
 
-for _subject in SUBJECTS:
-    for _verb in _subject.VERBS:
+for _title, _subjects in SUBJECTS.items():
+    for _verb in [verb for subject in _subjects for verb in subject.VERBS]:
+        GroupedVerbs.titles[_verb.__name__] = _title
         app.command(_verb.__name__)(with_general_options(_verb))
+
+
+@app.command("help")
+def help_of(
+    context: typer.Context,
+    verb: Annotated[str | None, typer.Argument(metavar="VERB", help="what to tell of; all unless given")] = None,
+) -> None:
+    """Shows the verbs, or what one of them takes."""
+    whole = context.find_root()
+    group = whole.command
+    if verb is None or not isinstance(group, GroupedVerbs):
+        typer.echo(whole.get_help())
+        return
+    name, command, _ = group.resolve_command(whole, [verb])
+    typer.echo(command.get_help(typer.Context(command, whole, name)))
+
+
+GroupedVerbs.titles["help"] = "The broker"
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """One call of `jumpmqctl`: the options that every verb takes, and what it writes.
 
-The options are rabbitmqctl's general ones, and `--url` in the place of its `--node`. A verb is a function whose first
-parameter is the session; the others are its own arguments and options.
+The options are rabbitmqctl's general ones, and `--url`, which says where the broker is; `--node` says who it must be. A
+verb is a function whose first parameter is the session; the others are its own arguments and options.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jumpmq.cli.errors import NoVirtualHost
+from jumpmq.cli.errors import NoVirtualHost, WrongNode
 from jumpmq.cli.formatters import FORMATTERS, FormatterName, Rows
 from jumpmq.management import DEFAULT_URL, TIMEOUT, ClientTLS, ManagementClient, Refusal
 
@@ -29,6 +29,7 @@ class Session:
     """The general options of one call."""
 
     url: str
+    node: str | None
     vhost: str
     formatter: FormatterName | None
     quiet: bool
@@ -43,8 +44,17 @@ class Session:
 
         Raises:
             InvalidRequest: `--url` is none.
+            WrongNode: the broker there is another than `--node` says.
         """
-        return ManagementClient(self.url, self.timeout, self.tls)
+        client = ManagementClient(self.url, self.timeout, self.tls)
+        if self.node is not None and (found := node_of(client)) != self.node:
+            raise WrongNode(client.address, found, self.node)
+        return client
+
+    @property
+    def node_name(self) -> str:
+        """The name of the broker's node."""
+        return node_of(self.api)
 
     def inform(self, text: str) -> None:
         """Says what is about to happen, unless it should be quiet."""
@@ -87,12 +97,26 @@ class Session:
             raise NoVirtualHost(self.vhost)
 
     @property
+    def is_json(self) -> bool:
+        """Whether JSON is asked for."""
+        return self._form is FormatterName.json
+
+    @property
     def _form(self) -> FormatterName:
         return self.formatter or (FormatterName.pretty_table if sys.stdout.isatty() else FormatterName.table)
 
 
+def node_of(client: ManagementClient) -> str:
+    """The name of a broker's node, which only who monitors is told; to others the cluster's stands for it."""
+    overview = client.get("overview")
+    return str(overview.get("node", overview["cluster_name"]))
+
+
 def _general_options(
     url: Annotated[str, typer.Option(envvar="JUMPMQ_URL", help="management URL of the broker")] = DEFAULT_URL,
+    node: Annotated[
+        str | None, typer.Option("--node", "-n", metavar="NAME", help="fail unless the broker is this node")
+    ] = None,
     vhost: Annotated[str, typer.Option("--vhost", "-p", help="virtual host")] = "/",
     formatter: Annotated[
         FormatterName | None, typer.Option(help="table unless told: drawn on a terminal, else separated by tabs")
@@ -117,7 +141,7 @@ def _general_options(
     ] = None,
 ) -> Session:
     return Session(
-        url, vhost, formatter, quiet, silent, no_table_headers, timeout, ClientTLS(tls_ca, tls_cert, tls_key)
+        url, node, vhost, formatter, quiet, silent, no_table_headers, timeout, ClientTLS(tls_ca, tls_cert, tls_key)
     )
 
 
@@ -138,7 +162,10 @@ def with_general_options(verb: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-WITH_VALUE = ("--url", "--vhost", "-p", "--formatter", "--timeout", "-t", "--tls-ca", "--tls-cert", "--tls-key")
+WITH_VALUE = (
+    *("--url", "--node", "-n", "--vhost", "-p", "--formatter", "--timeout", "-t"),
+    *("--tls-ca", "--tls-cert", "--tls-key"),
+)
 FLAGS = ("--quiet", "-q", "--silent", "-s", "--no-table-headers")
 
 

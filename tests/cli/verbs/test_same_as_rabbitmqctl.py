@@ -164,3 +164,43 @@ def test_queues_that_are_not_there(control: Control) -> None:
 
 def test_too_few_arguments(control: Control) -> None:
     assert [control(*words)[0] for words in (("add_user",), ("set_policy", "name", "x"), ("purge_queue",))] == [64] * 3
+
+
+def test_passwords(control: Control, unique: Callable[[str], str]) -> None:
+    user = unique("emma")
+    assert control("add_user", user, "secret")[0] == 0
+    wrong = f"Error:\nError: failed to authenticate user \"{user}\"\nuser '{user}' - invalid credentials\n"
+    assert control("authenticate_user", user, "secret") == (0, "Success\n", "")
+    assert control("authenticate_user", user, "other") == (65, "", wrong)
+    assert control("clear_password", user) == (0, "", "")
+    assert control("authenticate_user", user, "secret") == (65, "", wrong)
+    assert control("delete_user", user) == (0, "", "")
+    assert control("clear_password", user) == (67, "", f'Error:\nUser "{user}" does not exist\n')
+
+
+def test_global_parameters(control: Control) -> None:
+    assert control("set_global_parameter", "mine", '{"a":[1,"x"]}') == (0, "", "")
+    assert 'mine\t{"a":[1,"x"]}\n' in control("list_global_parameters")[1]
+    assert control("clear_global_parameter", "mine") == (0, "", "")
+    missing = (69, "", "Error:\nParameter does not exist\n")
+    assert control("clear_global_parameter", "mine") == missing
+    status, _, reason = control("set_global_parameter", "mine", "{")
+    assert (status, reason.startswith("Error:\nJSON decoding error. Reason: ")) == (69, True)
+    assert control("set_cluster_name", "blue") == (0, "", "")
+    assert 'cluster_name\t"blue"\n' in control("list_global_parameters")[1]
+    assert control("clear_global_parameter", "cluster_name") == (0, "", "")
+
+
+def test_parameters(control: Control) -> None:
+    assert control("list_parameters")[1].strip() == ""
+    assert control("set_parameter", "nothing", "x", "{}") == (
+        69,
+        "",
+        "Error:\nValidation failed\n\ncomponent nothing not found\n\n",
+    )
+    assert control("set_parameter", "vhost-limits", "limits", '{"max-queues":5000}') == (0, "", "")
+    listed = 'component\tname\tvalue\nvhost-limits\tlimits\t{"max-queues":5000}\n'
+    assert control("list_parameters") == (0, listed, "")
+    assert control("clear_parameter", "vhost-limits", "limits") == (0, "", "")
+    missing = (69, "", "Error:\nParameter does not exist\n")
+    assert control("clear_parameter", "vhost-limits", "limits") == missing

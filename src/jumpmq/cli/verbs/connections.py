@@ -1,4 +1,4 @@
-"""`close_connection` and `close_all_connections`."""
+"""`close_connection`, `close_all_connections`, `close_all_user_connections`."""
 
 from __future__ import annotations
 
@@ -43,11 +43,18 @@ def close_all_connections(
     session.inform(f"Closed {closed} connections")
 
 
+def close_all_user_connections(
+    session: Session, username: Annotated[str, typer.Argument(help="whose they are")], explanation: Reason
+) -> None:
+    """Closes all connections of a user."""
+    session.inform(f"Closing connections of user {username}, reason: {explanation}...")
+    session.api.delete("connections", "username", username, headers=_told(explanation))
+
+
 def _close(session: Session, name: str, reason: str) -> bool:
     """Closes one connection; false where it is not there (any more)."""
-    line = " ".join(reason.split())  # a header has one
     try:
-        session.api.delete("connections", name, headers={"X-Reason": line.encode(errors="replace").decode("latin-1")})
+        session.api.delete("connections", name, headers=_told(reason))
     except Refusal as refusal:
         if refusal.code == 404:
             return False
@@ -55,4 +62,10 @@ def _close(session: Session, name: str, reason: str) -> bool:
     return True
 
 
-VERBS = (close_connection, close_all_connections)
+def _told(reason: str) -> dict[str, str]:
+    """The header that tells clients why."""
+    line = " ".join(reason.split())  # it has one
+    return {"X-Reason": line.encode(errors="replace").decode("latin-1")}
+
+
+VERBS = (close_connection, close_all_connections, close_all_user_connections)

@@ -8,21 +8,18 @@ from typing import Annotated
 import typer
 
 from jumpmq.cli.columns import BINDINGS, CHANNELS, CONNECTIONS, CONSUMERS, EXCHANGES, QUEUES, VHOSTS, Listing
+from jumpmq.cli.errors import UsageError
 from jumpmq.cli.session import Session
 
 Verb = Callable[..., None]
+Columns = Annotated[list[str] | None, typer.Argument(metavar="COLUMN")]
 
 
 def _listing(listing: Listing) -> Verb:
     """The verb `list_*` of one kind of object."""
 
-    def list_objects(
-        session: Session, columns: Annotated[list[str] | None, typer.Argument(metavar="COLUMN")] = None
-    ) -> None:
-        names = listing.choose(columns or [])
-        session.inform(listing.banner.format(vhost=session.vhost))
-        found = session.in_vhost(listing.kind) if listing.is_of_vhost else session.api.get(listing.kind)
-        session.table(names, listing.rows(found, names))
+    def list_objects(session: Session, columns: Columns = None) -> None:
+        _list(session, listing, columns)
 
     list_objects.__name__ = f"list_{listing.kind}"
     columns = f"Columns: {', '.join(sorted(listing.columns))}. By default: {', '.join(listing.default)}."
@@ -30,4 +27,25 @@ def _listing(listing: Listing) -> Verb:
     return list_objects
 
 
-VERBS = tuple(map(_listing, (QUEUES, EXCHANGES, BINDINGS, CONNECTIONS, CHANNELS, CONSUMERS, VHOSTS)))
+def _list(session: Session, listing: Listing, columns: list[str] | None, nothing: bool = False) -> None:
+    names = listing.choose(columns or [])
+    session.inform(listing.banner.format(vhost=session.vhost))
+    found = session.in_vhost(listing.kind) if listing.is_of_vhost else session.api.get(listing.kind)
+    session.table(names, [] if nothing else listing.rows(found, names))
+
+
+def list_queues(
+    session: Session,
+    columns: Columns = None,
+    online: Annotated[bool, typer.Option("--online", help="those of nodes that run: here, all")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="those of nodes that do not: here, none")] = False,
+    local: Annotated[bool, typer.Option("--local", help="those of this node: here, all")] = False,
+) -> None:
+    if offline and (online or local):
+        raise UsageError("--offline goes with neither --online nor --local")
+    _list(session, QUEUES, columns, nothing=offline)
+
+
+list_queues.__doc__ = _listing(QUEUES).__doc__
+
+VERBS = (list_queues, *map(_listing, (EXCHANGES, BINDINGS, CONNECTIONS, CHANNELS, CONSUMERS, VHOSTS)))

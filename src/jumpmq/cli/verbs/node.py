@@ -1,4 +1,4 @@
-"""The broker itself: `ping`, `status`, `stop`."""
+"""The broker itself: `ping`, `status`, `cluster_status`, `environment`, `report`, `stop`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from jumpmq._version import __version__
 from jumpmq.cli.formatters import FormatterName, as_json_object
 from jumpmq.cli.session import Session
 from jumpmq.management import NoAnswer
@@ -44,6 +45,75 @@ def status(
         return
     session.inform(f"Status of node {overview['node']} ...")
     typer.echo("\n".join(_report(overview, node, totals, unit)))
+
+
+def cluster_status(session: Session) -> None:
+    """Shows the cluster: its name, its one node, alarms, listeners."""
+    overview = session.api.get("overview")
+    node = session.api.get("nodes", overview["node"])
+    name, version = overview["node"], f"{overview['product_name']} {overview['product_version']}"
+    if session.is_json:
+        facts = _facts(overview, node, {"vhosts": 0})
+        shown = {"cluster_name": overview["cluster_name"], "disk_nodes": [name], "running_nodes": [name]}
+        shown |= {"versions": {name: version}, "partitions": {}, "alarms": facts["alarms"]}
+        typer.echo(as_json_object(shown | {"listeners": {name: facts["listeners"]}}))
+        return
+    session.inform(f"Cluster status of node {name} ...")
+    listeners = [
+        f"Node: {name}, interface: {one['ip_address']}, port: {one['port']}, protocol: {one['protocol']}"
+        for one in overview.get("listeners", [])
+    ]
+    sections = {
+        "Basics": [f"Cluster name: {overview['cluster_name']}"],
+        "Disk Nodes" if node["type"] == "disc" else "RAM Nodes": [name],
+        "Running Nodes": [name],
+        "Versions": [f"{name}: {version}"],
+        "Alarms": [f"{alarm} in effect" for alarm in _alarms(node)] or ["(none)"],
+        "Network Partitions": ["(none)"],
+        "Listeners": listeners,
+    }
+    typer.echo("\n".join(line for title, lines in sections.items() for line in (title, "", *lines, "")))
+
+
+def environment(session: Session) -> None:
+    """Shows the settings that are in force; secrets are left out."""
+    node = session.node_name
+    found: dict[str, Any] = session.api.get("nodes", node, "environment")
+    if session.is_json:
+        typer.echo(as_json_object(found))
+        return
+    session.inform(f"Application environment of node {node} ...")
+    typer.echo("\n".join(f"{name} = {_setting(value)}" for name, value in found.items()))
+
+
+def _setting(value: Any) -> str:
+    return "(none)" if value is None else str(value)
+
+
+REPORTED = ("queues", "exchanges", "bindings", "connections", "channels", "consumers", "policies", "users")
+"""What a report lists, beside status, cluster and settings."""
+
+
+def report(session: Session) -> None:
+    """Shows all that is asked for when something is wrong: status, settings, and what there is."""
+    session.inform(f"Reporting server status of node {session.node_name} ...")
+    for verb in (status, cluster_status, environment):
+        typer.echo(f"--- {verb.__name__} ---\n")
+        verb(session, *((Unit.gb,) if verb is status else ()))
+        typer.echo()
+    for kind in REPORTED:
+        found = session.api.get(kind)
+        names = [name for name in found[0] if not isinstance(found[0][name], dict | list)] if found else []
+        names = [name for name in names if name != "password_hash"]
+        typer.echo(f"--- {kind}: {len(found)} ---\n")
+        if found:
+            session.table(names, [[one.get(name) for name in names] for one in found])
+            typer.echo()
+
+
+def version(session: Session) -> None:
+    """Shows the version of this command."""
+    typer.echo(__version__)
 
 
 def stop(
@@ -144,4 +214,4 @@ def _report(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, An
             yield from (title, "", *lines, "")
 
 
-VERBS = (ping, status, stop)
+VERBS = (ping, status, cluster_status, environment, report, version, stop)

@@ -1,4 +1,4 @@
-"""Users: `list_users`, `add_user`, `delete_user`, `change_password`, `set_user_tags`."""
+"""Users and their passwords and tags."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import getpass
 import os
 import sys
 from typing import Annotated, Any
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import typer
 
 from jumpmq.cli.errors import CommandError, NoUser
 from jumpmq.cli.formatters import Atoms
 from jumpmq.cli.session import Session
+from jumpmq.management import ManagementClient, Refusal
 
 Name = Annotated[str, typer.Argument(metavar="USERNAME", help="name of the user")]
 Password = Annotated[str | None, typer.Argument(help="read from standard input unless given; '' for no login")]
@@ -49,6 +51,32 @@ def change_password(session: Session, username: Name, password: Password = None)
     session.inform(f'Changing password for user "{username}" ...')
     secret = _read_password(session) if password is None else password
     _put(session, username, _credentials(secret), _tags(_find(session, username)))
+
+
+def clear_password(session: Session, username: Name) -> None:
+    """Takes a user's password away; who has none cannot log in with one."""
+    session.inform(f'Clearing password for user "{username}" ...')
+    _put(session, username, _credentials(""), _tags(_find(session, username)))
+
+
+def authenticate_user(session: Session, username: Name, password: Password = None) -> None:
+    """Tells whether a user's password is right."""
+    session.inform(f'Authenticating user "{username}" ...')
+    secret = _read_password(session) if password is None else password
+    url = urlsplit(session.url)
+    place = url.netloc.rpartition("@")[2]
+    asking = f"{quote(username, safe='')}:{quote(secret, safe='')}@{place}"
+    try:
+        ManagementClient(urlunsplit(url._replace(netloc=asking)), session.timeout, session.tls).get("whoami")
+    except Refusal as refusal:
+        if refusal.reason == "Not management user":  # the password was right
+            session.say("Success")
+            return
+        if refusal.code == 401:
+            reason = f"failed to authenticate user \"{username}\"\nuser '{username}' - invalid credentials"
+            raise CommandError(f"Error: {reason}", os.EX_DATAERR) from None
+        raise
+    session.say("Success")
 
 
 def set_user_tags(session: Session, username: Name, tags: Tags = None) -> None:
@@ -89,4 +117,12 @@ def _read_password(session: Session) -> str:
     return line.rstrip("\r\n")
 
 
-VERBS = (list_users, add_user, delete_user, change_password, set_user_tags)
+VERBS = (
+    list_users,
+    add_user,
+    delete_user,
+    authenticate_user,
+    change_password,
+    clear_password,
+    set_user_tags,
+)

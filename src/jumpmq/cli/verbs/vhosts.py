@@ -1,4 +1,4 @@
-"""Virtual hosts: `add_vhost`, `delete_vhost`. They are listed with `list_vhosts`, a listing like others."""
+"""Virtual hosts, and the tracing of what is published in them. They are listed with `list_vhosts`."""
 
 from __future__ import annotations
 
@@ -40,4 +40,33 @@ def delete_vhost(session: Session, vhost_name: Name) -> None:
         raise
 
 
-VERBS = (add_vhost, delete_vhost)
+def set_vhost_tags(
+    session: Session, vhost_name: Name, tags: Annotated[list[str] | None, typer.Argument(metavar="TAG")] = None
+) -> None:
+    """Gives a virtual host these tags, and takes all others."""
+    session.inform(f'Setting tags for virtual host "{vhost_name}" to [{", ".join(tags or [])}] ...')
+    if session.api.find("vhosts", vhost_name) is None:
+        raise NoVirtualHost(vhost_name)
+    session.api.put("vhosts", vhost_name, body={"tags": tags or []})
+
+
+def trace_on(session: Session) -> None:
+    """Copies what is published and delivered in a virtual host to its exchange amq.rabbitmq.trace."""
+    session.inform(f'Starting tracing for vhost "{session.vhost}" ...')
+    _trace(session, True)
+    session.say(f"Trace enabled for vhost {session.vhost}")
+
+
+def trace_off(session: Session) -> None:
+    """Ends that."""
+    session.inform(f'Stopping tracing for vhost "{session.vhost}" ...')
+    _trace(session, False)
+    session.say(f"Trace disabled for vhost {session.vhost}")
+
+
+def _trace(session: Session, wanted: bool) -> None:
+    session.check_vhost()  # or it would be made
+    session.api.put("vhosts", session.vhost, body={"tracing": wanted})
+
+
+VERBS = (add_vhost, delete_vhost, set_vhost_tags, trace_on, trace_off)

@@ -1,0 +1,134 @@
+"""Keeping a node: waiting for it, its listeners, its log, its name."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jumpmq.cli.errors import CommandError, UsageError
+from jumpmq.cli.session import Session
+from jumpmq.management import NoAnswer, Refusal
+
+PATIENCE = 300.0
+"""Seconds that `await_startup` waits; the others wait for `--timeout`."""
+
+LEVELS = ("debug", "info", "warning", "error", "critical", "none")
+
+
+def await_startup(session: Session) -> None:
+    """Waits until the broker answers, five minutes at most."""
+    _await(session, "await_startup", lambda: _answers(session), PATIENCE)
+
+
+def wait(
+    session: Session,
+    pid_file: Annotated[str | None, typer.Argument(metavar="PIDFILE", help="holds the number of its process")] = None,
+    pid: Annotated[int | None, typer.Option("--pid", "-P", min=1, help="of its process")] = None,
+) -> None:
+    """Waits until the broker answers, as long as its process runs."""
+    if (pid_file is None) == (pid is None):
+        raise UsageError("give the file with the process's number, or --pid")
+    if pid_file is not None:
+        session.inform(f"Waiting for pid file '{pid_file}' to appear")
+        _await(session, "wait", lambda: _number_in(pid_file) is not None, session.timeout)
+        pid = _number_in(pid_file)
+    session.inform(f"Waiting for the broker at {session.url.rpartition('@')[2]} while OS process '{pid}' is running")
+
+    def ready() -> bool:
+        if not Path(f"/proc/{pid}").exists() and not _runs(pid or 0):
+            raise CommandError("process_not_running")
+        return _answers(session)
+
+    _await(session, "wait", ready, session.timeout)
+    session.inform(f"Node '{session.node_name}' is running")
+
+
+def suspend_listeners(session: Session) -> None:
+    """Has the node take no new connections of AMQP; who is connected stays so."""
+    node = session.node_name
+    session.inform(
+        f"Will suspend client connection listeners on node {node}. The node will no longer accept client connections!"
+    )
+    session.api.put("nodes", node, "listeners", body={"suspended": True})
+
+
+def resume_listeners(session: Session) -> None:
+    """Has the node take connections again."""
+    node = session.node_name
+    session.inform(
+        f"Will resume client connection listeners on node {node}. The node will now accept client connections"
+    )
+    session.api.put("nodes", node, "listeners", body={"suspended": False})
+
+
+def set_log_level(
+    session: Session, level: Annotated[str, typer.Argument(metavar="LEVEL", help=", ".join(LEVELS))]
+) -> None:
+    """Sets from which level on the broker logs, until it stops."""
+    if level not in LEVELS:
+        raise CommandError(f"level {level} is not supported. Try one of {', '.join(LEVELS)}")
+    session.inform(f'Setting log level to "{level}" ...')
+    session.api.put("nodes", session.node_name, "log-level", body={"level": level})
+
+
+def set_cluster_name(session: Session, name: Annotated[str, typer.Argument(help="that clients are told")]) -> None:
+    """Names the cluster."""
+    session.inform(f"Setting cluster name to {name} ...")
+    session.api.put("cluster-name", body={"name": name})
+
+
+def list_node_auth_attempt_stats(session: Session) -> None:
+    """Lists how many logins were tried, by protocol."""
+    node = session.node_name
+    session.inform(f'Listing authentication\n attempts for node "{node}" ...')
+    names = ["protocol", "auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded"]
+    session.table(names, [[one[name] for name in names] for one in session.api.get("auth", "attempts", node)])
+
+
+def _await(session: Session, verb: str, condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise CommandError(f"operation {verb} timed out. Timeout value used: {seconds * 1000:.0f}", os.EX_TEMPFAIL)
+        time.sleep(0.2)
+
+
+def _answers(session: Session) -> bool:
+    try:
+        session.api.get("whoami")
+    except NoAnswer:
+        return False
+    except Refusal:
+        pass  # it does
+    return True
+
+
+def _number_in(file: str) -> int | None:
+    try:
+        return int(Path(file).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+VERBS = (
+    await_startup,
+    wait,
+    suspend_listeners,
+    resume_listeners,
+    set_log_level,
+    set_cluster_name,
+    list_node_auth_attempt_stats,
+)
