@@ -42,6 +42,7 @@ GET /api/topic-permissions/here/guest/amq.topic 401 401 401 401 404
 DELETE /api/topic-permissions/here/guest/amq.topic 401 401 401 401 404
 GET /metrics                              401 401 401 200 200
 GET /metrics/per-object                   401 401 401 200 200
+GET /metrics/detailed                     401 401 401 200 200
 GET /api/nodes/{node}/environment         401 401 401 401 200
 PUT /api/nodes/{node}/log-level           401 401 401 401 204 {"level": "info"}
 PUT /api/nodes/{node}/listeners           401 401 401 401 204 {"suspended": false}

@@ -12,6 +12,7 @@ from jumpmq.broker.alarms import Alarms
 from jumpmq.broker.authenticator import Authenticator
 from jumpmq.broker.authorization import Authorization
 from jumpmq.broker.channel import Channel
+from jumpmq.broker.churn import Churn
 from jumpmq.broker.commits import Commits
 from jumpmq.broker.config import Config
 from jumpmq.broker.connection import Connection
@@ -61,6 +62,7 @@ class Broker:
         writers: how far those have got that publish in batches.
         authorization, authenticator: what users may do, and who they are.
         connections: the open connections.
+        churn: how much comes and goes.
     """
 
     topology: Topology
@@ -82,6 +84,7 @@ class Broker:
         except ValueError as error:
             raise BrokerError(str(error)) from None
         self.connections: set[Connection] = set()
+        self.churn = Churn()
         self.reader_groups = ReaderGroups(self)
         self.writers = Writers()
         self._commits: Commits
@@ -119,6 +122,7 @@ class Broker:
             await self._commits.close()
             raise
         self.topology.listeners.append(audit.recording(self.topology, self.turns))
+        self.topology.listeners.append(lambda change: self.churn.follow(self.topology, change))
         if self.config.key_sketches == "on":
             self.ring_traffic.start()
         self._timers.start()
@@ -166,6 +170,7 @@ class Broker:
             {},
             ReceiveBuffer(),
             Paces(),
+            self.churn,
         )
         self.topology.listeners.append(self._services.paces.follow)
         self.topology.listeners.append(closing_connections(self._services))

@@ -43,6 +43,7 @@ class Channel:
         self.reply_queues = services.reply_queues
         self.upkeep = services.upkeep
         self.user_limits = services.user_limits
+        self._churn = services.churn
         self.consumer_max = services.config.consumer_max_per_channel
         self._turns = services.turns
         self.number = number
@@ -77,6 +78,7 @@ class Channel:
 
     def close(self) -> None:
         """Cancel the consumers, and return what was not acknowledged to its queues."""
+        self._churn.channel_closed += not self.closed
         self.closed = True
         for consumer in list(self.consumers.values()):
             consuming.remove(self, consumer)

@@ -263,6 +263,7 @@ class Connection(asyncio.BufferedProtocol):
         self.protocol.state = State.CLOSED
         with self._turns.turn():
             self._close_channels()
+        self._services.churn.connection_closed += self.opened
         self.charges.release()
         self.closed.set()
         self._services.connections.discard(self)
@@ -421,6 +422,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.vhost = vhost
         self.opened = True
+        self._services.churn.connection_created += 1
         self._set_deadline(None)
         self.send(0, m.ConnectionOpenOk())
         log.info("connection %s: user %r opened virtual host %r", self.name, self.user, name)
@@ -432,6 +434,7 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(Failed(error, number, m.ChannelOpen.class_id, m.ChannelOpen.method_id))
             return
         self.channels[number] = Channel(self, number, self._services)
+        self._services.churn.channel_created += 1
         self.send(number, m.ChannelOpenOk())
 
     def _close(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from jumpmq.broker.alarms import Alarms
 from jumpmq.broker.authenticator import Authenticator
 from jumpmq.broker.authorization import Authorization
+from jumpmq.broker.churn import Churn
 from jumpmq.broker.config import Config
 from jumpmq.broker.paces import Paces
 from jumpmq.broker.receiving import ReceiveBuffer
@@ -43,6 +44,7 @@ class Services:
     reply_queues: "dict[bytes, ReplyQueue]"
     receive_buffer: ReceiveBuffer
     paces: Paces
+    churn: Churn
 
 
 def unique_name() -> str:

@@ -264,6 +264,13 @@ class Rates:
             ([channel for one in connections for channel in one.channels.values()], _of_channel),
         ]
 
+    def tally(self) -> Tally:
+        """What was counted in all virtual hosts that there are."""
+        found = Tally()
+        for one in self._tallies().values():
+            found.add(one)
+        return found
+
     def _tallies(self) -> dict[VirtualHost, Tally]:
         """What was counted in each virtual host, by channels that are there and such as are gone."""
         found = {}

@@ -52,14 +52,14 @@ def test_report(output, channel) -> None:
     for title in ("status", "cluster_status", "environment", "queues: 1", "users: 1"):
         assert f"--- {title} ---" in shown
     assert "reported" in shown
-    assert "argon2" not in shown and "password" not in shown
+    assert "password_hash" not in shown and "default-pass" not in shown
 
 
 def test_readers(output, failure, channel, running: jumpmq.RunningBroker) -> None:
     channel.queue_declare("read")
     channel.confirm_delivery()
     channel.basic_publish("", "read", b"x")
-    body = {"queues": {"read": {"count": 1}}}
+    body = {"queues": {"read": 1}}
     API(running.http_url).post("readers", "/", "spark", "reserve", body=body)
     lines = output("-q", "list_readers").splitlines()
     assert lines[0].split("\t")[:2] == ["name", "queue"]

@@ -7,7 +7,6 @@ are collected in small steps and written out in a thread, so that deliveries go 
 from __future__ import annotations
 
 import asyncio
-import resource
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,11 +14,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq._version import __version__
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.resources.nodes import resident_octets
+from jumpmq.http.resources import metric_families
 from jumpmq.queues import Queue
 from jumpmq.topology import ConsistentHashExchange
 from jumpmq.topology.exchanges.consistent_hash import label
@@ -37,6 +35,21 @@ async def metrics(request: Request) -> Response:
 async def metrics_per_object(request: Request) -> Response:
     """``GET /metrics/per-object``: the same, and the messages of each queue."""
     return await _answer([*await _totals(request), *await _queues(request)])
+
+
+async def metrics_detailed(request: Request) -> Response:
+    """``GET /metrics/detailed?family=NAME&vhost=NAME``: these families for each object, of these virtual hosts or all.
+
+    Families are ``connection_churn_metrics``, ``node_coarse_metrics``, ``node_metrics``, ``auth_attempt_metrics``,
+    ``queue_coarse_metrics``, ``queue_consumer_count``, ``queue_metrics``, ``connection_coarse_metrics``,
+    ``connection_metrics`` and ``channel_metrics``; others have nothing here.
+    """
+    wanted, vhosts = request.query_params.getlist("family"), request.query_params.getlist("vhost")
+    found: dict[str, Metric] = {one.name: one for one in metric_families.identity(request)}
+    for family in [name for name in metric_families.DETAILED if name in wanted]:
+        found |= {one.name: one for one in metric_families.DETAILED[family](request, "rabbitmq_detailed_", vhosts)}
+        await asyncio.sleep(0)
+    return await _answer(found.values())
 
 
 async def _answer(families: Iterable[Metric]) -> Response:
@@ -73,11 +86,14 @@ async def _totals(request: Request) -> list[Metric]:
             await asyncio.sleep(0)
     ready, unacknowledged, consumers, published, delivered, acknowledged = sums
     channels = sum([len(connection.channels) for connection in broker.connections])
-    info = GaugeMetricFamily("rabbitmq_build_info", "The broker's version", labels=("product_name", "product_version"))
-    info.add_metric(("JumpMQ", __version__), 1)
-    open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    prefix = "rabbitmq_"
     return [
-        info,
+        *metric_families.identity(request),
+        *metric_families.churn(request, prefix, []),
+        *metric_families.node_used(request, prefix, []),
+        *metric_families.node_limits(request, prefix, []),
+        *metric_families.logins(request, prefix, []),
+        *metric_families.messages(request),
         GaugeMetricFamily("rabbitmq_connections", "Open connections", len(broker.connections)),
         GaugeMetricFamily("rabbitmq_channels", "Open channels", channels),
         GaugeMetricFamily("rabbitmq_consumers", "Consumers", consumers),
@@ -88,31 +104,23 @@ async def _totals(request: Request) -> list[Metric]:
         CounterMetricFamily("rabbitmq_queue_messages_published_total", "Messages that queues received", published),
         CounterMetricFamily("jumpmq_queue_messages_delivered_total", "Messages that queues delivered", delivered),
         CounterMetricFamily("jumpmq_queue_messages_acknowledged_total", "Messages acknowledged", acknowledged),
-        GaugeMetricFamily("rabbitmq_process_resident_memory_bytes", "Memory of the broker", resident_octets()),
         *_alarms(request),
-        GaugeMetricFamily("rabbitmq_process_max_fds", "Files that the broker may open", open_files),
         *_rings(request),
     ]
 
 
 def _alarms(request: Request) -> list[Metric]:
-    """What is held for messages, the limits, and whether publishers are blocked."""
+    """What is held for messages, and whether publishers are blocked."""
     broker = requested.broker(request)
     alarms, account = broker.alarms, broker.memory
     held = GaugeMetricFamily("jumpmq_memory_bytes", "Memory held for messages", labels=("held_for",))
     for kind, octets in account.by_kind.items():
         held.add_metric((kind,), octets)
     memory, disk = "rabbitmq_alarms_memory_used_watermark", "rabbitmq_alarms_free_disk_space_watermark"
-    limit = "rabbitmq_disk_space_available_limit_bytes"
     return [
         held,
         GaugeMetricFamily(memory, "1 while publishers are blocked for want of memory", alarms.memory),
         GaugeMetricFamily(disk, "1 while publishers are blocked for want of disk space", alarms.disk),
-        GaugeMetricFamily(
-            "rabbitmq_resident_memory_limit_bytes", "Memory at which publishers are blocked", account.limit
-        ),
-        GaugeMetricFamily("rabbitmq_disk_space_available_bytes", "Free disk space", alarms.disk_free or 0),
-        GaugeMetricFamily(limit, "Free disk space below which publishers are blocked", alarms.disk_free_limit),
     ]
 
 
@@ -179,5 +187,6 @@ def _hash_exchanges(request: Request) -> list[ConsistentHashExchange]:
 
 ROUTES = [
     Endpoint("GET", "/metrics", metrics, access=Access.MONITORING),
+    Endpoint("GET", "/metrics/detailed", metrics_detailed, access=Access.MONITORING),
     Endpoint("GET", "/metrics/per-object", metrics_per_object, access=Access.MONITORING),
 ]

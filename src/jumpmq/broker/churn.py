@@ -1,0 +1,34 @@
+"""How much comes and goes: connections, channels and queues, counted since the broker started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jumpmq.topology import Change, DeclareQueue, DeleteQueue, Topology
+
+
+@dataclass(slots=True)
+class Churn:
+    """Counts by RabbitMQ's names.
+
+    Attributes:
+        queue_declared: declarations, also of queues that were there.
+    """
+
+    connection_created: int = 0
+    connection_closed: int = 0
+    channel_created: int = 0
+    channel_closed: int = 0
+    queue_declared: int = 0
+    queue_created: int = 0
+    queue_deleted: int = 0
+
+    def follow(self, topology: Topology, change: Change) -> None:
+        """A change was made."""
+        match change:
+            case DeclareQueue(definition):
+                self.queue_declared += 1
+                queue = topology.vhosts[definition.vhost].queues.get(definition.name)
+                self.queue_created += queue is not None and queue.id == definition.id
+            case DeleteQueue():
+                self.queue_deleted += 1
