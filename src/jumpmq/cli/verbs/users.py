@@ -56,7 +56,10 @@ def change_password(session: Session, username: Name, password: Password = None)
 def clear_password(session: Session, username: Name) -> None:
     """Takes a user's password away; who has none cannot log in with one."""
     session.inform(f'Clearing password for user "{username}" ...')
-    _put(session, username, _credentials(""), _tags(_find(session, username)))
+    user = session.api.find("users", username)
+    if user is None:
+        raise CommandError(f'{{:no_such_user, "{username}"}}')
+    _put(session, username, _credentials(""), _tags(user))
 
 
 def authenticate_user(session: Session, username: Name, password: Password = None) -> None:
