@@ -91,6 +91,7 @@ def login(
     heartbeat: int = 0,
     host: str = "127.0.0.1",
     tls: ssl.SSLContext | None = None,
+    client_properties: dict[str, Any] | None = None,
 ) -> "WireConnection":
     """An open connection.
 
@@ -102,7 +103,7 @@ def login(
     try:
         connection.send(PROTOCOL_HEADER)
         connection.start = connection.expect(Connection.Start)
-        properties: dict[str, Any] = {"capabilities": dict.fromkeys(capabilities, True)}
+        properties: dict[str, Any] = {"capabilities": dict.fromkeys(capabilities, True), **(client_properties or {})}
         response = f"\0{user}\0{password}"
         if mechanism == "AMQPLAIN":
             response = amqplain(user, password)

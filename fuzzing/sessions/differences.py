@@ -36,6 +36,13 @@ def _is_more_than_a_shared_limit(difference: Difference) -> bool:
     return shared and bodies is not None and fewer is not None and len(bodies) > len(fewer)
 
 
+def _is_said_of_an_expression(difference: Difference) -> bool:
+    """Two engines say in their own words what is wrong with a regular expression."""
+    (theirs, _), (ours, _) = difference.reference, difference.ours
+    said = [event for events in (*theirs.values(), *ours.values()) for event in events]
+    return all(event[:2] == ("policy", 400) and "regular expression" in event[2] for event in said)
+
+
 def _is_internal_error(difference: Difference) -> bool:
     """RabbitMQ tripped over what is refused here."""
     (theirs, _), (ours, _) = difference.reference, difference.ours
@@ -63,6 +70,7 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: a global prefetch is exceeded": _is_more_than_a_shared_limit,
     "Timing and order: what several consumers held comes back": _is_order_of_what_came_back,
     "What is refused: 541": _is_internal_error,
+    "What is refused: what is said of a regular expression": _is_said_of_an_expression,
 }
 """By what docs/differences.md calls it, whether a difference is that one."""
 
