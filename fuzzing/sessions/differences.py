@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fuzzing.sessions.operator import PolicyStep
 from jumpmq.amqp import methods as m
 
 if TYPE_CHECKING:
@@ -34,6 +35,25 @@ def _is_more_than_a_shared_limit(difference: Difference) -> bool:
     (theirs, _), (ours, _) = difference.reference, difference.ours
     bodies, fewer = _bodies(theirs), _bodies(ours)
     return shared and bodies is not None and fewer is not None and len(bodies) > len(fewer)
+
+
+def _is_sorted_burst(difference: Difference) -> bool:
+    """What came at once to a queue with priorities was delivered by them."""
+    prioritized = any(
+        field.name == "x-max-priority"
+        for step in difference.session
+        if isinstance(step.method, m.QueueDeclare)
+        for field in step.method.arguments
+    )
+    (theirs, their_counts), (ours, our_counts) = difference.reference, difference.ours
+    same = their_counts == our_counts and _bodies(theirs) is not None and _bodies(theirs) == _bodies(ours)
+    return prioritized and isinstance(difference.step.method, m.BasicPublish) and same
+
+
+def _is_first_of_several_problems(difference: Difference) -> bool:
+    """RabbitMQ looks no further at a policy once an age is wrong, and takes it."""
+    step = difference.step
+    return isinstance(step, PolicyStep) and step.body is not None and "max-age" in step.body["definition"]
 
 
 def _is_said_of_an_expression(difference: Difference) -> bool:
@@ -69,6 +89,8 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: whose turn it is under a global prefetch": _is_turn_under_a_shared_limit,
     "Timing and order: a global prefetch is exceeded": _is_more_than_a_shared_limit,
     "Timing and order: what several consumers held comes back": _is_order_of_what_came_back,
+    "Timing and order: what came at once is sorted by priority": _is_sorted_burst,
+    "What is refused: a policy with a wrong age": _is_first_of_several_problems,
     "What is refused: 541": _is_internal_error,
     "What is refused: what is said of a regular expression": _is_said_of_an_expression,
 }

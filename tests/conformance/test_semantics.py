@@ -171,11 +171,8 @@ def test_only_one_is_active_however_busy_it_is(connection: WireConnection, uniqu
         active.publish("", queue, body)
     assert active.next().body == b"1"
     assert waiting.is_silent()
-    active.call(Basic.Cancel("active"))
-    active.publish("", queue, b"3")  # RabbitMQ looks to its next consumer only when something happens
-    assert [message.body for message in waiting.take(2)] == [b"2", b"3"]
     active.close()
-    assert waiting.next().body == b"1"
+    assert [message.body for message in waiting.take(2)] == [b"1", b"2"]
 
 
 def test_a_single_active_consumer_is_asked_for_by_the_queue_alone(operator: Operator) -> None:

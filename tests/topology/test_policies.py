@@ -108,8 +108,8 @@ def test_the_default_exchange_keeps_to_itself(built: Built) -> None:
         ({"pattern": None}, "pattern should be a binary but was null"),
         (
             {"pattern": "a)", "priority": "high"},
-            'priority should be a number, actually was <<"high">>\n'
-            'pattern should be regular expression but is invalid: {"unexpected ): a)"}',
+            'pattern should be regular expression but is invalid: {"unexpected ): a)"}\n'
+            'priority should be a number, actually was <<"high">>',
         ),
     ],
 )

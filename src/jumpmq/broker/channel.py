@@ -80,6 +80,9 @@ class Channel:
         """Cancel the consumers, and return what was not acknowledged to its queues."""
         self._churn.channel_closed += not self.closed
         self.closed = True
+        queues = {consumer.queue for consumer in self.consumers.values()}
+        for queue in queues:  # or whoever is next would get what comes after the messages that are given back
+            queue.begin_return()
         for consumer in list(self.consumers.values()):
             consuming.remove(self, consumer)
         if self.reply_queue is not None:
@@ -87,6 +90,8 @@ class Channel:
             self.reply_queue = None
         transactions.forget(self)
         give_back(self.upkeep, self.unacknowledged.take_upto(0), Outcome.RETURNED)
+        for queue in queues:
+            queue.end_return()
         self.connection.vhost.past.add(self.tally)
 
     # --- publishing ---

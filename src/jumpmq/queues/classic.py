@@ -367,6 +367,8 @@ class ClassicQueue(Queue):
     def unsubscribe(self, consumer: Consumer) -> None:
         if self._delivery.remove(consumer):
             self.touch()
+            if self._delivery.active is not None:
+                self.dispatch()
 
     def dispatch(self) -> None:
         if not self._returns:

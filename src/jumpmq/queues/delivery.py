@@ -82,14 +82,12 @@ class Delivery:
         self._choose_active()
 
     def remove(self, consumer: Consumer) -> bool:
-        """Serve it no longer; returns whether it was served."""
+        """Serve it no longer; returns whether it was served. Another one may be active then, and is to be served."""
         if consumer not in self.consumers:
             return False
         self.consumers.remove(consumer)
         (self._ring if consumer in self._ring else self._passed_over).remove(consumer)
-        if self._single:
-            self._choose_active()
-            self.dispatch()
+        self._choose_active()
         return True
 
     def cancel_all(self) -> None:

@@ -56,11 +56,11 @@ class Policy:
     def _problems(self, operator: bool) -> list[str]:
         if (problem := _text_problem([self.name, self.pattern, self.definition, self.apply_to])) is not None:
             return [problem]
-        found = (
-            _priority_problem(self.priority),
-            _pattern_problem(self.pattern),
-            _apply_to_problem(self.apply_to),
+        found = (  # in RabbitMQ's order
             policy_definitions.problem_of(self.definition, operator),
+            _apply_to_problem(self.apply_to),
+            _pattern_problem(self.pattern),
+            _priority_problem(self.priority),
         )
         return [problem for problem in found if problem is not None]
 

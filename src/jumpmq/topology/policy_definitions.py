@@ -41,7 +41,7 @@ def problem_of(definition: object, operator: bool = False) -> str | None:
     if not definition:
         return "no policy provided"
     known = {key for key in definition if key in NUMERIC or (not operator and key in _KEYS)}
-    checked = {key: definition[key] for key in known}
+    checked = {key: definition[key] for key in sorted(known)}
     for check in (_sharding_problem, _mirroring_problem, _value_problem):
         if (problem := check(checked)) is not None:
             return problem
@@ -112,8 +112,10 @@ _VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
 
 
 def _value_problem(definition: Mapping[str, Any]) -> str | None:
-    for key, (is_valid, text) in _VALUES.items():
-        if key in definition and not is_valid(definition[key]):
+    """What is wrong with the first value, by the names of keys, that is wrong."""
+    for key in sorted(definition.keys() & _VALUES.keys()):
+        is_valid, text = _VALUES[key]
+        if not is_valid(definition[key]):
             return text.format(erlang.json_term(definition[key]))
     return None
 
