@@ -17,7 +17,15 @@ MISSING = object()
 
 
 def test_the_kernel_counts_as_its_plain_twin():
-    keys = [*stream(40_000, hot=0.2), b"", b"x" * 1000, 7, -7, 1 << 70, *[MISSING] * 7]
+    keys = [
+        *stream(40_000, hot=0.2),
+        *[b"short key"[:size] for size in range(10)],
+        b"x" * 1000,
+        7,
+        -7,
+        1 << 70,
+        *[MISSING] * 7,
+    ]
     owners = [number % 3 for number in range(len(keys))]
     counted, plain = kernel.KeyCounts(4), _reference.KeyCounts(4)
     for one in (counted, plain):

@@ -546,6 +546,7 @@ def modulus_of_arrow(out, int32_t buckets, keys):
 
 cdef extern from *:
     int __builtin_clzll(unsigned long long) noexcept nogil
+    Py_ssize_t long_of "PyLong_AsSsize_t"(PyObject*) except? -1
 
 
 cdef enum:
@@ -560,29 +561,32 @@ cdef enum:
 cdef uint64_t NUMBERS = 0x9E3779B97F4A7C15u
 
 
-cdef inline uint64_t load_some(const uint8_t* octets, Py_ssize_t count) noexcept nogil:
-    cdef uint8_t word[8]
-    memcpy(word, b"\0\0\0\0\0\0\0\0", 8)
-    memcpy(word, octets, count)
-    return <uint64_t>load(word) | <uint64_t>load(word + 4) << 32
+cdef inline uint64_t load_wide(const uint8_t* octets) noexcept nogil:
+    return <uint64_t>load(octets) | <uint64_t>load(octets + 4) << 32
 
 
 cdef inline uint64_t spread(uint64_t hash) noexcept nogil:
-    hash = (hash ^ (hash >> 33)) * 0xFF51AFD7ED558CCDu
-    hash = (hash ^ (hash >> 33)) * 0xC4CEB9FE1A85EC53u
-    return hash ^ (hash >> 33)
+    hash = (hash ^ (hash >> 32)) * 0xFF51AFD7ED558CCDu
+    return hash ^ (hash >> 29)
 
 
 cdef inline uint64_t wide_hash(const uint8_t* octets, Py_ssize_t length) noexcept nogil:
-    cdef uint64_t hash = <uint64_t>length * 0x9E3779B97F4A7C15u
-    while length >= 8:
-        hash = (hash ^ (<uint64_t>load(octets) | <uint64_t>load(octets + 4) << 32)) * 0x9DDFEA08EB382D69u
+    # The last word overlaps the one before, so that no octets need to be copied.
+    cdef const uint8_t* end = octets + length
+    cdef uint64_t word, hash = <uint64_t>length * 0x9E3779B97F4A7C15u
+    while end - octets > 8:
+        hash = (hash ^ load_wide(octets)) * 0x9DDFEA08EB382D69u
         hash ^= hash >> 29
         octets += 8
-        length -= 8
-    if length:
-        hash = (hash ^ load_some(octets, length)) * 0x9DDFEA08EB382D69u
-        hash ^= hash >> 29
+    if length >= 8:
+        word = load_wide(end - 8)
+    elif length >= 4:
+        word = <uint64_t>load(octets) | <uint64_t>load(end - 4) << 32
+    elif length:
+        word = <uint64_t>octets[0] | <uint64_t>octets[length >> 1] << 8 | <uint64_t>(end - 1)[0] << 16
+    else:
+        word = 0
+    hash = (hash ^ word) * 0x9DDFEA08EB382D69u
     return spread(hash)
 
 
@@ -620,21 +624,22 @@ cdef class KeyCounts:
     def note(self, list keys not None, list owners not None, missing=None):
         cdef Py_ssize_t i, owner, count = PyList_GET_SIZE(keys)
         cdef PyObject* key
+        cdef PyObject* absent = NULL if missing is None else <PyObject*>missing
         cdef uint64_t hash
         if count != PyList_GET_SIZE(owners):
             raise ValueError("each key has an owner")
         for i in range(count):
             key = PyList_GET_ITEM(keys, i)
-            owner = <object>PyList_GET_ITEM(owners, i)
+            owner = long_of(PyList_GET_ITEM(owners, i))
             if not 0 <= owner < self._owners:
                 raise IndexError(f"no owner {owner} among {self._owners}")
-            if <object>key is missing and missing is not None:
+            if key == absent:
                 self._messages[owner] += 1
                 continue
             if PyBytes_Check(<object>key):
                 hash = wide_hash(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
             elif PyLong_Check(<object>key):
-                hash = spread(PyLong_AsUnsignedLongLongMask(<object>key) ^ NUMBERS)
+                hash = spread(PyLong_AsUnsignedLongLongMask(<object>key) * NUMBERS)
             else:
                 raise TypeError(f"a key is bytes or an integer, not {type(<object>key).__name__}")
             self._messages[owner] += 1
@@ -645,7 +650,7 @@ cdef class KeyCounts:
                 self._count(hash, <object>key, <int32_t>owner, self._weight, 0)
                 self._next_gap()
 
-    cdef int _rank(self, Py_ssize_t owner, uint64_t hash) except -1:
+    cdef inline int _rank(self, Py_ssize_t owner, uint64_t hash) except -1:
         cdef uint8_t* registers = self._registers[owner]
         cdef uint8_t rank = <uint8_t>(__builtin_clzll((hash << PLACE_BITS) | (<uint64_t>1 << (PLACE_BITS - 1))) + 1)
         if registers == NULL:

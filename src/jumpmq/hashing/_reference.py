@@ -407,18 +407,23 @@ _NUMBERS = 0x9E3779B97F4A7C15
 
 
 def _spread(word: int) -> int:
-    word = (word ^ word >> 33) * 0xFF51AFD7ED558CCD & _M64
-    word = (word ^ word >> 33) * 0xC4CEB9FE1A85EC53 & _M64
-    return word ^ word >> 33
+    word = (word ^ word >> 32) * 0xFF51AFD7ED558CCD & _M64
+    return word ^ word >> 29
 
 
 def _wide_hash(octets: bytes) -> int:
-    """64 bits of a key, by eight octets at a time and MurmurHash3's last steps: phash2 has only 27."""
+    """64 bits of a key, eight octets at a time, of which the last overlap those before: phash2 has only 27."""
     word = len(octets) * 0x9E3779B97F4A7C15 & _M64
-    for start in range(0, len(octets), 8):
+    for start in range(0, len(octets) - 8, 8):
         word = (word ^ int.from_bytes(octets[start : start + 8], "little")) * 0x9DDFEA08EB382D69 & _M64
         word ^= word >> 29
-    return _spread(word)
+    if len(octets) >= 8:
+        last = octets[-8:]
+    elif len(octets) >= 4:
+        last = octets[:4] + octets[-4:]
+    else:
+        last = bytes((octets[0], octets[len(octets) >> 1], octets[-1])) if octets else b""
+    return _spread((word ^ int.from_bytes(last, "little")) * 0x9DDFEA08EB382D69 & _M64)
 
 
 class _Frequent:
@@ -473,7 +478,7 @@ class KeyCounts:
             if isinstance(key, bytes):
                 word = _wide_hash(key)
             elif isinstance(key, int):
-                word = _spread(key & _M64 ^ _NUMBERS)
+                word = _spread(key * _NUMBERS & _M64)
             else:
                 raise TypeError(f"a key is bytes or an integer, not {type(key).__name__}")
             self._messages[owner] += 1
