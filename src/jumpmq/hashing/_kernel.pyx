@@ -387,28 +387,35 @@ cdef class Buckets:
             self._known[seed] = <uint16_t>(owner + 1)
         return owner
 
-    cdef inline int32_t _owner_of(self, PyObject* key) except -2:
+    cdef inline uint64_t _hash(self, PyObject* key) except? 0xFFFFFFFFFFFFFFFF:
         cdef uint64_t word
         if PyLong_Check(<object>key):
             word = PyLong_AsUnsignedLongLongMask(<object>key)
-            return self._owner(number_xxh64(word) if self.wide else word)
+            return number_xxh64(word) if self.wide else word
         if self.wide and PyBytes_Check(<object>key):
-            return self._owner(
-                hash_xxh64(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
-            )
-        return self._owner(hash_object(key, 0))
+            return hash_xxh64(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
+        return hash_object(key, 0)
 
     def owner(self, key):
-        return self._owner_of(<PyObject*>key)
+        return self._owner(self._hash(<PyObject*>key))
 
-    def owners(self, list keys not None):
+    def owners(self, list keys not None, KeyCounts counts=None, missing=None):
         cdef Py_ssize_t i, count = PyList_GET_SIZE(keys)
         cdef list out = PyList_New(count)
         cdef object owner
+        cdef PyObject* key
+        cdef PyObject* absent = NULL if missing is None else <PyObject*>missing
+        cdef uint64_t word
+        cdef int32_t place
         for i in range(count):
-            owner = self._owner_of(PyList_GET_ITEM(keys, i))
+            key = PyList_GET_ITEM(keys, i)
+            word = self._hash(key)
+            place = self._owner(word)
+            owner = place
             Py_INCREF(owner)
             PyList_SET_ITEM(out, i, owner)
+            if counts is not None:
+                counts._note(word, key, place, key == absent)
         return out
 
     def owners_of_arrow(self, out, keys):
@@ -546,7 +553,6 @@ def modulus_of_arrow(out, int32_t buckets, keys):
 
 cdef extern from *:
     int __builtin_clzll(unsigned long long) noexcept nogil
-    Py_ssize_t long_of "PyLong_AsSsize_t"(PyObject*) except? -1
 
 
 cdef enum:
@@ -558,36 +564,12 @@ cdef enum:
     MEAN_GAP = 16
     LONGEST_KEY = 255
 
-cdef uint64_t NUMBERS = 0x9E3779B97F4A7C15u
-
-
-cdef inline uint64_t load_wide(const uint8_t* octets) noexcept nogil:
-    return <uint64_t>load(octets) | <uint64_t>load(octets + 4) << 32
+cdef uint64_t SPREAD = 0x9E3779B97F4A7C15u
 
 
 cdef inline uint64_t spread(uint64_t hash) noexcept nogil:
     hash = (hash ^ (hash >> 32)) * 0xFF51AFD7ED558CCDu
     return hash ^ (hash >> 29)
-
-
-cdef inline uint64_t wide_hash(const uint8_t* octets, Py_ssize_t length) noexcept nogil:
-    # The last word overlaps the one before, so that no octets need to be copied.
-    cdef const uint8_t* end = octets + length
-    cdef uint64_t word, hash = <uint64_t>length * 0x9E3779B97F4A7C15u
-    while end - octets > 8:
-        hash = (hash ^ load_wide(octets)) * 0x9DDFEA08EB382D69u
-        hash ^= hash >> 29
-        octets += 8
-    if length >= 8:
-        word = load_wide(end - 8)
-    elif length >= 4:
-        word = <uint64_t>load(octets) | <uint64_t>load(end - 4) << 32
-    elif length:
-        word = <uint64_t>octets[0] | <uint64_t>octets[length >> 1] << 8 | <uint64_t>(end - 1)[0] << 16
-    else:
-        word = 0
-    hash = (hash ^ word) * 0x9DDFEA08EB382D69u
-    return spread(hash)
 
 
 cdef class KeyCounts:
@@ -621,34 +603,20 @@ cdef class KeyCounts:
         free(self._registers)
         free(self._messages)
 
-    def note(self, list keys not None, list owners not None, missing=None):
-        cdef Py_ssize_t i, owner, count = PyList_GET_SIZE(keys)
-        cdef PyObject* key
-        cdef PyObject* absent = NULL if missing is None else <PyObject*>missing
-        cdef uint64_t hash
-        if count != PyList_GET_SIZE(owners):
-            raise ValueError("each key has an owner")
-        for i in range(count):
-            key = PyList_GET_ITEM(keys, i)
-            owner = long_of(PyList_GET_ITEM(owners, i))
-            if not 0 <= owner < self._owners:
-                raise IndexError(f"no owner {owner} among {self._owners}")
-            if key == absent:
-                self._messages[owner] += 1
-                continue
-            if PyBytes_Check(<object>key):
-                hash = wide_hash(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
-            elif PyLong_Check(<object>key):
-                hash = spread(PyLong_AsUnsignedLongLongMask(<object>key) * NUMBERS)
-            else:
-                raise TypeError(f"a key is bytes or an integer, not {type(<object>key).__name__}")
-            self._messages[owner] += 1
-            self._rank(owner, hash)
-            self.noted += 1
-            self._gap -= 1
-            if self._gap == 0:
-                self._count(hash, <object>key, <int32_t>owner, self._weight, 0)
-                self._next_gap()
+    cdef inline int _note(self, uint64_t word, PyObject* key, int32_t owner, bint is_missing) except -1:
+        cdef uint64_t hash = spread(word * SPREAD)
+        if not 0 <= owner < self._owners:
+            raise IndexError(f"no owner {owner} among {self._owners}")
+        self._messages[owner] += 1
+        if is_missing:
+            return 0
+        self._rank(owner, hash)
+        self.noted += 1
+        self._gap -= 1
+        if self._gap == 0:
+            self._count(hash, <object>key, owner, self._weight, 0)
+            self._next_gap()
+        return 0
 
     cdef inline int _rank(self, Py_ssize_t owner, uint64_t hash) except -1:
         cdef uint8_t* registers = self._registers[owner]

@@ -343,9 +343,19 @@ class Buckets:
             return -1
         return self._owners[self._bucket(self._hash(key))]
 
-    def owners(self, keys: list[bytes | int]) -> list[int]:
-        """The owner of each key."""
-        return [self.owner(key) for key in keys]
+    def owners(self, keys: list[bytes | int], counts: KeyCounts | None = None, missing: object = None) -> list[int]:
+        """The owner of each key.
+
+        Args:
+            counts: what counts the keys and their messages on the way.
+            missing: the key, as an object, that stands for having none: its messages alone are counted.
+        """
+        owners = [self.owner(key) for key in keys]
+        if counts is not None:
+            for key, owner in zip(keys, owners, strict=True):
+                word = key & _M64 if isinstance(key, int) else _hash(key, 0)
+                counts.note(self._hash(key) if self.wide else word, key, owner, key is missing)
+        return owners
 
     def owners_of_arrow(self, out: Buffer, keys: KeyBuffers) -> None:
         """Write the owner of each key to ``out``, a writable buffer of int32. A null is routed as ``MISSING``.
@@ -403,27 +413,12 @@ _FREQUENT = 64
 ALL_NOTED = 16384
 MEAN_GAP = 16
 _LONGEST_KEY = 255
-_NUMBERS = 0x9E3779B97F4A7C15
+_SPREAD = 0x9E3779B97F4A7C15
 
 
 def _spread(word: int) -> int:
     word = (word ^ word >> 32) * 0xFF51AFD7ED558CCD & _M64
     return word ^ word >> 29
-
-
-def _wide_hash(octets: bytes) -> int:
-    """64 bits of a key, eight octets at a time, of which the last overlap those before: phash2 has only 27."""
-    word = len(octets) * 0x9E3779B97F4A7C15 & _M64
-    for start in range(0, len(octets) - 8, 8):
-        word = (word ^ int.from_bytes(octets[start : start + 8], "little")) * 0x9DDFEA08EB382D69 & _M64
-        word ^= word >> 29
-    if len(octets) >= 8:
-        last = octets[-8:]
-    elif len(octets) >= 4:
-        last = octets[:4] + octets[-4:]
-    else:
-        last = bytes((octets[0], octets[len(octets) >> 1], octets[-1])) if octets else b""
-    return _spread((word ^ int.from_bytes(last, "little")) * 0x9DDFEA08EB382D69 & _M64)
 
 
 class _Frequent:
@@ -456,38 +451,24 @@ class KeyCounts:
         self._gap = self._weight = 1
         self._random = 2463534242
 
-    def note(self, keys: Sequence[bytes | int], owners: list[int], missing: object = None) -> None:
-        """Note messages, each with its key and the number of its owner.
-
-        Args:
-            missing: stands for the key of messages that have none; they are counted as messages only.
+    def note(self, word: int, key: bytes | int, owner: int, is_missing: bool) -> None:
+        """Note a message with a key, whose hash is given; :meth:`Buckets.owners` does.
 
         Raises:
-            TypeError: a key is neither bytes nor an integer.
             IndexError: there is no such owner.
-            ValueError: the lists differ in length.
         """
-        if len(keys) != len(owners):
-            raise ValueError("each key has an owner")
-        for key, owner in zip(keys, owners, strict=True):
-            if not 0 <= owner < len(self._messages):
-                raise IndexError(f"no owner {owner} among {len(self._messages)}")
-            if key is missing and missing is not None:
-                self._messages[owner] += 1
-                continue
-            if isinstance(key, bytes):
-                word = _wide_hash(key)
-            elif isinstance(key, int):
-                word = _spread(key * _NUMBERS & _M64)
-            else:
-                raise TypeError(f"a key is bytes or an integer, not {type(key).__name__}")
-            self._messages[owner] += 1
-            self._rank(owner, word)
-            self.noted += 1
-            self._gap -= 1
-            if not self._gap:
-                self._count(word, key, owner, self._weight, 0)
-                self._next_gap()
+        if not 0 <= owner < len(self._messages):
+            raise IndexError(f"no owner {owner} among {len(self._messages)}")
+        self._messages[owner] += 1
+        if is_missing:
+            return
+        word = _spread(word * _SPREAD & _M64)
+        self._rank(owner, word)
+        self.noted += 1
+        self._gap -= 1
+        if not self._gap:
+            self._count(word, key, owner, self._weight, 0)
+            self._next_gap()
 
     def messages(self) -> list[int]:
         """How many messages each owner got."""

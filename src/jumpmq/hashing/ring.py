@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from jumpmq.hashing.arrow import int32_array, key_buffers
-from jumpmq.hashing.kernel import Buckets
+from jumpmq.hashing.kernel import Buckets, KeyCounts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,13 +191,19 @@ class HashRing:
         """As :meth:`route`, the destination as an index into ``names``; -1 if the ring is empty."""
         return self._buckets.owner(key)
 
-    def route_index(self, keys: list[bytes | int]) -> list[int]:
+    def route_index(
+        self, keys: list[bytes | int], counts: KeyCounts | None = None, missing: object = None
+    ) -> list[int]:
         """The destination of each key, as an index into ``names``; -1 if the ring is empty.
+
+        Args:
+            counts: what counts keys by destination on the way.
+            missing: the key, as an object, that stands for having none.
 
         Raises:
             TypeError: a key is neither bytes nor an integer.
         """
-        return self._buckets.owners(keys)
+        return self._buckets.owners(keys, counts, missing)
 
     def route_array(self, keys: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray | pa.ChunkedArray:
         """The destination of each key of an Arrow array of binaries or strings; all null if the ring is empty.

@@ -121,10 +121,11 @@ class ConsistentHashExchange(Exchange):
         else:
             keys, missing = hash_keys(messages, *_place(*self._hashed), MISSING)
             self.missing_count += missing
-        order, places = self._in_order(), self.ring.route_index(keys)
-        if self.traffic is not None:
-            self.traffic.note(keys, places, missing)
-        return gather(order, places, items), []
+        order, traffic = self._in_order(), self.traffic
+        if traffic is None:
+            return gather(order, self.ring.route_index(keys), items), []
+        traffic.note_missing(missing)
+        return gather(order, self.ring.route_index(keys, traffic.counts, MISSING if missing else None), items), []
 
     def _in_order(self) -> list[Destination]:
         """The destinations as the ring counts them."""

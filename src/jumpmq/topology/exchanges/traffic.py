@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jumpmq.hashing._reference import ALL_NOTED, MEAN_GAP
-from jumpmq.hashing.kernel import MISSING, KeyCounts
+from jumpmq.hashing.kernel import KeyCounts
 
 WINDOW = 60.0
 """Seconds after which a window ends."""
@@ -81,14 +81,14 @@ class Traffic:
         self._names = list(names)
         self._now, self._before = _Window(len(self._names)), None
 
-    def note(self, keys: Sequence[bytes | int], owners: list[int], missing: int = 0) -> None:
-        """Messages with these keys went to these destinations.
+    @property
+    def counts(self) -> KeyCounts:
+        """What counts the keys of the current window."""
+        return self._now.counts
 
-        Args:
-            missing: how many of them lack the header or property that is hashed; their keys are :data:`MISSING`.
-        """
-        self._now.counts.note(keys, owners, MISSING if missing else None)
-        self._now.missing += missing
+    def note_missing(self, count: int) -> None:
+        """So many of the messages lacked the header or property that is hashed."""
+        self._now.missing += count
 
     def turn(self, now: float) -> None:
         """Begin another window, where the current one has messages and is old enough; to be called every second or so.
