@@ -72,8 +72,6 @@ class ChannelConsumer:
         self.priority = check_arguments(queue, arguments)
         self.unacknowledged = 0
         self._tag_octets = tag.encode()
-        self._unread = Message("", b"", b"", b"")  # stands for what a stream keeps, and nobody reads here
-        self._unread.queue, self._unread.consumer = queue, self
 
     def capacity(self) -> int:
         channel = self.channel
@@ -116,7 +114,9 @@ class ChannelConsumer:
         channel.next_delivery_tag = first + count
         channel.tally.deliver += count
         self.unacknowledged += count
-        channel.unacknowledged.add(first, [self._unread] * count)
+        unread = Message("", b"", b"", b"")  # stands for what the stream keeps, and nobody reads here
+        unread.queue, unread.consumer = self.queue, self
+        channel.unacknowledged.add(first, [unread] * count)
         connection = channel.connection
         connection.send_deliveries(rows.encode(channel.number, self._tag_octets, first, connection.protocol.frame_max))
 

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from weakref import ref
 
 from jumpmq.broker.turns import Turns
 from jumpmq.queues import Queue, clock
@@ -42,7 +43,7 @@ class Upkeep:
         self.on_lease_end: Callable[[Queue], None]
         self._turns = turns
         self._loop = asyncio.get_running_loop()
-        self._due: list[tuple[float, int, Queue]] = []
+        self._due: list[tuple[float, int, Callable[[], Queue | None]]] = []
         self._numbers = itertools.count()
         self._work: deque[tuple[str, Iterator[None]]] = deque()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
@@ -52,7 +53,9 @@ class Upkeep:
 
     def wake(self, queue: Queue, at: float) -> None:
         """Look after a queue at a time of :mod:`~jumpmq.queues.clock`."""
-        heappush(self._due, (at, next(self._numbers), queue))
+        # One that is deleted has something left to do, but nobody else; others may go before their time comes.
+        held = (lambda: queue) if queue.deleted else ref(queue)
+        heappush(self._due, (at, next(self._numbers), held))
         if at < self._set_for:
             self._set_timer(at)
 
@@ -108,9 +111,10 @@ class Upkeep:
             self._set_timer(self._due[0][0])
 
     def _look_after_next(self) -> None:
-        at, _, queue = heappop(self._due)
-        if queue.wakes_at != at:
-            return  # it was looked after earlier
+        at, _, held = heappop(self._due)
+        queue = held()
+        if queue is None or queue.wakes_at != at:
+            return  # it is gone, or was looked after earlier
         try:
             if queue.look_after(clock.now()):
                 self.on_lease_end(queue)

@@ -10,7 +10,7 @@ from typing import Any
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome, Queue
+from jumpmq.queues.base import NEVER, NO_ATTEMPTS, Held, Outcome, Queue
 from jumpmq.queues.bodies import droppable, read_back
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
@@ -342,12 +342,14 @@ class ClassicQueue(Queue):
         self.tell_gone()
         count = len(self._ready)
         self.deleted = True
+        self.wakes_at = NEVER
         self._let_go(self._ready.leave().forget())
         if self._journal is not None:
             self._journal.drop_queue(self.id)
             self._journal.delete("sequence", str(self.id))
             self._journal.delete("delivered", str(self.id))
         self._delivery.cancel_all()
+        self._ready.close()
         return count
 
     # --- consumers ---

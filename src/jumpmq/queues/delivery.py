@@ -33,6 +33,21 @@ class Source(Protocol):
         """These were delivered to a consumer that does not acknowledge, and are done with."""
 
 
+class _Gone:
+    """In place of a queue that is gone, so that nothing refers to it in a circle."""
+
+    ready_count = 0
+
+    def take_for_delivery(self, count: int) -> list[Message]:
+        return []
+
+    def delivered_unacknowledged(self, messages: list[Message]) -> None:
+        """Nothing was."""
+
+
+GONE = _Gone()
+
+
 def _precedence(consumer: Consumer) -> int:
     return -consumer.priority
 
@@ -54,7 +69,7 @@ class Delivery:
         """
         self.consumers: list[Consumer] = []
         self.active: Consumer | None = None
-        self._source = source
+        self._source: Source = source
         self._subject = subject
         self._exclusive = exclusive
         self._single = False
@@ -94,6 +109,7 @@ class Delivery:
         """Tell all consumers that the queue is gone."""
         consumers, self.consumers, self._ring, self._passed_over = self.consumers, [], [], []
         self.active = None
+        self._source = GONE
         for consumer in consumers:
             consumer.cancelled()
 

@@ -11,7 +11,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.ready import ReadyMessages
+from jumpmq.queues.ready import ReadyMessages, for_nobody, nobody_waits
 from jumpmq.queues.runs import body_octets, by_priority
 from jumpmq.store import Batch
 
@@ -136,6 +136,11 @@ class PrioritizedMessages:
 
     def leave(self) -> "_AllLeftovers":
         return _AllLeftovers([level.leave() for level in self._levels.values()])
+
+    def close(self) -> None:
+        for level in self._levels.values():
+            level.close()
+        self._prepare, self._arrived = for_nobody, nobody_waits
 
     def page_out(self, kept: int) -> int:
         """As :meth:`ReadyMessages.page_out`, the lowest priority first."""

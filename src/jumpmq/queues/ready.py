@@ -360,6 +360,10 @@ class ReadyMessages:
         self._tail_count = self.memory = self.size = 0
         return left
 
+    def close(self) -> None:
+        """The queue is gone, and is not to be referred to: a circle would wait for a full collection of garbage."""
+        self._prepare, self._arrived, self._ahead = for_nobody, nobody_waits, None
+
     # --- memory ---
 
     def page_out(self, kept: int) -> int:
@@ -464,3 +468,11 @@ class ReadyMessages:
                 message.redelivered = True
         self._prepare(messages)
         return messages
+
+
+def for_nobody(messages: list[Message]) -> None:
+    """Messages that were read back only to be let go of."""
+
+
+def nobody_waits() -> None:
+    """What was read arrives, and the queue is gone."""

@@ -158,6 +158,7 @@ class Stream(Queue):
         count, self.deleted = self.ready_count, True
         self._files.remove(self.id)
         self._charge(-self._memory)
+        self._log.on_growth = _nobody  # or the log and the queue would wait for a full collection of garbage
         readers, self._readers = self._readers, {}
         for consumer in readers:
             consumer.cancelled()
@@ -356,3 +357,7 @@ def _without_offset(message: Message) -> Message:
     same = message.copy()
     same.properties = properties.encode()
     return same
+
+
+def _nobody(begun: bool) -> None:
+    """The queue is gone."""
