@@ -20,8 +20,8 @@ TAGS = ("untagged", "management", "policymaker", "monitoring", "administrator")
 PASSWORD = "secret"
 OURS = """
 GET /api/openapi.json                     401 200 200 200 200
-GET /api/exchanges/here/h/ring            401 401 401 401 200
-GET /api/exchanges/here/none/shards       401 401 401 401 404
+GET /api/exchanges/here/h/ring            401 401 401 200 200
+GET /api/exchanges/here/none/shards       401 401 401 404 404
 GET /api/queues/here/q/messages           401 200 200 200 200
 GET /api/readers/here/g                   401 200 200 200 200
 DELETE /api/readers/here/g                401 404 404 404 404
@@ -40,6 +40,18 @@ GET /api/messages/here/writers/w          401 200 200 200 200
 DELETE /api/messages/here/writers/w       401 204 204 204 204
 GET /api/topic-permissions/here/guest/amq.topic 401 401 401 401 404
 DELETE /api/topic-permissions/here/guest/amq.topic 401 401 401 401 404
+GET /api/auth                             401 200 200 200 200
+POST /api/preview/policies/here/p         401 401 200 401 200 {"pattern": "x", "definition": {"max-length": 5}}
+POST /api/preview/definitions             401 401 401 401 200 {}
+GET /api/readers                          401 200 200 200 200
+GET /api/exchanges/here/h/ring/traffic    401 401 401 200 200
+POST /api/exchanges/here/h/ring/what-if   401 401 401 400 400 {}
+GET /api/warnings                         401 401 401 200 200
+GET /api/history                          401 401 401 200 200
+GET /api/history/queues/here/q            401 200 200 200 200
+GET /api/history/exchanges/here/x         401 200 200 200 200
+GET /api/log                              401 401 401 401 200
+GET /api/users/guest/allowed/here/q       401 401 401 401 200
 GET /metrics                              401 401 401 200 200
 GET /metrics/per-object                   401 401 401 200 200
 GET /metrics/detailed                     401 401 401 200 200

@@ -47,7 +47,7 @@ def guests_connection(broker, api):
 @pytest.mark.parametrize("user", ["management", "monitoring"])
 def test_another_users_connection_is_not_closed(broker, api, guests_connection, user):
     refusal = as_user(broker, user).request("DELETE", "connections", guests_connection)
-    assert (refusal.status_code, refusal.json()["error"]) == (401, "not_authorised")
+    assert (refusal.status_code, refusal.json()["error"]) == (401, "not_authorized")
     assert api.get("connections", guests_connection)["state"] == "running"
 
 

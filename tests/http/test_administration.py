@@ -1,6 +1,7 @@
 """What operators ask of the node: its name, its log, its listeners, logins that were tried."""
 
 import logging
+import time
 
 import pika
 import pytest
@@ -98,3 +99,31 @@ def test_users_are_deleted_at_once_or_not_at_all(api):
 def test_rabbitmqadmin_is_to_be_had(api):
     answer = requests.get(f"{api.address}/cli/rabbitmqadmin", allow_redirects=False)
     assert (answer.status_code, answer.headers["Location"].rpartition("/")[2]) == (302, "rabbitmqadmin")
+
+
+def test_samples_over_time(api, channel):
+    channel.queue_declare("q")
+    path = ("queues", "/", "q")
+    asked = {"msg_rates_age": 60, "msg_rates_incr": 1, "lengths_age": 60, "lengths_incr": 1}
+    api.get(*path, **asked)  # it is followed from now on
+    channel.basic_publish("", "q", b"x")
+    end = time.monotonic() + 20
+    while len((shown := api.get(*path, **asked))["messages_ready_details"]["samples"]) < 3:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    published = shown["message_stats"]["publish_details"]
+    assert published["samples"][0]["sample"] == 1
+    assert published["samples"][0]["timestamp"] > published["samples"][-1]["timestamp"]
+    assert {"avg", "avg_rate", "rate"} <= set(published)
+    assert shown["messages_details"]["samples"][0]["sample"] == 1
+    assert api.get("overview", **asked)["queue_totals"]["messages_details"]["samples"]
+    assert "samples" not in api.get(*path)["messages_details"]
+    assert api.request("GET", *path, params={**asked, "lengths_incr": 0}).status_code == 400
+
+
+def test_what_comes_and_goes_is_counted(broker, api):
+    before = api.get("overview")["churn_rates"]
+    connect(broker).close()
+    after = api.get("overview")["churn_rates"]
+    assert after["connection_created"] == before["connection_created"] + 1
+    assert set(after["queue_created_details"]) == {"rate"}

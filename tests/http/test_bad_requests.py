@@ -19,7 +19,7 @@ def test_a_known_user_is_needed(api, auth, reason):
     response = requests.get(f"{api.address}/api/overview", auth=auth, timeout=30)
     assert response.status_code == 401
     assert response.headers["WWW-Authenticate"] == 'Basic realm="JumpMQ Management"'
-    assert response.json() == {"error": "not_authorised", "reason": reason}
+    assert response.json() == {"error": "not_authorized", "reason": reason}
 
 
 @pytest.mark.parametrize("header", ["Basic", "Basic !!!", "Basic Z3Vlc3Q=", "Basic /////w==", "Bearer x", "x"])

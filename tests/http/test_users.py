@@ -104,7 +104,7 @@ def test_tags_say_what_a_user_may_see(login, tag, path, status, reason):
     response = login(tag)("GET", path)
     assert response.status_code == status
     if reason is not None:
-        assert response.json() == {"error": "not_authorised", "reason": reason}
+        assert response.json() == {"error": "not_authorized", "reason": reason}
 
 
 def test_virtual_hosts_without_permissions_are_hidden(api, login):
@@ -114,7 +114,7 @@ def test_virtual_hosts_without_permissions_are_hidden(api, login):
     assert ask("GET", "/api/queues").json() == []
     assert [vhost["name"] for vhost in ask("GET", "/api/vhosts").json()] == ["/"]
     assert ask("GET", "/api/queues/other").json() == {
-        "error": "not_authorised",
+        "error": "not_authorized",
         "reason": "User not authorised to access virtual host",
     }
     assert len(api.get("queues")) == 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jumpmq.topology import Change, DeclareQueue, DeleteQueue, Topology
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Churn:
     """Counts by RabbitMQ's names.
 

@@ -99,6 +99,19 @@ class Track:
             shown[name] = _rates(times, column) if name in COUNTERS else [_plain(value) for value in column[1:]]
         return shown
 
+    def samples(self, names: tuple[str, ...], age: int, increment: int) -> list[tuple[float, float]]:
+        """Time and value of samples of the last ``age`` seconds, ``increment`` apart, the latest first.
+
+        Args:
+            names: of what is added up.
+        """
+        fine = age <= FINE * FINE_COUNT
+        interval = FINE if fine else COARSE
+        times, *columns = (self._fine if fine else self._coarse).last(age // interval + 1)
+        wanted = [column for name, column in zip(self._names, columns, strict=True) if name in names]
+        step = max(1, increment // interval)
+        return [(times[at], sum(column[at] for column in wanted)) for at in range(len(times) - 1, -1, -step)]
+
 
 class History:
     """The tracks of a broker; it takes a sample after each look of :class:`~jumpmq.http.rates.Rates`."""
@@ -114,9 +127,18 @@ class History:
         """The broker as a whole."""
         return self._overall.shown(seconds)
 
+    @property
+    def overall(self) -> Track:
+        """That of the broker."""
+        return self._overall
+
+    def track(self, queue: Queue) -> Track:
+        """That of a queue; it is followed from the first time it is asked for."""
+        return self._asked(("queue", queue.vhost, queue.name), QUEUE)
+
     def of_queue(self, queue: Queue, seconds: int) -> dict[str, Any]:
         """One queue; it is followed from the first time it is asked for."""
-        return self._asked(("queue", queue.vhost, queue.name), QUEUE).shown(seconds)
+        return self.track(queue).shown(seconds)
 
     def of_exchange(self, exchange: Exchange, seconds: int) -> dict[str, Any]:
         """One exchange, as :meth:`of_queue`."""

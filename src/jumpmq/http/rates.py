@@ -17,6 +17,7 @@ from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jumpmq.broker.channel import Channel
+from jumpmq.broker.churn import Churn
 from jumpmq.broker.connection import Connection
 from jumpmq.queues import Queue
 from jumpmq.topology import Exchange, VirtualHost
@@ -47,6 +48,7 @@ NOTHING = (0, 0, 0)
 T = TypeVar("T")
 
 TALLIED = tuple(Tally.__slots__)
+CHURN = tuple(Churn.__slots__)
 OF_HOSTS = ("publish", "confirm", "return_unroutable", "drop_unroutable")
 """What virtual hosts, and the broker, count by channels; the rest of theirs is the sum of their queues."""
 
@@ -148,6 +150,10 @@ class Rates:
     def of_exchange(self, exchange: Exchange) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of an exchange."""
         return self._shown(("publish_in", "publish_out"), [exchange], _of_exchange)
+
+    def of_churn(self) -> dict[str, Any]:
+        """How much comes and goes, by RabbitMQ's names."""
+        return self._shown(CHURN, [self._broker.churn], astuple)
 
     def octets(self, connection: Connection) -> dict[str, Any]:
         """How many octets a connection received and sent, and how fast."""
@@ -261,6 +267,7 @@ class Rates:
             (hosts, lambda host: _of_host(tallies[host])),
             ([exchange for host in hosts for exchange in host.exchanges.values()], _of_exchange),
             (connections, _of_connection),
+            ([self._broker.churn], astuple),
             ([channel for one in connections for channel in one.channels.values()], _of_channel),
         ]
 

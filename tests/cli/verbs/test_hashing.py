@@ -67,3 +67,8 @@ def test_no_ring(failure, exchange: str) -> None:
     status, said = failure("consistent_hash_exchange_ring_state", exchange)
     assert status == 65
     assert f"'{exchange}'" in said
+
+
+def test_no_shards(failure) -> None:
+    status, said = failure("shards", "amq.topic")
+    assert (status, said) == (65, "Error:\nExchange 'amq.topic' in virtual host '/' is not sharded\n")

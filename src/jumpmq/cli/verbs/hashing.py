@@ -54,6 +54,8 @@ def shards(session: Session, exchange: Exchange) -> None:
     found = session.api.find("exchanges", session.vhost, exchange, "shards")
     if found is None:
         raise CommandError(f"Exchange '{exchange}' does not exist in virtual host '{session.vhost}'", os.EX_DATAERR)
+    if not found:
+        raise CommandError(f"Exchange '{exchange}' in virtual host '{session.vhost}' is not sharded", os.EX_DATAERR)
     session.table(SHARD_COLUMNS, [[shard[name] for name in SHARD_COLUMNS] for shard in found])
     for shard in found:
         if shard["messages"] and not shard["consumers"]:

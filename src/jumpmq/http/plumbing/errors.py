@@ -43,7 +43,7 @@ _STATUS: dict[type[AMQPError], int] = {
 """RabbitMQ's statuses for errors of the protocol; it answers 400 to all others."""
 
 
-_NAMES = {401: "not_authorised", 404: "not_found", 503: "resource_error"}
+_NAMES = {401: "not_authorized", 404: "not_found", 503: "resource_error"}
 
 
 def bad_request(request: Request, error: Exception) -> JSONResponse:
@@ -105,12 +105,12 @@ def http_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def unauthorized(reason: str) -> JSONResponse:
-    return _json(401, "not_authorised", reason, {"WWW-Authenticate": 'Basic realm="JumpMQ Management"'})
+    return _json(401, "not_authorized", reason, {"WWW-Authenticate": 'Basic realm="JumpMQ Management"'})
 
 
 def refused(reason: str) -> JSONResponse:
     """The answer to a user who is known, and may not do that."""
-    return _json(401, "not_authorised", reason)
+    return _json(401, "not_authorized", reason)
 
 
 def foreign_page() -> JSONResponse:

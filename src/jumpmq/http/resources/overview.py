@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +15,11 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources import connections
 from jumpmq.http.resources.health import listeners
+from jumpmq.http.samples import add_samples
 from jumpmq.topology.exchanges import EXCHANGE_TYPES
+
+if TYPE_CHECKING:
+    from jumpmq.http.history import History
 
 COMPATIBLE_WITH = "3.10.8"
 """The version of RabbitMQ whose management API this is; tools ask for it."""
@@ -48,6 +52,9 @@ async def overview(request: Request) -> Response:
     if monitors(requested.user(request)):
         shown |= {"node": broker.node, "listeners": listeners(request)}
         shown["object_totals"]["consumers"] = sum([len(queue.consumers) for queue in queues])
+        shown["churn_rates"] = rates.of_churn()
+        history: History = request.app.state.history
+        add_samples(request, shown["message_stats"], shown["queue_totals"], lambda: history.overall)
     return answer_object(request, shown)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,10 +18,14 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources import connections, consumers
 from jumpmq.http.resources.policies import in_force
+from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape, one_of
 from jumpmq.queues import Queue
 from jumpmq.topology import DeclareQueue, rules
 from jumpmq.topology.names import stripped
+
+if TYPE_CHECKING:
+    from jumpmq.http.history import History
 
 MAX_CONSUMERS = 500
 """Consumers of a queue that are shown with it."""
@@ -72,7 +76,10 @@ async def one_queue(request: Request) -> Response:
     """``GET /api/queues/{vhost}/{queue}``: one queue, with its consumers."""
     queue = requested.queue(request)
     details = {"consumer_details": [consumers.shown((queue, one)) for one in queue.consumers[:MAX_CONSUMERS]]}
-    return answer_object(request, shown(request, queue) | details | _owner(request, queue))
+    found = shown(request, queue) | details | _owner(request, queue)
+    history: History = request.app.state.history
+    add_samples(request, found["message_stats"], found, lambda: history.track(queue))
+    return answer_object(request, found)
 
 
 async def declare_queue(request: Request) -> Response:
@@ -197,7 +204,7 @@ def _owner(request: Request, queue: Queue) -> dict[str, Any]:
 
 
 ROUTES = [
-    Endpoint("POST", "/api/queues/{vhost}/{queue}/actions", act, access=Access.POLICYMAKER, shape=ACTION),
+    Endpoint("POST", "/api/queues/{vhost}/{queue}/actions", act, access=Access.ADMINISTRATOR, shape=ACTION),
     Endpoint("POST", "/api/rebalance/queues", rebalance, access=Access.ADMINISTRATOR),
     Endpoint("GET", "/api/queues", all_queues),
     Endpoint("GET", "/api/queues/{vhost}", queues_of_host),
