@@ -40,6 +40,8 @@ GET /api/messages/here/writers/w          401 200 200 200 200
 DELETE /api/messages/here/writers/w       401 204 204 204 204
 GET /api/topic-permissions/here/guest/amq.topic 401 401 401 401 404
 DELETE /api/topic-permissions/here/guest/amq.topic 401 401 401 401 404
+GET /api/connections/username/nobody      401 200 200 200 200
+DELETE /api/connections/username/nobody   401 204 204 204 204
 GET /api/auth                             401 200 200 200 200
 POST /api/preview/policies/here/p         401 401 200 401 200 {"pattern": "x", "definition": {"max-length": 5}}
 POST /api/preview/definitions             401 401 401 401 200 {}
