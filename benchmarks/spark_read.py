@@ -4,8 +4,10 @@
 
 One broker process, four queues behind a consistent hash exchange, bodies of 100 octets, Spark on two local cores. Every
 way of reading has the same sink (`noop`), which wants queue, routing key and body of every row. The stream and pika
-also consume the messages. Each way has read a few messages before its clock starts; publishing is not measured. Then
-the same from one queue and from 200, and rows published, confirmed, by the sink and by pika in `foreachPartition`.
+also consume the messages. Each way has read a few messages before its clock starts; publishing is not measured. pika
+reads from RabbitMQ where that is installed, else from JumpMQ. Then the same from one queue and from 200; where every
+message has its own message_id and two headers, of which all columns are wanted; from Arrow files of the same batches by
+a Python data source that does nothing else; and rows published, confirmed, by the sink and by pika.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pika
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import jumpmq.spark
-from benchmarks.brokers import HOST, JumpMQ
+from benchmarks.brokers import HOST, BrokerProcess, JumpMQ, RabbitMQ
 from benchmarks.load.client import Address, Connection
 from benchmarks.load.traffic import Messages
 
@@ -64,12 +68,12 @@ def publish(port: int, count: int) -> None:
     connection.close()
 
 
-def from_table(spark: SparkSession, broker: JumpMQ) -> None:
+def from_table(spark: SparkSession, broker: BrokerProcess) -> None:
     """A batch read: nothing is consumed."""
     _source(spark.read, broker).load().write.format("noop").mode("overwrite").save()
 
 
-def from_stream(spark: SparkSession, broker: JumpMQ) -> None:
+def from_stream(spark: SparkSession, broker: BrokerProcess) -> None:
     """A streaming query over what there is."""
     with tempfile.TemporaryDirectory() as checkpoint:
         frame = _source(spark.readStream, broker).load()
@@ -77,7 +81,7 @@ def from_stream(spark: SparkSession, broker: JumpMQ) -> None:
         writer.trigger(availableNow=True).start().awaitTermination()
 
 
-def from_pika(spark: SparkSession, broker: JumpMQ) -> None:
+def from_pika(spark: SparkSession, broker: BrokerProcess) -> None:
     """A consumer a queue, acknowledging a thousand at a time: what one writes without a source."""
     port = broker.port
 
@@ -102,7 +106,7 @@ def from_pika(spark: SparkSession, broker: JumpMQ) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def to_exchange(spark: SparkSession, broker: JumpMQ, count: int) -> float:
+def to_exchange(spark: SparkSession, broker: BrokerProcess, count: int) -> float:
     """Rows a second published by the sink, persistent."""
     url = f"http://guest:guest@{HOST}:{broker.http_port}"
     began = time.perf_counter()
@@ -113,7 +117,7 @@ def to_exchange(spark: SparkSession, broker: JumpMQ, count: int) -> float:
     return count / seconds
 
 
-def to_exchange_with_pika(spark: SparkSession, broker: JumpMQ, count: int) -> float:
+def to_exchange_with_pika(spark: SparkSession, broker: BrokerProcess, count: int) -> float:
     """The same by a channel a partition that waits for each confirm: what one writes without a sink."""
     port = broker.port
 
@@ -137,12 +141,14 @@ def _rows(spark: SparkSession, count: int) -> DataFrame:
     return frame.selectExpr("cast(id % 100000 as string) as routing_key", "lpad(cast(id as string), 100, 'x') as body")
 
 
-def _source(reader: Any, broker: JumpMQ) -> Any:
+def _source(reader: Any, broker: BrokerProcess) -> Any:
     url = f"http://guest:guest@{HOST}:{broker.http_port}"
     return reader.format("jumpmq").schema(COLUMNS).option("url", url).option("exchange", EXCHANGE)
 
 
-def rate(spark: SparkSession, broker: JumpMQ, read: Callable[[SparkSession, JumpMQ], None], count: int) -> float:
+def rate(
+    spark: SparkSession, broker: BrokerProcess, read: Callable[[SparkSession, BrokerProcess], None], count: int
+) -> float:
     """Rows a second of reading so many messages."""
     publish(broker.port, WARM_UP)
     read(spark, broker)
@@ -176,25 +182,103 @@ def local_spark() -> Iterator[SparkSession]:
         spark.stop()
 
 
+class ArrowFiles(DataSource):
+    """Record batches from files, a partition a file."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "arrow_files"
+
+    def schema(self) -> str:
+        return COLUMNS
+
+    def reader(self, schema: object) -> DataSourceReader:
+        return ArrowFilesReader(self.options["files"].split(","))
+
+
+class ArrowFilesReader(DataSourceReader):
+    """Reads them, and nothing else."""
+
+    def __init__(self, files: list[str]) -> None:
+        self._files = files
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(file) for file in self._files]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(partition.value) as file, pa.ipc.open_stream(file) as stream:
+            yield from stream
+
+
+def from_arrow_files(spark: SparkSession, count: int) -> float:
+    """Rows a second from two files with as many rows, as the broker's batches have them."""
+    spark.dataSource.register(ArrowFiles)
+    schema = pa.schema([("queue", pa.string()), ("routing_key", pa.binary()), ("body", pa.binary())])
+    batch = pa.record_batch([["spark-0"] * 8192, [b"%010d" % n for n in range(8192)], [bytes(100)] * 8192], schema)
+    with tempfile.TemporaryDirectory() as directory:
+        files = [f"{directory}/{number}.arrow" for number in range(2)]
+        rows = 0
+        for file in files:
+            with pa.OSFile(file, "w") as opened, pa.ipc.new_stream(opened, schema) as stream:
+                for _ in range(max(1, count // 2 // 8192)):
+                    stream.write_batch(batch)
+                    rows += len(batch)
+        frame = spark.read.format("arrow_files").option("files", ",".join(files)).load()
+        for _ in range(2):
+            began = time.perf_counter()
+            frame.write.format("noop").mode("overwrite").save()
+            seconds = time.perf_counter() - began
+    return rows / seconds
+
+
+def with_own_properties(spark: SparkSession, broker: BrokerProcess, count: int) -> float:
+    """Rows a second, all columns, where every message has its own message_id and two headers."""
+    url = f"http://guest:guest@{HOST}:{broker.http_port}"
+    headers = "map('tenant', cast(id % 1000 as string), 'trace', cast(id as string)) as headers"
+    rows = spark.range(count, numPartitions=2).selectExpr(
+        "cast(id % 100000 as string) as routing_key", "rpad(cast(id as string), 100, 'x') as body",
+        "cast(id as string) as message_id", headers,
+    )  # fmt: skip
+    writer = rows.write.format("jumpmq").mode("append").option("url", url)
+    writer.option("exchange", EXCHANGE).option("persistent", False).save()
+    frame = spark.read.format("jumpmq").option("url", url).option("exchange", EXCHANGE).load()
+    for _ in range(2):
+        began = time.perf_counter()
+        frame.write.format("noop").mode("overwrite").save()
+        seconds = time.perf_counter() - began
+    _empty(broker.port)
+    return count / seconds
+
+
 def main() -> None:
-    """Measure and print each way, and its ratio to pika."""
+    """Measure and print each way, and its ratio to what it is compared with."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES
-    with JumpMQ() as broker, local_spark() as spark:
-        declare(broker.port)
-        pika_rate = rate(spark, broker, from_pika, count // PIKA_SHARE)
-        print(f"{'pika in mapPartitions':<32} {pika_rate:>12,.0f} rows/s")
-        for title, read in {"jumpmq, stream (availableNow)": from_stream, "jumpmq, table": from_table}.items():
-            ours = rate(spark, broker, read, count)
-            print(f"{title:<32} {ours:>12,.0f} rows/s {ours / pika_rate:>8.1f}x")
-        written = to_exchange_with_pika(spark, broker, max(1, count // PIKA_WRITE_SHARE))
-        print(f"{'pika in foreachPartition':<32} {written:>12,.0f} rows/s")
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(JumpMQ())
+        other = stack.enter_context(RabbitMQ()) if RabbitMQ.available() else broker
+        spark = stack.enter_context(local_spark())
+        for each in {broker, other}:
+            declare(each.port)
+        pika_rate = rate(spark, other, from_pika, max(WARM_UP, count // PIKA_SHARE))
+        _show(f"pika in mapPartitions, {other.name}", pika_rate)
+        _show("stream (availableNow)", rate(spark, broker, from_stream, count), pika_rate, "pika")
+        table = rate(spark, broker, from_table, count)
+        _show("table", table, pika_rate, "pika")
+        _show("Arrow files, by a Python source", from_arrow_files(spark, count), table, "table")
+        _show("table, all columns, own properties", with_own_properties(spark, broker, count // 2), table, "table")
+        written = to_exchange_with_pika(spark, other, max(1, count // PIKA_WRITE_SHARE))
+        _show(f"pika in foreachPartition, {other.name}", written)
         to_exchange(spark, broker, WARM_UP)
-        ours = to_exchange(spark, broker, count // 2)
-        print(f"{'jumpmq, written':<32} {ours:>12,.0f} rows/s {ours / written:>8.1f}x")
-        for queues in (1, 200):
+        _show("written", to_exchange(spark, broker, count // 2), written, "pika")
+        for queues, messages in ((1, count), (200, 200_000)):
             redeclare(broker.port, queues)
-            ours = rate(spark, broker, from_table, count)
-            print(f"{f'jumpmq, table, {queues} queues':<32} {ours:>12,.0f} rows/s {ours / pika_rate:>8.1f}x")
+            ours = rate(spark, broker, from_table, min(count, messages))
+            _show(f"table, {min(count, messages):,} in {queues} queues", ours, table, "table")
+
+
+def _show(title: str, rows: float, other: float = 0, name: str = "") -> None:
+    ratio = f" {rows / other:>8.2f}x {name}" if other else ""
+    print(f"{title:<40} {rows:>12,.0f} rows/s{ratio}", flush=True)
 
 
 if __name__ == "__main__":

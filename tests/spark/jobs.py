@@ -1,11 +1,14 @@
 """Pipelines in a process of their own that says how far it is: ``python -m tests.spark.jobs JOB MASTER ARGUMENTS``."""
 
 import json
+import os
+import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from jumpmq.management import ManagementClient
-from jumpmq.spark import Router
+from jumpmq.spark import Router, delta_writer
 from jumpmq.spark.pipelines.archive import archive
 from jumpmq.spark.pipelines.publish import publish
 from jumpmq.spark.pipelines.rebalance import rebalance
@@ -37,7 +40,24 @@ def run_pipelines(spark: Any, url: str, table: str) -> int:
     return run_rebalance(spark, url, "y", "y1,y2,y3", f"{table}.rebalance", 1000)
 
 
-JOBS = {"archive": run_archive, "rebalance": run_rebalance, "pipelines": run_pipelines}
+def run_delta(spark: Any, url: str, table: str, limit: int) -> int:
+    """Into a Delta table; once, all is killed when the table has a micro-batch of which Spark does not know that."""
+    write, mark = delta_writer(table, "archive"), Path(f"{table}.killed")
+
+    def write_and_die(frame: Any, number: int) -> None:
+        write(frame, number)
+        if number == 1 and not mark.exists():
+            mark.touch()
+            os.killpg(0, signal.SIGKILL)
+
+    source = {"url": url, "exchange": "x", "maxMessagesPerTrigger": str(limit)}
+    frame = spark.readStream.format("jumpmq").options(**source).load()
+    writer = frame.writeStream.foreachBatch(write_and_die).option("checkpointLocation", f"{table}.checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return 0
+
+
+JOBS = {"delta": run_delta, "archive": run_archive, "rebalance": run_rebalance, "pipelines": run_pipelines}
 
 
 def main() -> None:

@@ -59,6 +59,10 @@ class Driver:
                 return line.removeprefix(word).strip()
         raise AssertionError(f"it ended before it said '{word}':\n{self._errors.read_text()[-6000:]}")
 
+    def wait(self) -> int:
+        """Wait for its end; returns its exit status."""
+        return self._process.wait()
+
     def kill(self) -> None:
         """End it at once, JVM and Python workers included."""
         with contextlib.suppress(ProcessLookupError):

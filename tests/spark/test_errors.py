@@ -3,12 +3,13 @@
 import socket
 
 import pytest
+from benchmarks.brokers import RabbitMQ
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 from tests.spark.sources import stream, table
 
 import jumpmq
-from jumpmq.spark import JumpMQError
+from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, Router
 from jumpmq.spark.client import Client
 from jumpmq.spark.options import Broker, SourceOptions
 from jumpmq.spark.schema import check_schema
@@ -108,3 +109,26 @@ def test_a_stream_of_an_unknown_queue(spark, broker, tmp_path):
     )
     with pytest.raises(PySparkException, match="no queue 'nothing' in vhost '/'"):
         query.start().awaitTermination()
+
+
+@pytest.fixture(scope="module")
+def rabbitmq():
+    if not RabbitMQ.available():
+        pytest.skip(RabbitMQ.available().reason)
+    with RabbitMQ() as running:
+        yield f"http://guest:guest@127.0.0.1:{running.http_port}"
+
+
+@pytest.mark.parametrize("exchange", ["nothing", "amq.topic"])
+def test_a_rabbitmq_is_told_from_a_jumpmq_at_planning(rabbitmq, exchange):
+    source = JumpMQDataSource({"url": rabbitmq, "exchange": exchange})
+    columns = StructType([SCHEMA["routing_key"], SCHEMA["body"]])
+    for plan in (
+        lambda: source.reader(SCHEMA).partitions(),
+        lambda: source.streamReader(SCHEMA).initialOffset(),
+        lambda: source.writer(columns, False),
+        lambda: source.streamWriter(columns, False),
+        lambda: Router.from_broker(rabbitmq, exchange),
+    ):
+        with pytest.raises(JumpMQError, match=r"RabbitMQ 3\.\d+\.\d+ answers at http://127.0.0.1:\d+, not a JumpMQ"):
+            plan()

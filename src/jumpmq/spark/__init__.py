@@ -15,6 +15,7 @@ from contextlib import suppress
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from jumpmq.spark.delta import delta_writer
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.movement import movement
 from jumpmq.spark.router import Router
@@ -28,6 +29,7 @@ __all__ = [
     "JumpMQDataSource",
     "JumpMQError",
     "Router",
+    "delta_writer",
     "movement",
     "register",
     "register_route",

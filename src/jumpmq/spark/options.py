@@ -50,6 +50,8 @@ class SourceOptions:
         max_partitions: the most partitions of a batch, unless ``max_messages_per_partition`` asks for more.
         min_partitions: the fewest partitions of a batch that has as many messages.
         max_messages_per_partition: the most messages of a partition.
+        same_ends: whether an ``availableNow`` run that goes on after a failure ends where the failed one would have
+            ended, and leaves what came since.
         keep_order: whether what a batch reads of a queue is always in one partition, in order.
         lease: seconds that the broker waits for a streaming query that has fallen silent, before what the query
             reserved goes back to the queues.
@@ -69,6 +71,7 @@ class SourceOptions:
     max_partitions: int | None = None
     min_partitions: int = 1
     max_messages_per_partition: int | None = None
+    same_ends: bool = False
     keep_order: bool = False
     lease: float = 60.0
     fail_on_data_loss: bool = True
@@ -227,6 +230,7 @@ SOURCE_OPTIONS: Reads = {
     "minpartitions": ("min_partitions", count),
     "maxmessagesperpartition": ("max_messages_per_partition", count),
     "keeporder": ("keep_order", truth),
+    "sameends": ("same_ends", truth),
     "lease": ("lease", seconds(1)),
     "failondataloss": ("fail_on_data_loss", truth),
     "checkpointlocation": ("checkpoint", text),
@@ -238,7 +242,7 @@ NAMES = {
     name.lower(): name
     for name in (
         *("brokerRetrySeconds", "tlsCa", "tlsCertificate", "tlsKey", "maxMessagesPerTrigger", "maxBytesPerTrigger"),
-        *("maxPartitions", "minPartitions", "maxMessagesPerPartition", "keepOrder", "failOnDataLoss"),
+        *("maxPartitions", "minPartitions", "maxMessagesPerPartition", "keepOrder", "sameEnds", "failOnDataLoss"),
         *("checkpointLocation", "startingOffsets", "endingOffsets", "onUnroutable", "txnAppId", "txnVersion"),
     )
 }

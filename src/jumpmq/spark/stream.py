@@ -67,6 +67,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client = Client(options.broker)
         self._initial: Offset | None = None
         self._last_seqs: dict[str, int] | None = None
+        self._went_on = False
         self._session: Session | None = None
         self._reserved: dict[str, dict[str, int]] = {}
 
@@ -90,15 +91,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_seqs = {queue: at["last_seq"] for queue, at in self._client.ranges(exchange, names).items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        done = start["queues"]
-        answer = self._opened(start).reserve(self._wanted(done, limit))
-        self._require_nothing_lost(answer["lost"], done)
-        self._reserved = answer["queues"]
-        end = {queue: at["offset"] for queue, at in sorted(self._reserved.items()) if queue in done or at["messages"]}
+        done, ends = start["queues"], self._ends(start)
+        end = self._reserve(start, limit, ends)
+        if end == done and ends != self._last_seqs and not self._went_on:  # the run that had these ends is complete
+            ends = self._last_seqs
+            end = self._reserve(start, limit, ends)
         if end == done:
             time.sleep(IDLE_PAUSE if self._last_seqs is None else 0)
             return start
-        return start | {"queues": end}
+        self._went_on = True
+        return start | {"queues": end} | ({"ends": ends} if self._options.same_ends else {})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """What waits in the queues, beyond what the last micro-batch has reserved."""
@@ -132,16 +134,30 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except Gone as error:
             raise JumpMQError(f"{error}; {GO_ON}") from None
 
-    def _wanted(self, done: dict[str, int], limit: ReadLimit) -> dict[str, Any]:
+    def _ends(self, start: Offset) -> dict[str, int] | None:
+        """The last message to read of each queue; None where there is no such limit."""
+        if self._options.same_ends and self._last_seqs is not None:
+            return start.get("ends") or self._last_seqs
+        return self._last_seqs
+
+    def _reserve(self, start: Offset, limit: ReadLimit, ends: dict[str, int] | None) -> dict[str, int]:
+        """Acknowledge what is done and reserve more; returns up to which reservation of each queue."""
+        done = start["queues"]
+        answer = self._opened(start).reserve(self._wanted(done, limit, ends))
+        self._require_nothing_lost(answer["lost"], done)
+        self._reserved = answer["queues"]
+        return {queue: at["offset"] for queue, at in sorted(self._reserved.items()) if queue in done or at["messages"]}
+
+    def _wanted(self, done: dict[str, int], limit: ReadLimit, ends: dict[str, int] | None) -> dict[str, Any]:
         """What to ask the broker for."""
         wanted: dict[str, Any] = {"accept_loss": not self._options.fail_on_data_loss}
         if isinstance(limit, ReadMaxRows):
             wanted["max_messages"] = limit.max_rows
         elif isinstance(limit, ReadMaxBytes):
             wanted |= {"max_messages": self._options.max_messages, "max_octets": limit.max_bytes}
-        if self._last_seqs is not None:
-            names = list(self._last_seqs)
-            wanted["last_seq"] = self._last_seqs
+        if ends is not None:
+            names = list(ends)
+            wanted["last_seq"] = ends
         else:
             names = queue_names(self._client, self._options)
             wanted["exchange"] = self._options.exchange

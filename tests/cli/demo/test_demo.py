@@ -19,6 +19,8 @@ def test_the_demo_keeps_its_promises_and_leaves_what_it_is_told_to_leave(tmp_pat
     assert sorted(table["number"].to_pylist()) == list(range(1, 20_001))
     assert set(table["queue"].to_pylist()) == {"q1", "q2", "q3", "q4"}
     assert f"spark.read.parquet('{kept}/flights')" in result.stdout
+    assert "late flights published by Spark into 3 shards" in result.stdout
+    assert "chi-squared" in (kept / "uniformity.html").read_text()
     assert f"jumpmq serve --data-dir {kept}/broker" in result.stdout
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from jumpmq.cli.demo.findings import LATE, Lateness, Order, QueueShare
+from jumpmq.cli.demo.late import LateFlights
 from jumpmq.hashing.chi_squared import chi_squared_test
 
 
@@ -25,6 +26,7 @@ class Report:
     shares: Mapping[str, QueueShare]
     order: Order
     lateness: Lateness
+    late: LateFlights = field(default_factory=LateFlights)
 
     def broken_promises(self) -> list[str]:
         """What did not hold, a sentence each; empty when all is well."""
@@ -34,6 +36,10 @@ class Report:
             (order.distinct_flights == self.published, f"{order.distinct_flights:,} different flights {published}"),
             (order.aircraft_in_several_queues == 0, f"{order.aircraft_in_several_queues:,} aircraft in several queues"),
             (order.flights_out_of_order == 0, f"{order.flights_out_of_order:,} flights out of order"),
+            (
+                sum(self.late.shards.values()) == self.late.published,
+                f"{sum(self.late.shards.values()):,} late flights in the shards of {self.late.published:,} published",
+            ),
         ]
         return [sentence for holds, sentence in claims if not holds]
 
@@ -74,6 +80,8 @@ class Report:
             f"no tail number: {self.without_tail_number:,} flights share the empty key, and so a queue",
             f"published: {self.published / self.publish_seconds:,.0f} messages/s, persistent, each confirmed",
             f"read into Parquet: {order.rows / self.read_seconds:,.0f} rows/s, the queues in parallel",
+            f"and back: {self.late.published:,} late flights published by Spark into {len(self.late.shards)} shards: "
+            + " + ".join(f"{count:,}" for count in self.late.shards.values()),
         ]
 
     def _show_lateness(self, console: Console) -> None:

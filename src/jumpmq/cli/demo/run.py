@@ -14,12 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from jumpmq.cli.demo.findings import lateness, order, queue_shares
 from jumpmq.cli.demo.flights import FlightMessages, read_flights
+from jumpmq.cli.demo.late import publish_late, write_page
 from jumpmq.cli.demo.publish import ConfirmedPublisher, declare
 from jumpmq.cli.demo.report import Report
 from jumpmq.cli.demo.table import open_table, spark_session, write_table
 from jumpmq.cli.running import RunningBroker, running
 
 EXCHANGE = "flights"
+PAGE = "uniformity.html"
 WEIGHTS = {"q1": 1, "q2": 1, "q3": 2, "q4": 2}
 
 
@@ -45,7 +47,8 @@ def how_to_look(directory: Path) -> str:
     return (
         f"Kept in {directory}. To look at the table:\n"
         f"  pyspark, then: spark.read.parquet('{directory}/flights').show()\n"
-        f"To look at the broker, whose queues are empty now:\n"
+        f"To look at how evenly keys are spread: {directory}/{PAGE}\n"
+        f"To look at the broker, which has the late flights in its shards:\n"
         f"  jumpmq serve --data-dir {directory}/broker, then: jumpmqctl list_bindings"
     )
 
@@ -77,6 +80,8 @@ def _read(broker: RunningBroker, flights: FlightMessages, directory: Path, publi
     with spark_session(partitions=len(WEIGHTS)) as spark:
         read_seconds = write_table(spark, broker.http_url, EXCHANGE, flights.schema, directory)
         open_table(spark, directory)
+        late = publish_late(spark, broker.http_url)
+        write_page(spark, broker.http_url, EXCHANGE, directory / PAGE)
         return Report(
             weights=WEIGHTS,
             published=len(flights.bodies),
@@ -86,6 +91,7 @@ def _read(broker: RunningBroker, flights: FlightMessages, directory: Path, publi
             shares=queue_shares(spark),
             order=order(spark),
             lateness=lateness(spark),
+            late=late,
         )
 
 

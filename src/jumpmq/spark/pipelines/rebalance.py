@@ -4,12 +4,15 @@ How it works. A streaming query reads the queues that are rebalanced, and puts e
 the exchange gives its key now, be it the one that it came from. Messages of a key lie in one queue before, and in one
 after, and keep their order on the way, as what a micro-batch reads of a queue is one partition. The source gives every
 message once, and the sink takes every micro-batch once, so that a job that is killed goes on with the same checkpoint
-and loses and repeats nothing. Messages with other keys that are published meanwhile are not held up; to keep the order
-of a key that is being moved, let publishers rest while it runs.
+and loses and repeats nothing. It goes on to the ends that the queues had when it was begun: what it has put behind them
+must not come before what it has not moved yet, or a key's messages would change places. Messages with other keys that
+are published meanwhile are not held up; to keep the order of a key that is being moved, let publishers rest while it
+runs.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
@@ -35,7 +38,9 @@ def rebalance(
         progress: called with the rows of each micro-batch.
     """
     reader = spark.readStream.format("jumpmq").options(**source)
-    frame = reader.option("keepOrder", True).option("checkpointLocation", checkpoint).load()
+    group = f"rebalance-{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
+    reader = reader.option("group", group).option("keepOrder", True).option("sameEnds", True)
+    frame = reader.option("checkpointLocation", checkpoint).load()
     placed = route(frame.drop("queue"), "routing_key", router, "queue")
     writer = placed.writeStream.format("jumpmq").option("url", source["url"]).option("vhost", source.get("vhost", "/"))
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()

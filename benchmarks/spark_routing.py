@@ -1,0 +1,93 @@
+"""How fast Spark routes, and what uniformity costs.
+
+    python -m benchmarks.spark_routing [KEYS]
+
+`route()` beside Spark's own `pmod(hash(key), n)` on 50 million keys of text in a Parquet table, and `uniformity` over
+100 million generated keys with the peak memory of all its processes, on two local cores.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from benchmarks.spark_read import local_spark
+from jumpmq.spark import Router, route, uniformity
+
+KEYS = 50_000_000
+
+
+class Memory(threading.Thread):
+    """The peak of the resident memory of this process and all below it, sampled.
+
+    Attributes:
+        peak: octets.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Memory:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stopped.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._stopped.wait(0.2):
+            self.peak = max(self.peak, self._resident())
+
+    def _resident(self) -> int:
+        parents, sizes = {}, {}
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                parents[int(place.name)] = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+                pages = int((place / "statm").read_text().split()[1]) - int((place / "statm").read_text().split()[2])
+            except OSError:
+                continue
+            sizes[int(place.name)] = pages * os.sysconf("SC_PAGE_SIZE")
+        ours = {os.getpid()}
+        while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+            ours |= more
+        return sum(sizes.get(pid, 0) for pid in ours)
+
+
+def seconds_of(frame: DataFrame) -> float:
+    """How long it takes to count by the last column, the second time."""
+    for _ in range(2):
+        began = time.perf_counter()
+        frame.groupBy(frame.columns[-1]).count().collect()
+        seconds = time.perf_counter() - began
+    return seconds
+
+
+def main() -> None:
+    """Measure and print."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else KEYS
+    with local_spark() as spark, tempfile.TemporaryDirectory() as directory:
+        spark.range(count).selectExpr("cast(id as string) as key").write.parquet(f"{directory}/keys")
+        keys = spark.read.parquet(f"{directory}/keys")
+        theirs = seconds_of(keys.selectExpr("key", "pmod(hash(key), 100) as place"))
+        print(f"{'pmod(hash(key), 100)':<32} {count / theirs:>12,.0f} keys/s", flush=True)
+        for function in ("phash2", "xxh64"):
+            ours = seconds_of(route(keys, "key", Router.even(100, function)))
+            print(f"{f'route, {function}':<32} {count / ours:>12,.0f} keys/s {theirs / ours:>8.2f}x", flush=True)
+        with Memory() as memory:
+            began = time.perf_counter()
+            uniformity(spark.range(2 * count).selectExpr("cast(id as string) as key"), "key", Router.even(100))
+            seconds = time.perf_counter() - began
+        print(f"{f'uniformity of {2 * count:,} keys':<32} {seconds:>12,.1f} s, {memory.peak / 1e9:.2f} GB at most")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The demo's way back: late flights go from the table into a sharded exchange, by Spark's sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from jumpmq.cli.demo.findings import LATE
+from jumpmq.management import ManagementClient
+from jumpmq.spark import Router, uniformity
+from jumpmq.spark.client import Client
+from jumpmq.spark.options import Broker
+from jumpmq.spark.page import save, uniformity_page
+
+EXCHANGE = "late-flights"
+SHARDS = 3
+
+
+@dataclass(frozen=True)
+class LateFlights:
+    """How many the table has, and how many of them are in each shard now."""
+
+    published: int = 0
+    shards: Mapping[str, int] = field(default_factory=dict)
+
+
+def publish_late(spark: SparkSession, url: str) -> LateFlights:
+    """Publish the view `flights` as far as it was late, by tail number.
+
+    Args:
+        url: of the management API, with user and password.
+    """
+    broker = ManagementClient(url)
+    policy = {"pattern": f"^{EXCHANGE}$", "definition": {"shards-per-node": SHARDS}, "apply-to": "exchanges"}
+    broker.put("policies", "/", EXCHANGE, body=policy)
+    broker.put("exchanges", "/", EXCHANGE, body={"type": "x-modulus-hash", "durable": True})
+    late = spark.sql(f"""
+        SELECT tailnum AS routing_key, to_json(struct(*)) AS body
+        FROM flights WHERE arr_delay >= {LATE} AND tailnum IS NOT NULL
+    """)
+    late.write.format("jumpmq").mode("append").options(url=url, exchange=EXCHANGE).save()
+    ranges = Client(Broker(url)).ranges(EXCHANGE, [])
+    return LateFlights(late.count(), {queue: at["messages"] for queue, at in sorted(ranges.items())})
+
+
+def write_page(spark: SparkSession, url: str, exchange: str, file: Path) -> None:
+    """Write how evenly an exchange spreads the view's tail numbers, as an HTML page."""
+    keys = spark.sql("SELECT coalesce(tailnum, '') AS key FROM flights")
+    save(uniformity_page(uniformity(keys, "key", Router.from_broker(url, exchange)), f"Uniformity of {exchange}"), file)
