@@ -30,11 +30,11 @@ def _bodies(said: Any) -> list[Any] | None:
 
 
 def _is_more_than_a_shared_limit(difference: Difference) -> bool:
-    """RabbitMQ delivered more than a prefetch that consumers share allows."""
-    shared = any(getattr(step.method, "global_", False) for step in difference.session)
+    """RabbitMQ delivered more than a prefetch that consumers share allows, after one for each of them."""
+    limits = [step.method.global_ for step in difference.session if isinstance(step.method, m.BasicQos)]
+    lifted = True in limits and False in limits[limits.index(True) :]
     (theirs, _), (ours, _) = difference.reference, difference.ours
-    bodies, fewer = _bodies(theirs), _bodies(ours)
-    return shared and bodies is not None and fewer is not None and len(bodies) > len(fewer)
+    return lifted and len(_delivered(theirs)) > len(_delivered(ours))
 
 
 def _is_sorted_burst(difference: Difference) -> bool:
@@ -85,9 +85,13 @@ def _is_order_of_what_came_back(difference: Difference) -> bool:
     return (returned or step is None) and consumers > 1 and same
 
 
+def _delivered(said: Any) -> list[Any]:
+    return [event for events in said.values() for event in events if event[0] == "basic.deliver"]
+
+
 NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: whose turn it is under a global prefetch": _is_turn_under_a_shared_limit,
-    "Timing and order: a global prefetch is exceeded": _is_more_than_a_shared_limit,
+    "Timing and order: a prefetch for each consumer lifts the global one": _is_more_than_a_shared_limit,
     "Timing and order: what several consumers held comes back": _is_order_of_what_came_back,
     "Timing and order: what came at once is sorted by priority": _is_sorted_burst,
     "What is refused: a policy with a wrong age": _is_first_of_several_problems,
