@@ -3,7 +3,7 @@
 import { get, path, post, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Bar, Confirm, Empty, Failure, Form, html, Page, Panel, Table, tell, useLast, useState } from "../lib/ui.js";
+import { Bar, Confirm, Empty, Failure, Form, html, Page, Panel, Table, tell, useLast, useRef, useState } from "../lib/ui.js";
 import { RingList } from "./rings.js";
 
 const WAYS = { minimal: "minimal", shift: "shift, as RabbitMQ", modulus: "by the remainder" };
@@ -18,18 +18,21 @@ export function WhatIfOf({ vhost, name }) {
   const { data, error, again } = useLive((signal) => get(url, {}, signal), 5, [url]);
   const ring = useLast(data);
   const [changes, setChanges] = useState([]);
+  const asked = useRef(0);
   const [answered, setAnswered] = useState({ found: null, error: null });
   if (!ring) return html`<${Page} title=${name} kind="What if"><${Failure} error=${error} /><//>`;
   const weights = Object.fromEntries(ring.destinations.map((one) => [one.destination, one.weight]));
 
   const ask = async (wanted) => {
+    const question = ++asked.current;
+    const answer = (given) => question === asked.current && setAnswered(given); // unless something else was asked since
     setChanges(wanted);
-    setAnswered({ found: null, error: null, waiting: wanted.length > 0 });
+    answer({ found: null, error: null, waiting: wanted.length > 0 });
     if (!wanted.length) return;
     try {
-      setAnswered({ found: await post(`${url}/what-if`, { changes: wanted }), error: null });
+      answer({ found: await post(`${url}/what-if`, { changes: wanted }), error: null });
     } catch (refused) {
-      setAnswered({ found: null, error: refused });
+      answer({ found: null, error: refused });
     }
   };
   const change = (destination, weight) => ask([...changes.filter((one) => one.destination !== destination), { destination, weight }]);
