@@ -50,11 +50,6 @@ class Prepared:
     final: bool = False
     write: Write | None = None
 
-    @property
-    def length(self) -> int:
-        """Octets that it takes in the log."""
-        return FRAME.size + sum(block.length for block in self.blocks)
-
     def place(self, number: int, segment: Segment, file: int, *, allocation: int) -> Write:
         """Where it goes in a segment."""
         offset = segment.end + FRAME.size
