@@ -14,6 +14,9 @@ MEMORY_SHARE = 0.4
 DISK_FREE_LIMIT = 50_000_000
 """Octets that stay free, unless told otherwise (RabbitMQ's ``disk_free_limit``)."""
 
+M_ARENA_MAX = -8
+"""A parameter of the C library (``malloc.h``)."""
+
 _UNITS = {
     "": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30,
     "t": 1 << 40, "tib": 1 << 40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -110,6 +113,17 @@ def disk_free(directory: Path) -> int:
     """Octets that this user may still write where ``directory`` is."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
+
+
+def keep_few_arenas() -> None:
+    """Have the threads of this process share two heaps; without glibc there is nothing to do.
+
+    Of eight a processor, which it would else have, each keeps what it freed (measured: 20 MB less while bodies are
+    paged). To be called before there are threads.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_ARENA_MAX, 2)
 
 
 def release_freed_memory() -> None:

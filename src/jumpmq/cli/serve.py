@@ -12,6 +12,7 @@ from pathlib import Path
 import uvloop
 
 from jumpmq.broker import Config
+from jumpmq.broker.resources import keep_few_arenas
 from jumpmq.cli.logs import configure
 from jumpmq.cli.server import Control, serving
 from jumpmq.cli.supervisor import notify
@@ -34,6 +35,7 @@ def serve(config: Config) -> None:
     """
     configure(config.log_level, config.log_format)
     _raise_file_limit()
+    keep_few_arenas()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve_until_signal(config))
 
