@@ -1,0 +1,93 @@
+"""Who has no right to a queue does nothing to what others read of it; who is gone does not come back."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import requests
+from tests.http.api import API
+from tests.wire import (
+    PROTOCOL_HEADER,
+    Basic,
+    Connection,
+    closing,
+    dial,
+    login,
+)
+
+import jumpmq
+
+
+@pytest.fixture
+def broker():
+    with jumpmq.running() as running:
+        yield running
+
+
+def add_user(broker, name, pattern, tags="management"):
+    api = API(broker.http_url)
+    api.request("PUT", "users", name, json={"password": name, "tags": tags})
+    api.request("PUT", "permissions", "/", name, json=dict.fromkeys(("configure", "write", "read"), pattern))
+    return API(broker.http_url.replace("guest:guest", f"{name}:{name}"))
+
+
+def test_a_group_of_readers_is_moved_by_who_may_read_its_queues(broker):
+    api, mallory = API(broker.http_url), add_user(broker, "mallory", "^mine")
+    with closing(login(broker.port)) as connection:
+        channel = connection.channel()
+        channel.queue("secret", exclusive=False)
+        for _ in range(10):
+            channel.publish("", "secret", b"x")
+        assert channel.ready("secret") == 10
+        offset = api.post("readers", "/", "g", "reserve", body={"queues": {"secret": 0}})["queues"]["secret"]["offset"]
+        attempts = [
+            mallory.request("POST", "readers", "/", "g", "reserve", json={"queues": {"secret": 0}}),
+            mallory.request("POST", "readers", "/", "g", "commit", json={"queues": {"secret": offset}}),
+            mallory.request("POST", "readers", "/", "g", "commit", json={"queues": {"secret": 1 << 40}}),
+            mallory.request("POST", "readers", "/", "g", "renew"),
+            mallory.request("POST", "readers", "/", "g", "open", json={"query": "mine", "lease": 60}),
+            mallory.request("DELETE", "readers", "/", "g"),
+        ]
+        assert {answer.status_code for answer in attempts} <= {401, 403}
+        shown = mallory.request("GET", "readers", "/", "g")
+        assert "secret" not in shown.text
+        assert "secret" not in mallory.request("GET", "readers").text
+        assert "secret" not in mallory.request("GET", "readers", "/").text
+        assert api.get("queues", "/", "secret", columns="messages") == {"messages": 10}
+        assert api.get("readers", "/", "g")["queues"]["secret"]["offset"] == offset
+
+
+def test_guest_does_not_come_back_with_the_last_virtual_host(tmp_path: Path):
+    with jumpmq.running(data_dir=tmp_path) as broker:
+        root = add_user(broker, "root", ".*", "administrator")
+        assert root.request("DELETE", "users", "guest").status_code == 204
+        assert root.request("DELETE", "vhosts", "/").status_code == 204
+    with jumpmq.running(data_dir=tmp_path) as broker:
+        url = f"http://127.0.0.1:{broker.http_port}/api/whoami"
+        assert [requests.get(url, auth=(one, one)).status_code for one in ("guest", "root")] == [401, 200]
+
+
+def test_who_closes_while_logging_in_is_not_logged_in(broker):
+    with dial(broker.port) as connection:
+        connection.send(PROTOCOL_HEADER)
+        connection.expect(Connection.Start)
+        connection.send_method(0, Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"))
+        connection.send_method(0, Connection.Close(200, "bye", 0, 0))
+        connection.expect(Connection.CloseOk)
+        login(broker.port).close()  # takes as long as the login that was broken off
+        with suppress(TimeoutError):
+            assert connection.read_octets(0.1) == b""
+    assert API(broker.http_url).get("connections") == []
+
+
+def test_a_nested_list_is_hashed_as_anything_is(broker):
+    with closing(login(broker.port)) as connection:
+        channel = connection.channel()
+        channel.exchange("hashed", "x-consistent-hash", arguments={"hash-header": "h"})
+        queue = channel.queue()
+        channel.bind(queue, "hashed", "1")
+        for value in ([[1, ["a", [True]]]], {"a": [[], {}]}, [None, 1.5]):
+            channel.publish("hashed", "", b"x", Basic.Properties(headers={"h": value}))
+        assert channel.ready(queue) == 3
