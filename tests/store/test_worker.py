@@ -15,7 +15,7 @@ from tests.store.opened import make_messages
 from jumpmq.store import _worker, worker
 from jumpmq.store.files import Files
 from jumpmq.store.records import Commit, messages_block, settled_block
-from jumpmq.store.writer import Worker, Write
+from jumpmq.store.writer import NO_SYNC, SYNC, SYNC_NAMES, Append, Worker, Write
 
 
 @pytest.fixture(params=["compiled", "plain"])
@@ -89,3 +89,32 @@ def test_errors_are_reported(pipe_and_worker: tuple[int, Worker], tmp_path: Path
 @given(st.binary(max_size=1000), st.integers(0, (1 << 32) - 1))
 def test_checksums(octets: bytes, start: int) -> None:
     assert _worker.checksum(octets, start) == zlib.crc32(octets, start)
+
+
+def appended(readable: int, worker: Worker, *appends: Append) -> int:
+    worker.append(list(appends))
+    assert select.select([readable], [], [], 10)[0]
+    os.read(readable, 1)
+    taken = worker.take()
+    assert taken is not None and worker.take() is None
+    return taken[0]
+
+
+def test_octets_are_appended_one_after_the_other(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
+    directory = Files().open_directory(tmp_path)
+    with (tmp_path / "one").open("w+b") as one, (tmp_path / "two").open("w+b") as two:
+        appends = [
+            Append(one.fileno(), 3, [b"ab", b"c" * 5000], (0, 1 << 20), SYNC),
+            Append(directory, 0, [], None, SYNC_NAMES),
+            Append(two.fileno(), 0, [b"de"], None, NO_SYNC),
+        ]
+        assert appended(*pipe_and_worker, *appends) == 0
+        assert (one.read(5005), two.read()) == (b"\0\0\0ab" + b"c" * 5000, b"de")
+    os.close(directory)
+
+
+def test_nothing_is_appended_behind_an_error(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
+    with (tmp_path / "one").open("w+b") as one, Path("/dev/full").open("wb") as full:
+        appends = [Append(file.fileno(), 0, [b"a"], None, SYNC) for file in (full, one)]
+        assert appended(*pipe_and_worker, *appends) == errno.ENOSPC
+        assert one.read() == b""

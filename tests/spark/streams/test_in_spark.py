@@ -13,7 +13,7 @@ import jumpmq.spark
 
 def test_a_table(spark, broker, streams):
     published = fill(streams, "s1", 30) + fill(streams, "s2", 10, start=30)
-    frame = table(spark, broker, exchange="x", maxMessagesPerPartition=7, startingOffsets="0")
+    frame = table(spark, broker, exchange="x", maxMessagesPerPartition=20, startingOffsets="0")
     assert frame.schema == jumpmq.spark.SCHEMA
     assert [bytes(row.body) for row in frame.orderBy("queue", "seq").collect()] == published
 
