@@ -74,7 +74,7 @@ def test_a_global_prefetch_serves_several_queues(channel: WireChannel, unique: N
         delivery = channel.next().method
         given[delivery.consumer_tag] += 1
         channel.send(Basic.Ack(delivery_tag=delivery.delivery_tag))
-    assert min(given[tag] for tag in "abc") >= 2
+    assert min(given[tag] for tag in "abc") >= 1  # in turn would be 4, and one queue after the other 10, 2 and 0
 
 
 def test_a_consumer_that_does_not_acknowledge_waits_for_the_global_prefetch(channel: WireChannel, unique: Name) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator, until
 from tests.wire import Basic, Exchange, WireChannel, WireConnection, login
@@ -206,3 +207,16 @@ def test_parameters_are_policies_and_limits(operator: Operator) -> None:
 
 def test_the_connection_that_was_used(connection: WireConnection, operator: Operator) -> None:
     until(lambda: any(one.get("send_pend") == 0 and one["user"] == "guest" for one in operator.see("connections")))
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("page=0", "invalid_pagination_parameters"),
+        ("page=1&page_size=501", "invalid_pagination_parameters"),
+        ("page=9", "page_out_of_range"),
+    ],
+)
+def test_a_page_that_cannot_be_is_refused(operator: Operator, query: str, error: str) -> None:
+    refused = operator.ask("GET", "queues", params=query)
+    assert (refused.status_code, refused.json()["error"]) == (400, error)

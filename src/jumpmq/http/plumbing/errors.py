@@ -16,7 +16,13 @@ MAX_REASON = 1000
 
 
 class BadRequest(Exception):
-    """The request itself is wrong: status 400."""
+    """The request itself is wrong: status 400.
+
+    Attributes:
+        error: RabbitMQ's word for what is wrong.
+    """
+
+    error = "bad_request"
 
 
 class UnsupportedMediaType(Exception):
@@ -47,7 +53,8 @@ _NAMES = {401: "not_authorized", 404: "not_found", 503: "resource_error"}
 
 
 def bad_request(request: Request, error: Exception) -> JSONResponse:
-    return _json(400, "bad_request", str(error))
+    assert isinstance(error, BadRequest)
+    return _json(400, error.error, str(error))
 
 
 def unsupported_media_type(request: Request, error: Exception) -> JSONResponse:

@@ -21,6 +21,18 @@ T = TypeVar("T")
 Key = tuple[tuple[int, Any], ...]
 
 
+class InvalidPage(BadRequest):
+    """There can be no such page."""
+
+    error = "invalid_pagination_parameters"
+
+
+class PageOutOfRange(BadRequest):
+    """There are not so many pages."""
+
+    error = "page_out_of_range"
+
+
 @dataclass(frozen=True)
 class Order:
     """``sort`` and ``sort_reverse``: by a column, then by those that the resource is sorted by anyway."""
@@ -68,7 +80,7 @@ class Page:
             return None
         number, size = _number(query["page"]), _number(query.get("page_size", str(DEFAULT_PAGE_SIZE)))
         if not (number >= 1 and 1 <= size <= MAX_PAGE_SIZE):
-            raise BadRequest(f"Invalid pagination parameters: page number {number}, page size {size}")
+            raise InvalidPage(f"Invalid pagination parameters: page number {number}, page size {size}")
         return cls(number, size, _name_filter(query.get("name", ""), requested.flag(request, "use_regex")))
 
     def matches(self, shown: dict[str, Any]) -> bool:
@@ -84,7 +96,7 @@ class Page:
         first = (self.number - 1) * self.size
         if first and first >= len(items):
             count = len(items)
-            raise BadRequest(f"Page out of range, page: {self.number} page size: {self.size}, len: {count}")
+            raise PageOutOfRange(f"Page out of range, page: {self.number} page size: {self.size}, len: {count}")
         return items[first : first + self.size]
 
     def counts(self, total: int, filtered: int, count: int) -> dict[str, int]:
