@@ -1,0 +1,22 @@
+"""Spark Declarative Pipelines: an exchange's messages become a table, each once, and a view counts them."""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+import jumpmq.spark
+
+spark = SparkSession.active()
+jumpmq.spark.register(spark)
+
+
+@dp.table
+def messages() -> DataFrame:
+    """All that came through the exchange so far."""
+    reader = spark.readStream.format("jumpmq").option("url", spark.conf.get("jumpmq.url"))
+    return reader.option("exchange", spark.conf.get("jumpmq.exchange")).load()
+
+
+@dp.materialized_view
+def messages_by_queue() -> DataFrame:
+    """How many of them each queue had."""
+    return spark.read.table("messages").groupBy("queue").count()
