@@ -6,6 +6,7 @@ A position is one number: the segment's in the upper half, the offset in its fil
 import os
 import secrets
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from jumpmq.store.batch import Batch
@@ -110,10 +111,19 @@ class Log:
         Raises:
             OSError: the file cannot be made; the log goes on where it was.
         """
-        number = self._next_number
-        self._next_number += 1
-        path = self.directory / file_name(number)
-        opening = Opening(number, first_commit, secrets.randbits(32))
+        return self.enter(*self.make(self.next_opening(first_commit)))
+
+    def next_opening(self, first_commit: int) -> Opening:
+        """How the next segment begins, whose first commit has that number."""
+        return Opening(self._next_number, first_commit, secrets.randbits(32))
+
+    def make(self, opening: Opening) -> tuple[Segment, File]:
+        """Make a segment's file, which has to wait for the disk. Any thread may call it.
+
+        Raises:
+            OSError: that fails, and there is none.
+        """
+        path = self.directory / file_name(opening.segment)
         file = File(self.files, self.files.create(path))
         try:
             self.files.allocate(file.descriptor, 0, self.allocation)
@@ -125,9 +135,14 @@ class Log:
             raise
         segment = Segment(path, opening)
         segment.allocated = self.allocation
-        self.segments[number] = self.current = segment
+        return segment, file
+
+    def enter(self, segment: Segment, file: File) -> Segment:
+        """Go on in a segment that was made."""
+        self._next_number = segment.number + 1
+        self.segments[segment.number] = self.current = segment
         with self._lock:
-            self._opened[number] = file
+            self._opened[segment.number] = file
         return segment
 
     @property
@@ -147,19 +162,25 @@ class Log:
         self.current = None
 
     def cut(self, segment: Segment) -> None:
-        """Cut a file behind its last commit. That this can fail does not matter: what is behind counts for nothing."""
+        """Cut a file behind its last commit, in any thread. That this can fail does not matter: it is never read."""
         try:
             self.files.truncate(self.file(segment.number).descriptor, segment.end)
         except OSError:
             return
         segment.allocated = segment.end
 
-    def remove(self, segment: Segment) -> None:
-        """Remove a segment in which nothing lives."""
+    def forget(self, segment: Segment) -> Callable[[], None]:
+        """Forget a segment in which nothing lives; returns what removes its file, in any thread, or raises OSError."""
         del self.segments[segment.number]
         with self._lock:
-            self._opened.pop(segment.number, None)
-        self.files.remove(segment.path)
+            file = self._opened.pop(segment.number, None)
+
+        def remove() -> None:
+            nonlocal file
+            self.files.remove(segment.path)
+            file = None  # with the last descriptor goes the content, which takes a while
+
+        return remove
 
     def file(self, number: int) -> File:
         """A segment's open file.

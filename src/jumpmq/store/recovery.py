@@ -76,10 +76,15 @@ class Recovery:
         self._files = files
         self._note = note
         self._by_id: dict[int, Batch] | None = None
+        # Behind something that is missing: queues of which a batch has begun since, and parts whose beginning is unknown.
+        self._begun: set[int] | None = None
+        self._parts: set[Batch] = set()
         self.whole = True
         self._defined_from = 0
         path = directory / schema.FILE_NAME
         lost = self._read_index(path) if path.exists() and not without_index else None
+        if lost is None:
+            self._begun = set()
         self._read_copy(directory / definitions.FILE_NAME, lost)
         self._replay(directory / DIRECTORY)
         self._settle_accounts()
@@ -124,12 +129,16 @@ class Recovery:
         self.highest_segment = max((int(path.stem) for path in paths if path.stem.isdigit()), default=0)
         opened = [(path, self._open(path)) for path in paths]
         known = [(path, file) for path, file in opened if file is not None]
+        expected = self.replayed_from
         for place, (path, file) in enumerate(known):
             assert file.opening is not None
             following = known[place + 1][1].opening if place + 1 < len(known) else None
             segment = Segment(path, file.opening)
             segment.end = segment.allocated = file.size
             self.segments.append(segment)
+            if segment.number > expected:
+                self._begun = set()
+            expected = max(expected, segment.number + 1)
             if segment.number >= self.replayed_from or (following is None and not self.last_commit):
                 limit = None if following is None else following.first_commit
                 self._replay_segment(segment, file, limit)
@@ -178,6 +187,7 @@ class Recovery:
         segment.end = found.end
         segment.blocks += len(found.blocks)
         if applies and found.damaged:
+            self._begun = set()
             self.warnings.append(
                 f"{segment.path} is damaged between octets {found.offset} and {found.end}: {len(found.blocks)} parts "
                 "of what was there are whole, the others are left out"
@@ -219,13 +229,20 @@ class Recovery:
         continues = head.kind == MESSAGES and batches and not head.flags & records.NEW
         if continues and batches[-1].positions[-1] >= position:
             return  # the index, which has only batches that began before, was ahead
-        if head.flags & records.NEW or not batches or head.kind == MOVED:
+        if head.kind == MOVED:
+            self._supersede(batches, head.first, last)
+        lost = self._begun is not None and head.queue not in self._begun
+        if head.flags & records.NEW or not batches or head.kind == MOVED or lost:
             batch = Batch(head.queue, self._note)
             batch.first_seq = head.first
             if batches and batches[-1].first_seq > head.first:
                 insort(batches, batch, key=_FIRST_SEQ)
             else:
                 batches.append(batch)
+            if head.kind == MESSAGES and not head.flags & records.NEW:
+                self._parts.add(batch)
+            if head.kind == MESSAGES and self._begun is not None:
+                self._begun.add(head.queue)
         else:
             batch = batches[-1]
         self._extend(batch, position, head, last)
@@ -233,6 +250,15 @@ class Recovery:
             batch.id = id
             assert self._by_id is not None
             self._by_id[id] = batch
+
+    def _supersede(self, batches: list[Batch], first: int, last: int) -> None:
+        """Forget parts of a batch whose beginning went with its segment: all that was left of it lies elsewhere now."""
+        parts = [batch for batch in batches if batch.first_seq <= last and batch.last_seq >= first]
+        for part in self._parts.intersection(parts):
+            batches.remove(part)
+            self.new.discard(part)
+            self.changed.discard(part)
+            self.gone.append(part.id)
 
     def _extend(self, batch: Batch, position: int, head: Head, last: int) -> None:
         batch.add_block(position, head.extent, head.first)

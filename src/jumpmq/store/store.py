@@ -13,7 +13,6 @@ is written anew. A message that is settled before it was written never reaches t
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import select
@@ -117,6 +116,8 @@ class Store:
         self._writer = Writer(files)
         self._background = Background("jumpmq-background", self._writer.wake)
         self._reading = Background("jumpmq-reading", self._writer.wake)
+        self._segments = Background("jumpmq-segments", self._writer.wake)
+        self._turning = False
         self._upkeep = Upkeep(
             self._log,
             Index(directory / schema.FILE_NAME, files.noted),
@@ -284,7 +285,8 @@ class Store:
     @property
     def begins(self) -> bool:
         """Whether :meth:`begin` would begin a commit."""
-        return self._writing is None and self._retry_at is None and (self._requested or bool(self._sealed))
+        waits = self._writing is not None or self._retry_at is not None or self._turning
+        return not waits and (self._requested or bool(self._sealed))
 
     def begin(self, *, here: bool = False) -> None:
         """Begin the next commit, if one is wanted and nothing is in its way.
@@ -292,7 +294,7 @@ class Store:
         Args:
             here: whether this thread may do it, as nobody waits for it: a small commit on a quick disk, that is.
         """
-        if self._writing is not None or self._retry_at is not None:
+        if self._writing is not None or self._retry_at is not None or self._turning:
             return
         if self._sealed:
             self._write(prepare(self._sealed.popleft()))
@@ -311,6 +313,7 @@ class Store:
             self._conclude(result)
         self._background.deliver()
         self._reading.deliver()
+        self._segments.deliver()
         if self._retry_at is not None and time.monotonic() >= self._retry_at:
             self._retry()
         else:
@@ -446,17 +449,31 @@ class Store:
         segment, upkeep = self._log.current, self._upkeep
         crowded = self._full and segment is not None and not segment.batches and segment.blocks > 0
         if self._log.full or crowded:
-            # Where that fails, the segment takes more than it should.
-            with contextlib.suppress(OSError):
-                self._log.end()
-                self._log.begin(self._number + 1)
-                self._growing.clear()
+            self._begin_segment()
         if upkeep.behind:
             upkeep.snapshot(self._next.receipt + 1)
         pending = self._noted or any(one.settled or one.bound or one.dropped for one in self._waiting())
         if upkeep.is_due(self.committed) or not pending:
             upkeep.write_index()
         upkeep.look()
+
+    def _begin_segment(self) -> None:
+        """Have a segment made to go on in; the next commit waits for it, and nobody else."""
+        if not self._turning:
+            self._turning = True
+            opening = self._log.next_opening(self._number + 1)
+            self._segments.run(lambda: self._log.make(opening), self._on_segment)
+
+    def _on_segment(self, result: Any) -> None:
+        self._turning = False
+        if isinstance(result, Exception):
+            return  # the one that is there takes more than it should
+        before = self._log.current
+        self._log.enter(*result)
+        self._growing.clear()
+        self._keep_up()
+        if before is not None:
+            self._segments.run(lambda: self._log.cut(before), lambda result: None)
 
     def _move(self, moves: Moves) -> None:
         """Have what is left of batches written anew, together with all that was settled before it was read: where a
@@ -504,6 +521,9 @@ class Store:
         """Try again; on a full disk first what makes room."""
         self._retry_at = None
         if self._writing is not None:
+            return
+        if self._turning:
+            self._wait_to_retry()
             return
         self._requested = bool(self._next)
         if self._full and (relief := self._next.without_staged()):
@@ -599,6 +619,7 @@ class Store:
         """
         self._end_turn()
         self._wait_for_writer()
+        self._segments.close()
         while self._sealed and self.error is None:
             self._write(prepare(self._sealed.popleft()))
             self._wait_for_writer()

@@ -4,6 +4,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from jumpmq.amqp.messages import Message
@@ -225,10 +226,8 @@ class Upkeep:
     def _remove_if_dead(self, segment: Segment) -> None:
         dead = not segment.batches and segment is not self._log.current and segment.number < self._indexed
         if dead and segment.number in self._log.segments:
-            try:
-                self._log.remove(segment)
-            except OSError as error:
-                log.warning("cannot remove %s: %s", segment.path, error)
+            path = segment.path
+            self._background.run(self._log.forget(segment), lambda result: _on_removed(path, result))
 
     def look(self) -> None:
         """Look for such a segment, if nobody did for a while."""
@@ -278,3 +277,8 @@ class Upkeep:
             log.warning("cannot move messages to another segment: %s", result)
             return
         self._on_moves(result)
+
+
+def _on_removed(path: Path, result: Any) -> None:
+    if isinstance(result, Exception):
+        log.warning("cannot remove %s: %s", path, result)
