@@ -93,6 +93,10 @@ SCENARIOS = (
     throughput("confirm"),
     throughput("confirm", "--persistent"),
     Scenario(
+        ("confirm", "--persistent", "--type", "fanout", "--queues", "1000", "-n", "2000", "--window", "100"),
+        (Row("1,000 queues, each message to all, persistent", "rate", "", times=3),),
+    ),
+    Scenario(
         ("singly", "--persistent", "-n", "50000", "--connections", "1000", "--publishers", "2"),
         (Row("1,000 connections, confirmed singly", "rate", "", times=2),),
     ),

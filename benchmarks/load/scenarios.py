@@ -16,9 +16,10 @@ def publish(load: Load) -> Figures:
     """Publishes without consumers; the rate ends when the broker has read everything (confirm: confirmed it)."""
     prepare(load)
     figures = together([publisher(load, i) for i in range(load.publishers)])
-    per_queue = settled(load, load.total)
-    if sum(per_queue) != load.total:
-        raise LoadError(f"the queues hold {sum(per_queue)} of {load.total} messages")
+    copies = load.total * (load.queues if load.kind == "fanout" else 1)
+    per_queue = settled(load, copies)
+    if sum(per_queue) != copies:
+        raise LoadError(f"the queues hold {sum(per_queue)} of {copies} messages")
     return {"messages": load.total, "per_queue": per_queue} | rates(load.total, figures)
 
 

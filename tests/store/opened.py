@@ -5,6 +5,7 @@ import select
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from jumpmq.amqp.messages import Message
@@ -90,11 +91,12 @@ class Opened:
 def killed_now(directory: Path, to: Path) -> Path:
     """A copy of a store as the kernel would leave it if its process were killed now."""
     (to / "log").mkdir(parents=True)
+    for path in directory.glob("log/*.log"):  # before the index: it covers what is removed meanwhile
+        with suppress(FileNotFoundError):
+            shutil.copyfile(path, to / "log" / path.name)
     for name in ("jumpmq.db", "jumpmq.db-wal", "definitions"):
         if (directory / name).exists():
             shutil.copyfile(directory / name, to / name)
-    for path in directory.glob("log/*.log"):
-        shutil.copyfile(path, to / "log" / path.name)
     return to
 
 

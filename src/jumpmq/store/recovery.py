@@ -76,7 +76,7 @@ class Recovery:
         self._files = files
         self._note = note
         self._by_id: dict[int, Batch] | None = None
-        # Behind something that is missing: queues of which a batch has begun since, and parts whose beginning is unknown.
+        # Behind what is missing: queues of which a batch has begun since, and parts whose beginning is unknown.
         self._begun: set[int] | None = None
         self._parts: set[Batch] = set()
         self.whole = True
