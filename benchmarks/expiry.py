@@ -1,0 +1,113 @@
+"""Expiry beside RabbitMQ: messages that each expire by themselves into another queue, and a ladder of retries.
+
+    python -m benchmarks.expiry [-n MESSAGES] [--seconds SECONDS]
+
+``expire``: transient messages of 100 octets, each with an ``expiration`` of its own, are published to a queue whose
+dead letters go to another: messages a second, from the first publish until all are in the other queue. ``ladder``: a
+thousand messages a second go through five queues of 10 ms each, the dead letters of one are the next one's messages:
+milliseconds from being sent to being received behind the last queue, beyond the 50 that they wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import threading
+import time
+
+import requests
+
+from benchmarks.brokers import HOST, BrokerProcess, JumpMQ, RabbitMQ
+from benchmarks.load.client import BODY, HEADER, Address, Connection, frame, method, short
+
+BLOCK = 500
+EXPIRATION = 1 << 8
+"""The property's flag."""
+STEPS, STEP_MS = 5, 10
+MARK = b"\xfe\xfdsent at"
+SENT = struct.Struct(">d")
+
+
+def declare(broker: BrokerProcess, name: str, **arguments: object) -> None:
+    url = f"http://{HOST}:{broker.http_port}/api/queues/%2F/{name}"
+    body = {"durable": True, "arguments": {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}}
+    requests.put(url, json=body, auth=("guest", "guest"), timeout=30).raise_for_status()
+
+
+def publication(queue: str, octets: bytes, expiration: str = "") -> bytes:
+    """The frames of a transient message."""
+    properties = struct.pack(">H", EXPIRATION) + short(expiration) if expiration else bytes(2)
+    publish = method(1, 60, 40, b"\0\0" + short("") + short(queue) + b"\0")
+    header = struct.pack(">HHQ", 60, 0, len(octets)) + properties
+    return publish + frame(HEADER, 1, header) + frame(BODY, 1, octets)
+
+
+def expire(broker: BrokerProcess, count: int) -> float:
+    """Messages a second."""
+    declare(broker, "grave")
+    declare(broker, "dying", dead_letter_exchange="", dead_letter_routing_key="grave")
+    connection = Connection(Address(broker.port))
+    octets = bytes(100)
+    blocks = [
+        b"".join(publication("dying", octets, str(100 + (start + place) // 1000)) for place in range(BLOCK))
+        for start in range(0, count, BLOCK)
+    ]
+    began = time.perf_counter()
+    for block in blocks:
+        connection.send(block)
+    while connection.count("grave") < count:
+        time.sleep(0.02)
+    return count / (time.perf_counter() - began)
+
+
+def ladder(broker: BrokerProcess, seconds: float) -> list[float]:
+    """Milliseconds beyond those that a message waits, in order."""
+    declare(broker, "top")
+    for step in range(STEPS):
+        target = f"step-{step + 1}" if step + 1 < STEPS else "top"
+        arguments = {"dead_letter_exchange": "", "dead_letter_routing_key": target, "message_ttl": STEP_MS}
+        declare(broker, f"step-{step}", **arguments)
+    sender, receiver = Connection(Address(broker.port)), Connection(Address(broker.port))
+    receiver.consume("top", auto_ack=True)
+    count = int(seconds * 1000)
+    late: list[float] = []
+    reading = threading.Thread(target=_receive, args=(receiver, count, late))
+    reading.start()
+    began = time.monotonic()
+    for number in range(count):
+        wait = began + number / 1000 - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        sender.send(publication("step-0", MARK + SENT.pack(time.monotonic())))
+    reading.join()
+    return sorted(late)
+
+
+def _receive(connection: Connection, count: int, late: list[float]) -> None:
+    while len(late) < count:
+        octets, now, at = bytes(connection.buffer[: connection.filled]), time.monotonic(), 0
+        while (found := octets.find(MARK, at)) >= 0 and found + len(MARK) + SENT.size <= len(octets):
+            at = found + len(MARK) + SENT.size
+            late.append(1000 * (now - SENT.unpack_from(octets, at - SENT.size)[0]) - STEPS * STEP_MS)
+        connection.discard(at)
+        if len(late) < count:
+            connection.fill()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=1_000_000, help="messages that expire")
+    parser.add_argument("--seconds", type=float, default=10, help="how long the ladder is fed")
+    options = parser.parse_args()
+    kinds: list[type[BrokerProcess]] = [JumpMQ, *([RabbitMQ] if RabbitMQ.available() else [])]
+    print(f"{'broker':10} {'expire/s':>10} {'ladder p50 ms':>14} {'p99 ms':>8}")
+    for kind in kinds:
+        with kind() as broker:
+            late = ladder(broker, options.seconds)
+            rate = expire(broker, options.n)
+            p50, p99 = late[len(late) // 2], late[int(len(late) * 0.99)]
+            print(f"{broker.name:10} {rate:10,.0f} {p50:14.1f} {p99:8.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
