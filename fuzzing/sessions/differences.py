@@ -50,8 +50,8 @@ def _is_sorted_burst(difference: Difference) -> bool:
     return prioritized and isinstance(difference.step.method, m.BasicPublish) and same
 
 
-def _is_first_of_several_problems(difference: Difference) -> bool:
-    """RabbitMQ looks no further at a policy once an age is wrong, and takes it."""
+def _is_wrong_age(difference: Difference) -> bool:
+    """RabbitMQ trips over an age that is none."""
     step = difference.step
     return isinstance(step, PolicyStep) and step.body is not None and "max-age" in step.body["definition"]
 
@@ -94,7 +94,7 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: a prefetch for each consumer lifts the global one": _is_more_than_a_shared_limit,
     "Timing and order: what several consumers held comes back": _is_order_of_what_came_back,
     "Timing and order: what came at once is sorted by priority": _is_sorted_burst,
-    "What is refused: a policy with a wrong age": _is_first_of_several_problems,
+    "What is refused: a policy with a wrong age": _is_wrong_age,
     "What is refused: 541": _is_internal_error,
     "What is refused: what is said of a regular expression": _is_said_of_an_expression,
 }

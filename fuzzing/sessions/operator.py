@@ -60,4 +60,5 @@ class Operator:
         answer = self._ask(verb, f"{step.kind}/%2F/{quote(step.name, safe='')}", step.body)
         if answer.status_code < 400 or answer.status_code == 404:  # whether it was there, it may have been before
             return answer.status_code, ""
-        return answer.status_code, html.unescape(answer.json()["reason"]).replace(prefix, "")
+        reason = answer.json()["reason"] if answer.text else ""
+        return answer.status_code, html.unescape(reason).replace(prefix, "")
