@@ -118,5 +118,9 @@ def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path) -> None:
             url = re.search(r"http://(\S+),", broker.stdout.readline())
             assert url is not None
             check(python.parent / "jumpmqctl", "--url", f"http://guest:guest@{url[1]}", "ping")
+            page = requests.get(f"http://{url[1]}/", timeout=30).text
+            for asset in re.findall(r'(?:href|src)="(/assets/[^"]+)"', page):
+                requests.get(f"http://{url[1]}{asset}", timeout=30).raise_for_status()
+            assert "/main.js" in page
         finally:
             broker.kill()
