@@ -34,6 +34,11 @@ PREDECLARED = {
 """The exchanges of every virtual host, all durable."""
 
 
+def default_description(name: str) -> str:
+    """What is said of a virtual host of which nothing else was."""
+    return "Default virtual host" if name == "/" else ""
+
+
 class VirtualHost:
     """A name space of exchanges and queues.
 
@@ -59,7 +64,7 @@ class VirtualHost:
     def __init__(self, name: str, records: Records, holdings: Holdings) -> None:
         self.name = name
         self.default_queue_type: str | None = None
-        self.description = "Default virtual host" if name == "/" else ""
+        self.description = default_description(name)
         self.tags: tuple[str, ...] = ()
         self.tracing = False
         self.records = records

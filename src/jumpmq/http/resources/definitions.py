@@ -19,6 +19,7 @@ from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.resources.policies import shown as shown_policy
 from jumpmq.http.resources.users import shown_user
 from jumpmq.topology import VirtualHost
+from jumpmq.topology.vhost import default_description
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -33,7 +34,8 @@ MAX_TOLD = 200
 
 def _named(host: VirtualHost) -> dict[str, Any]:
     """A virtual host; what says nothing is left out."""
-    words = {"default_queue_type": host.default_queue_type, "description": host.description, "tags": list(host.tags)}
+    described = host.description if host.description != default_description(host.name) else ""
+    words = {"default_queue_type": host.default_queue_type, "description": described, "tags": list(host.tags)}
     return {"name": host.name} | {name: value for name, value in words.items() if value}
 
 
