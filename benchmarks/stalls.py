@@ -208,6 +208,21 @@ class Stalls:
         queues = [{"name": f"imported-{number}", "vhost": "/", "durable": True} for number in range(10_000)]
         return lambda: self.ask("POST", "definitions", {"queues": queues})
 
+    def delete_10_000_queues(self) -> Callable[[], None]:
+        """A virtual host with that many."""
+        self.ask("PUT", "vhosts/many")
+        queues = [{"name": f"imported-{number}", "vhost": "many", "durable": True} for number in range(10_000)]
+        self.ask("POST", "definitions", {"queues": queues})
+        return lambda: self.ask("DELETE", "vhosts/many")
+
+    def make_10_000_shards(self) -> Callable[[], None]:
+        """Ten exchanges, sharded by one policy."""
+        self.ask("PUT", "vhosts/sharded")
+        for number in range(10):
+            self.ask("PUT", f"exchanges/sharded/x{number}", {"type": "x-modulus-hash", "durable": True})
+        policy = {"pattern": "^x", "apply-to": "exchanges", "definition": {"shards-per-node": 1000}}
+        return lambda: self.ask("PUT", "policies/sharded/shards", policy)
+
 
 def publication(queue: str, octets: bytes, *, persistent: bool = False) -> bytes:
     """The frames of a message to a queue."""
@@ -229,7 +244,7 @@ def swallow(connection: Connection) -> None:
 OPERATIONS = [
     Stalls.nothing, Stalls.purge, Stalls.delete, Stalls.shorten, Stalls.shorten_and_dead_letter,
     Stalls.expire_and_dead_letter, Stalls.close, Stalls.acknowledge, Stalls.requeue, Stalls.requeue_one_by_one,
-    Stalls.import_10_000_queues, Stalls.drain_from_disk,
+    Stalls.import_10_000_queues, Stalls.delete_10_000_queues, Stalls.make_10_000_shards, Stalls.drain_from_disk,
 ]  # fmt: skip
 
 
