@@ -180,6 +180,7 @@ def test_definitions_are_previewed(api, channel):
     ]
     assert "new" not in {one["name"] for one in api.get("queues")}
     assert api.request("POST", "preview", "definitions", json={"queues": [{}]}).status_code == 400
+    assert api.post("preview", "definitions", body={"queues": None})["changes"] == []
 
 
 def test_the_log_is_shown_to_administrators(api):

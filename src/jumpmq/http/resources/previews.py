@@ -112,7 +112,7 @@ async def _compared(current: Entry, found: Entry) -> Entry:
     for section, keys in IDENTITY.items():
         known = {_identity(entry, keys): entry for entry in current.get(section, ())}
         counts = sections[section] = {"new": 0, "changed": 0, "same": 0}
-        for number, entry in enumerate(found.get(section, ())):
+        for number, entry in enumerate(found.get(section) or ()):
             before = known.get(_identity(entry, keys))
             differing = [] if before is None else [key for key in entry if entry[key] != before.get(key, entry[key])]
             change = "new" if before is None else "changed" if differing else "same"
