@@ -68,6 +68,17 @@ def test_a_user_without_rights_is_told(
     assert (closed.value.code, closed.value.text.partition(" - ")[2]) == (code, text)
 
 
+def test_the_default_exchange_is_refused_before_what_is_bound_to_it_is_read(
+    broker: BrokerProcess, operator: Operator
+) -> None:
+    operator.ask("PUT", "users", "writer", json={"password": "writer", "tags": ""})
+    operator.ask("PUT", "permissions", "/", "writer", json={"configure": "", "write": "amq.default", "read": ""})
+    with login(broker.port, user="writer", password="writer") as connection, pytest.raises(Closed) as closed:
+        connection.channel().call(Exchange.Bind(destination="", source="amq.fanout"))
+    assert closed.value.text == "ACCESS_REFUSED - operation not permitted on the default exchange"
+    operator.ask("DELETE", "users", "writer")
+
+
 def test_a_quorum_queue_ignores_that_a_consumer_wants_to_be_alone(
     channel: WireChannel, unique: Callable[[str], str]
 ) -> None:

@@ -18,6 +18,7 @@ from jumpmq.topology import (
     Topology,
     Unbind,
     VirtualHost,
+    rules,
 )
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.exchanges import TopicExchange
@@ -104,6 +105,7 @@ class Authorization:
                 self.require(user, vhost, "configure", "queue", name)
             case Bind(vhost, binding) | Unbind(vhost, binding):
                 self.require(user, vhost, "write", binding.kind, binding.destination)
+                rules.refuse_default_exchanges(binding)  # in RabbitMQ's order
                 self.require(user, vhost, "read", "exchange", binding.source)
                 source = self._topology.vhost(vhost).exchanges.get(binding.source)
                 if source is not None:

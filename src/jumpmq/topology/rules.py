@@ -90,6 +90,17 @@ def refuse_for_all(change: changes.Change) -> None:
             _refuse_reserved("queue", definition.name)
 
 
+def refuse_default_exchanges(binding: Binding) -> None:
+    """Refuse a binding of the default exchange.
+
+    Raises:
+        AccessRefused: it is one.
+    """
+    _refuse_default_exchange(binding.source)
+    if binding.kind == "exchange":
+        _refuse_default_exchange(binding.destination)
+
+
 # --- virtual hosts, users and policies ---
 
 
@@ -189,7 +200,7 @@ def _refuse_beyond_limit(vhost: VirtualHost, name: str) -> None:
 
 def _check_bind(topology: Topology, change: changes.Bind) -> None:
     vhost, binding = topology.vhost(change.vhost), change.binding
-    _refuse_default_exchanges(binding)
+    refuse_default_exchanges(binding)
     source = vhost.exchange(binding.source)
     vhost.destination(binding, change.connection)
     source.check(binding)
@@ -203,16 +214,10 @@ def _check_bind(topology: Topology, change: changes.Bind) -> None:
 
 def _check_unbind(topology: Topology, change: changes.Unbind) -> None:
     vhost, binding = topology.vhost(change.vhost), change.binding
-    _refuse_default_exchanges(binding)
+    refuse_default_exchanges(binding)
     source = vhost.exchanges.get(binding.source)
     if source is not None and binding in source.bindings:
         vhost.destination(binding, change.connection)
-
-
-def _refuse_default_exchanges(binding: Binding) -> None:
-    _refuse_default_exchange(binding.source)
-    if binding.kind == "exchange":
-        _refuse_default_exchange(binding.destination)
 
 
 def _refuse_default_exchange(name: str) -> None:
