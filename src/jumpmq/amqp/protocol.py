@@ -216,6 +216,7 @@ class ServerProtocol:
         self._proposed = m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, 0)
         self._kept = b""
         self._unread = memoryview(b"")
+        self._borrowed = False
         self._scanned: deque[_Scanned] = deque()
         self._split: _SplitFrame | None = None
         self._channels: dict[int, _Channel] = {}
@@ -288,6 +289,7 @@ class ServerProtocol:
         self._now = now
         kept = self.take_kept()
         self._unread = memoryview(kept + octets if kept else octets)
+        self._borrowed = True
         if self.state is State.HEADER:
             if len(self._unread) < 8 and PROTOCOL_HEADER.startswith(bytes(self._unread)):
                 self._keep()
@@ -315,7 +317,10 @@ class ServerProtocol:
         return kept
 
     def retain(self) -> None:
-        """Copy what is not yet read, as the buffer it lies in is to be used again."""
+        """Copy what is not yet read, once, as the buffer it lies in is to be used again."""
+        if not self._borrowed:
+            return
+        self._borrowed = False
         self._unread = memoryview(bytes(self._unread))
         for event in self._scanned:
             if isinstance(event, RawFrame):
