@@ -50,6 +50,13 @@ def _is_sorted_burst(difference: Difference) -> bool:
     return prioritized and isinstance(difference.step.method, m.BasicPublish) and same
 
 
+def _is_conditional_delete(difference: Difference) -> bool:
+    """RabbitMQ deletes no quorum queue on a condition."""
+    (theirs, _), _ = difference.reference, difference.ours
+    said = [event for events in theirs.values() for event in events]
+    return any(event[:2] == ("connection.close", 540) and "queue.delete operations with" in event[2] for event in said)
+
+
 def _is_wrong_age(difference: Difference) -> bool:
     """RabbitMQ trips over an age that is none."""
     step = difference.step
@@ -94,6 +101,7 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: a prefetch for each consumer lifts the global one": _is_more_than_a_shared_limit,
     "Timing and order: what several consumers held comes back": _is_order_of_what_came_back,
     "Timing and order: what came at once is sorted by priority": _is_sorted_burst,
+    "What is refused: a quorum queue is deleted on a condition": _is_conditional_delete,
     "What is refused: a policy with a wrong age": _is_wrong_age,
     "What is refused: 541": _is_internal_error,
     "What is refused: what is said of a regular expression": _is_said_of_an_expression,
