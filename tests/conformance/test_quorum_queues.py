@@ -207,3 +207,14 @@ def test_a_policy_that_another_kind_is_meant_by_is_not_in_force(
     time.sleep(0.1)
     assert channel.ready(queue) == len(kept)
     assert [get(channel, queue).body for _ in kept] == kept
+
+
+def test_get_is_refused_where_one_consumer_is_to_be_active(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum(single_active_consumer=True)
+    with pytest.raises(ChannelClosed) as closed:
+        channel.call(Basic.Get(queue=queue))
+    assert (closed.value.code, closed.value.text) == (
+        405,
+        f"RESOURCE_LOCKED - cannot obtain access to locked queue '{queue}' in vhost '/'. "
+        "basic.get operations are not supported by quorum queues with single active consumer",
+    )

@@ -9,6 +9,7 @@ end of the queue, so that a message that nobody can handle does not hold up the 
 from collections.abc import Mapping
 from typing import Any
 
+from jumpmq.amqp.errors import ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome
@@ -74,6 +75,14 @@ class QuorumQueue(ClassicQueue):
         super()._prepare(messages)
         for message in messages:
             message.attempts = self._recorded.get(message.seq, 1)
+
+    def take(self, count: int) -> list[Message]:
+        if self.limits.single_active_consumer:
+            raise ResourceLocked(
+                f"cannot obtain access to locked queue '{self.name}' in vhost '{self.vhost}'. "
+                "basic.get operations are not supported by quorum queues with single active consumer"
+            )
+        return super().take(count)
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         super().settle(messages, outcome, held)
