@@ -1,9 +1,10 @@
 """Quorum queues and streams are durable, and have a name that their client gives them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.wire import ChannelClosed, Queue, WireChannel
+from tests.wire import Basic, ChannelClosed, Queue, WireChannel
 
 
 @pytest.mark.parametrize("kind", ["quorum", "stream"])
@@ -21,3 +22,22 @@ def test_it_is_durable_and_named(channel: WireChannel, kind: str, options: dict[
     with pytest.raises(ChannelClosed) as refused:
         channel.call(Queue.Declare(**declared))
     assert (refused.value.code, refused.value.text) == (406, f"PRECONDITION_FAILED - {text.format(kind=kind)}")
+
+
+@pytest.mark.parametrize("kind", ["quorum", "stream"])
+@pytest.mark.parametrize("argument", [{"x-priority": 1}, {"x-cancel-on-ha-failover": 1}, {"x-stream-offset": "next"}])
+def test_consumers_arguments_of_other_kinds_are_refused(
+    channel: WireChannel, unique: Callable[[str], str], kind: str, argument: dict[str, Any]
+) -> None:
+    queue = channel.queue(unique(kind), durable=True, exclusive=False, arguments={"x-queue-type": kind})
+    channel.call(Basic.Qos(prefetch_count=1))
+    (name,) = argument
+    if (kind, name) in {("quorum", "x-priority"), ("stream", "x-stream-offset")}:
+        channel.consume(queue, arguments=argument)
+        return
+    with pytest.raises(ChannelClosed) as refused:
+        channel.consume(queue, arguments=argument)
+    assert (refused.value.code, refused.value.text) == (
+        406,
+        f"PRECONDITION_FAILED - invalid arg '{name}' for queue '{queue}' in vhost '/' of queue type rabbit_{kind}_queue",
+    )

@@ -23,21 +23,20 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
     Raises:
         PreconditionFailed: it is no integer, another argument is not what it may be, or this kind of queue takes none.
     """
-    given = {name: (kind, value) for name, kind, value in reversed(arguments)}
     subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
-    kind, priority = given.get("x-priority", ("I", 0))
-    if kind not in "bBsuIilL":
-        raise PreconditionFailed(
-            f"invalid arg 'x-priority' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\""
-        )
-    kind, _ = given.get("x-cancel-on-ha-failover", ("t", False))
-    if kind != "t":
-        problem = f"{{unacceptable_type,{TYPE_NAMES[kind]}}}"
-        raise PreconditionFailed(f"invalid arg 'x-cancel-on-ha-failover' for {subject}: {problem}")
-    for name in given:
-        if name in CONSUMER_ARGUMENTS and name not in queue.consumer_argument_names:
+    given = {name: (kind, value) for name, kind, value in reversed(arguments)}
+    for name, kind, _ in arguments:
+        if name not in CONSUMER_ARGUMENTS:
+            continue
+        if name not in queue.consumer_argument_names:
             raise PreconditionFailed(f"invalid arg '{name}' for {subject} of queue type rabbit_{queue.type}_queue")
-    return int(priority)
+        if name == "x-priority" and kind not in "bBsuIilL":
+            raise PreconditionFailed(
+                f"invalid arg '{name}' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\""
+            )
+        if name == "x-cancel-on-ha-failover" and kind != "t":
+            raise PreconditionFailed(f"invalid arg '{name}' for {subject}: {{unacceptable_type,{TYPE_NAMES[kind]}}}")
+    return int(given.get("x-priority", ("I", 0))[1])
 
 
 class ChannelConsumer:

@@ -39,6 +39,7 @@ class ClassicQueue(Queue):
     """Messages in the order of their arrival, each delivered to one consumer at a time."""
 
     type = "classic"
+    consumer_argument_names = frozenset({"x-priority", "x-cancel-on-ha-failover"})
     argument_names = frozenset(
         {
             "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
