@@ -13,7 +13,7 @@ demo: install  ## 336,776 flights through a consistent hash exchange into a Spar
 	@$(BIN)/jumpmq demo
 
 test: install  ## every test that this machine can run
-	$(BIN)/pytest
+	@scripts/tests $(BIN)/pytest
 
 check: install  ## style, types, and the floors' import contract
 	$(BIN)/ruff check

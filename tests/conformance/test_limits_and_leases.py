@@ -66,7 +66,7 @@ def test_what_is_unacknowledged_does_not_count(channel: WireChannel, unique: Uni
         assert channel.get(queue, no_ack=False) is not None
     for body in (b"3", b"4"):
         channel.publish("", queue, body)
-    assert channel.ready(queue) == 2
+    until(lambda: channel.ready(queue) == 2)
     channel.send(Basic.Nack(0, multiple=True, requeue=True))
     assert channel.bodies(queue) == [b"3", b"4"]
 

@@ -57,6 +57,7 @@ def nobody(broker: BrokerProcess) -> Iterator[str]:
         (Exchange.Declare(exchange="none", passive=True), 404, "no exchange 'none' in vhost '/'"),
         (Exchange.Delete(exchange="none"), 403, EXCHANGE.format("none")),
         (Exchange.Delete(exchange="amq.topic"), 403, SYSTEM),
+        (Exchange.Declare(exchange="", exchange_type="direct"), 403, "operation not permitted on the default exchange"),
         (Exchange.Delete(exchange=""), 403, "operation not permitted on the default exchange"),
     ],
 )  # fmt: skip

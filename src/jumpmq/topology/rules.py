@@ -82,6 +82,7 @@ def refuse_for_all(change: changes.Change) -> None:
     match change:
         case changes.DeclareExchange(definition):
             exchange_type(definition.type)
+            _refuse_default_exchange(definition.name)
         case changes.DeleteExchange(vhost, name):
             _refuse_default_exchange(name)
             if name.startswith(RESERVED_PREFIX):
