@@ -144,6 +144,9 @@ const amqplib = require('amqplib');
 })();
 """
 
+AMQPLIB_PROGRAM = "process.argv.splice(1, 0, '');" + AMQPLIB
+"""What `node -e` runs, with an address and a queue's name as arguments."""
+
 
 def global_modules() -> str:
     """Where npm installs for everybody, which Node itself does not look into."""
@@ -156,7 +159,7 @@ def global_modules() -> str:
     ("command", "probe", "program"),
     [
         (["ruby", "-e"], 'require "bunny"', BUNNY),
-        (["node", "-e"], "require('amqplib')", "process.argv.splice(1, 0, '');" + AMQPLIB),
+        (["node", "-e"], "require('amqplib')", AMQPLIB_PROGRAM),
     ],
     ids=["bunny", "amqplib"],
 )

@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import shutil
 import ssl
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from pathlib import Path
 
 import aio_pika
@@ -11,7 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
-from tests.clients import test_bunny, test_erlang_client, test_java_client
+from tests.clients import test_bunny, test_erlang_client, test_java_client, test_queue_kinds
 from tests.clients.programmes import FOLDER, MESSAGES, REPORT, report
 
 import jumpmq
@@ -69,6 +72,18 @@ def test_a_certificate_is_the_java_clients_login(tmp_path: Path) -> None:
 def test_the_erlang_client_over_tls(broker: jumpmq.RunningBroker) -> None:
     program = ["escript", str(FOLDER / "erlang_client.escript"), str(broker.tls_port), "erlang", str(MESSAGES)]
     assert report(program, TLS_CA=str(broker.tls_ca), ERL_LIBS=str(test_erlang_client.PLUGINS)) == REPORT
+
+
+def test_amqplib_over_tls(broker: jumpmq.RunningBroker) -> None:
+    modules = test_queue_kinds.global_modules()
+    if shutil.which("node") is None or not modules or not Path(modules, "amqplib").is_dir():
+        pytest.skip("amqplib is not installed (npm install --global amqplib)")
+    done = subprocess.run(
+        ["node", "-e", test_queue_kinds.AMQPLIB_PROGRAM, broker.amqps_url, "amqplib"],
+        env=os.environ | {"NODE_PATH": modules, "NODE_EXTRA_CA_CERTS": str(broker.tls_ca)},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.stdout.split("\n"), done.stderr) == (["1 3", "3 1", "1 3", ""], "")
 
 
 def test_aio_pika_over_tls(broker: jumpmq.RunningBroker) -> None:
