@@ -7,7 +7,6 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from pathlib import Path
 
 import aio_pika
 import pytest

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.letters import Letter, Origin, letters
+from jumpmq.broker.dead_letters import DeadLetter, Origin, dead_letters
 from jumpmq.broker.undelivered_letters import UndeliveredLetters
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
@@ -137,7 +137,7 @@ class DeadLetters:
         exchange = vhost.exchanges.get(dead.origin.exchange) if vhost is not None else None
         if vhost is not None and exchange is not None:
             try:
-                self._send(vhost, exchange, letters(dead.origin, dead.messages, dead.reason), dead.reason)
+                self._send(vhost, exchange, dead_letters(dead.origin, dead.messages, dead.reason), dead.reason)
             except Exception:
                 if dead.queue not in self._failed:
                     self._failed.add(dead.queue)
@@ -164,7 +164,7 @@ class DeadLetters:
 
     def _left(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> list[Message]:
         """Send letters; returns the originals of those that have not reached all their queues."""
-        found = letters(dead.origin, dead.messages, dead.reason)
+        found = dead_letters(dead.origin, dead.messages, dead.reason)
         routed = vhost.route(exchange, [letter.message for letter in found])
         originals = {id(letter.message): original for letter, original in zip(found, dead.messages, strict=True)}
         reached: set[int] = set()
@@ -180,7 +180,7 @@ class DeadLetters:
             self._undelivered.reached([originals[id(one)] for one in wanted if id(one) not in back], target.name)
         return [original for letter, original in originals.items() if letter in refused or letter not in reached]
 
-    def _send(self, vhost: VirtualHost, exchange: Exchange, found: list[Letter], reason: str) -> None:
+    def _send(self, vhost: VirtualHost, exchange: Exchange, found: list[DeadLetter], reason: str) -> None:
         messages = [letter.message for letter in found]
         routed = vhost.route(exchange, messages)
         for message in messages:
@@ -195,7 +195,7 @@ class DeadLetters:
             raise routed.error
 
 
-def _without_circles(share: list[Message], found: list[Letter], queue: str) -> list[Message]:
+def _without_circles(share: list[Message], found: list[DeadLetter], queue: str) -> list[Message]:
     """A queue's share without the letters that only go round."""
     judged: dict[int, bool] = {}  # neighbours have their deaths in common
     circling = set()

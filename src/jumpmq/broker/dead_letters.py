@@ -31,7 +31,7 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """A dead letter, not yet routed.
 
     Attributes:
@@ -55,7 +55,7 @@ class Letter:
         return False
 
 
-def letters(origin: Origin, messages: Iterable[Message], reason: str) -> list[Letter]:
+def dead_letters(origin: Origin, messages: Iterable[Message], reason: str) -> list[DeadLetter]:
     """The dead letters of messages that died in a queue.
 
     Args:
@@ -68,7 +68,7 @@ def letters(origin: Origin, messages: Iterable[Message], reason: str) -> list[Le
         properties, deaths = writer.write(message)
         routing_key = message.routing_key if origin.routing_key is None else origin.routing_key
         letter = Message(origin.exchange, routing_key, properties, message.body, message.persistent, now)
-        found.append(Letter(letter, deaths))
+        found.append(DeadLetter(letter, deaths))
     return found
 
 
