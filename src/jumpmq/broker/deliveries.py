@@ -5,6 +5,7 @@ and for 40 ms when it goes, and could not be cut in two; pieces change hands who
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.memory import PAGED
@@ -93,6 +94,10 @@ class Deliveries:
     def items(self) -> Iterator[tuple[int, Message]]:
         """Tags and deliveries, in order; nothing else may be done with them meanwhile."""
         return (item for piece in self._pieces.values() for item in piece.items())
+
+    def messages(self) -> list[Message]:
+        """The deliveries without their tags, in order."""
+        return list(chain.from_iterable([piece.values() for piece in self._pieces.values()]))
 
     def forwards(self) -> Iterator[list[Message]]:
         """Take all in steps, the first first."""

@@ -90,7 +90,7 @@ def _decide_upto(channel: "Channel", tag: int, settlement: Settlement) -> None:
     elif len(waiting) > 1 << BITS:
         channel.upkeep.work("settling deliveries", _settling(channel, waiting, settlement))
     else:
-        settlement(channel, [message for _, message in waiting.items()])
+        settlement(channel, waiting.messages())
 
 
 def _settling(channel: "Channel", waiting: Deliveries, settlement: Settlement) -> Iterator[None]:
