@@ -13,12 +13,17 @@ from typing import Any
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, UnexpectedFrame
 from jumpmq.amqp.events import Ack
+from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.frames import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD, encode_frame
 from jumpmq.amqp.messages import scan
+from jumpmq.amqp.properties import Properties
 
 DELIVER = b"\x00\x3c\x00\x3c"
 GET_OK = b"\x00\x3c\x00\x47"
 RETURN = b"\x00\x3c\x00\x32"
+STREAM_OFFSET = b"\x0fx-stream-offsetl"
+"""How the header with the offset of a stream's message begins: its name and the type of a 64-bit number."""
+
 LARGEST_FRAME = 1 << 30
 """Until a limit is agreed."""
 
@@ -159,6 +164,22 @@ def _delivery(payload: bytes, at: int) -> Delivery:
         b"",
         payload[5:at].decode("utf-8", "surrogateescape"),
     )
+
+
+def stream_offset(delivery: Delivery) -> int | None:
+    """The offset of a stream's message; None for any other queue's.
+
+    Its header is looked for among the octets, and all are parsed only where a publisher's look the same.
+    """
+    octets = delivery.properties
+    at = octets.find(STREAM_OFFSET)
+    if at < 0:
+        return None
+    if octets.find(STREAM_OFFSET, at + 1) >= 0:
+        headers = to_python(Properties.parse(octets).headers or [])
+        return int(headers["x-stream-offset"]) if "x-stream-offset" in headers else None
+    at += len(STREAM_OFFSET)
+    return int.from_bytes(octets[at : at + 8], signed=True)
 
 
 def publish_frames(

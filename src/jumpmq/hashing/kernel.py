@@ -1,8 +1,8 @@
 """The compiled kernel or, where it is not built, its plain Python twin: the same decisions, some 150 times slower."""
 
-from typing import TYPE_CHECKING
+import warnings
 
-if TYPE_CHECKING:
+try:
     from jumpmq.hashing._kernel import (
         MISSING,
         Buckets,
@@ -16,46 +16,27 @@ if TYPE_CHECKING:
         xxh64,
     )
 
-    COMPILED: bool
-else:
-    try:
-        from jumpmq.hashing._kernel import (
-            MISSING,
-            Buckets,
-            KeyCounts,
-            jump,
-            jump64,
-            moduli,
-            modulus_of_arrow,
-            phash2,
-            phash2_list,
-            xxh64,
-        )
+    COMPILED = True
+except ImportError:
+    from jumpmq.hashing._reference import (  # type: ignore[assignment]
+        MISSING,
+        Buckets,
+        KeyCounts,
+        jump,
+        jump64,
+        moduli,
+        modulus_of_arrow,
+        phash2,
+        phash2_list,
+        xxh64,
+    )
 
-        COMPILED = True
-    except ImportError:
-        import warnings
-
-        from jumpmq.hashing._reference import (
-            MISSING,
-            Buckets,
-            KeyCounts,
-            jump,
-            jump64,
-            moduli,
-            modulus_of_arrow,
-            phash2,
-            phash2_list,
-            xxh64,
-        )
-
-        COMPILED = False
-        warnings.warn(
-            "jumpmq's hash kernel is not compiled: routing is correct but slow. "
-            "Install a C compiler and reinstall jumpmq.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    COMPILED = False
+    warnings.warn(
+        "jumpmq's hash kernel is not compiled: routing is correct but slow. Install a C compiler and reinstall jumpmq.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 __all__ = [
     "COMPILED",

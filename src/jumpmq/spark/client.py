@@ -12,7 +12,7 @@ import pyarrow as pa
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
 from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere
 from jumpmq.spark.options import Broker
-from jumpmq.spark.patience import Patience
+from jumpmq.spark.patience import Patience, taken_up
 
 T = TypeVar("T")
 
@@ -98,18 +98,17 @@ class Client:
         Raises:
             Gone: some are not.
         """
-        patience = Patience(self._retry_seconds)
-        while first <= last:
-            body = {"slices": [[stream, first, last]], "columns": columns, "whole": whole}
-            try:
-                for batch in self._answer("messages", self._vhost, body=body, skip=0):
-                    first = batch.column("seq")[-1].as_py() + 1
-                    patience = Patience(self._retry_seconds)
-                    yield batch
-            except BrokerAway as error:
-                patience.pause(error)
-            else:
+
+        def rest() -> Iterator[pa.RecordBatch]:
+            nonlocal first
+            if first > last:
                 return
+            body = {"slices": [[stream, first, last]], "columns": columns, "whole": whole}
+            for batch in self._answer("messages", self._vhost, body=body, skip=0):
+                first = batch.column("seq")[-1].as_py() + 1
+                yield batch
+
+        return taken_up(self._retry_seconds, rest)
 
     def group(self, name: str) -> dict[str, dict[str, Any]]:
         """Where a group of readers is, by queue."""
@@ -217,17 +216,14 @@ class Client:
         had of it already is left out.
         """
         had = 0
-        patience = Patience(self._retry_seconds)
-        while True:
-            try:
-                for batch in self._answer(*path, body=body, skip=had):
-                    had += len(batch)
-                    patience = Patience(self._retry_seconds)
-                    yield batch
-            except BrokerAway as error:
-                patience.pause(error)
-            else:
-                return
+
+        def rest() -> Iterator[pa.RecordBatch]:
+            nonlocal had
+            for batch in self._answer(*path, body=body, skip=had):
+                had += len(batch)
+                yield batch
+
+        return taken_up(self._retry_seconds, rest)
 
     def _answer(self, *path: str, body: dict[str, Any], skip: int) -> Iterator[pa.RecordBatch]:
         with _said_here(self._broker), self._broker.request("POST", *path, body=body) as response:

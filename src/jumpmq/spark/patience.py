@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 
-from jumpmq.spark.errors import JumpMQError
+import pyarrow as pa
+
+from jumpmq.spark.errors import BrokerAway, JumpMQError
 
 LONGEST_PAUSE = 2.0
 """Seconds between two attempts to reach a broker that went away, at most."""
@@ -27,3 +30,24 @@ class Patience:
             raise error
         time.sleep(self._next)
         self._next = min(LONGEST_PAUSE, 2 * self._next)
+
+
+def taken_up(seconds: float, rest: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Record batches of an answer that is asked for again where it breaks off, until some seconds bring none.
+
+    Args:
+        rest: asks for what has not come yet.
+
+    Raises:
+        BrokerAway: the broker stays away.
+    """
+    patience = Patience(seconds)
+    while True:
+        try:
+            for batch in rest():
+                patience = Patience(seconds)
+                yield batch
+        except BrokerAway as error:
+            patience.pause(error)
+        else:
+            return

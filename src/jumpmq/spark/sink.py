@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import (
     BROKER_OPTIONS,
     URL_MISSING,
@@ -139,7 +140,7 @@ class Writer:
             first = digest.rows
             digest.update(table)
             now = {"writer": writer, "batch": batch, "first": first, "rows": digest.rows, "digest": digest.hexdigest()}
-            answer = client.publish(_stream_of(table), query | now)
+            answer = client.publish(ipc_stream(table), query | now)
             if answer["refused"]:
                 raise JumpMQError(f"{answer['refused']} messages were refused by a queue that is full")
             written.published += answer["published"]
@@ -288,11 +289,3 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from _cut(batch.slice(middle))
     else:
         yield batch
-
-
-def _stream_of(table: pa.Table) -> bytes:
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, table.schema) as stream:
-        stream.write_table(table)
-    octets: bytes = out.getvalue().to_pybytes()
-    return octets

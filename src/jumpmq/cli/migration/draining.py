@@ -13,14 +13,13 @@ A stream is moved by ranges of offsets, and the number of a chunk is its first o
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from jumpmq.amqp.client import Delivery
-from jumpmq.amqp.fields import to_python
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.client import Delivery, stream_offset
 from jumpmq.client import AMQPConnection
 from jumpmq.management import ManagementClient
 
@@ -120,10 +119,12 @@ def copy_stream(amqp: AMQPConnection, stream: str, target: Target, progress: Pro
     while amqp.wait(QUIET):
         found = [amqp.deliveries.popleft() for _ in range(min(CHUNK, len(amqp.deliveries)))]
         amqp.ack(found[-1].tag)
-        new = [one for one in found if _offset(one) >= next_offset]
+        offsets = [stream_offset(one) or 0 for one in found]
+        known = bisect_left(offsets, next_offset)
+        new = found[known:]
         if new:
-            target.publish(_offset(new[0]), new)
-            next_offset = _offset(new[-1]) + 1
+            target.publish(offsets[known], new)
+            next_offset = offsets[-1] + 1
             moved += len(new)
             progress(len(new))
     return moved
@@ -179,11 +180,6 @@ def _cuts(deliveries: Sequence[Delivery]) -> Iterator[int]:
             octets = 0
         octets += len(one.body)
     yield len(deliveries)
-
-
-def _offset(delivery: Delivery) -> int:
-    """The offset of a message of a stream."""
-    return int(to_python(Properties.parse(delivery.properties).headers or [])["x-stream-offset"])
 
 
 def _stream_of(queue: str, deliveries: Sequence[Delivery]) -> bytes:

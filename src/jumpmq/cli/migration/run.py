@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from jumpmq.cli.migration.draining import MigrationError, Target, copy_stream, drain
 from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
@@ -78,13 +79,9 @@ def _move(
     where = replace(address, vhost=vhost)
     move = copy_stream if queue.get("type") == "stream" else drain
     with AMQPConnection(where, tls.context() if where.tls else None) as amqp:
-        moved = move(amqp, name, target, lambda count: _advance(progress, task, count))
+        moved = move(amqp, name, target, partial(progress.advance, task))
     progress.update(task, total=moved)
     return moved
-
-
-def _advance(progress: Progress, task: TaskID, count: int) -> None:
-    progress.advance(task, count)
 
 
 def _progress(console: Console) -> Progress:

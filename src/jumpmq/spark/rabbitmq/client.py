@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from jumpmq.amqp.client import Delivery
+from jumpmq.amqp.client import Delivery, stream_offset
 from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import BrokerAway, Gone, JumpMQError, NotThere
 from jumpmq.spark.options import Broker
-from jumpmq.spark.patience import Patience
-from jumpmq.spark.rabbitmq.columns import AT_ONCE, batch_of, offset_of
+from jumpmq.spark.patience import taken_up
+from jumpmq.spark.rabbitmq.columns import AT_ONCE, batch_of
 from jumpmq.spark.rabbitmq.kinds import is_stream
 from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
 
@@ -41,6 +41,7 @@ class AMQPClient:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._address = address_of(broker)
+        self._streams: dict[str, bool] = {}
 
     def require_broker(self) -> None:
         """Refuse unless a broker answers and takes the user."""
@@ -78,26 +79,28 @@ class AMQPClient:
         Raises:
             Gone: some are not there any more, and they should be.
         """
-        patience = Patience(self._broker.retry_seconds)
-        while first <= last:
-            try:
-                with said_here(self._address), connect(self._broker) as amqp:
-                    for found in _messages(amqp, stream, first, last):
-                        offset = offset_of(found[0])
-                        if whole and offset != first:
-                            raise Gone(f"stream '{stream}' begins with offset {offset} now, not {first}")
-                        first = int(offset_of(found[-1]) or 0) + 1
-                        patience = Patience(self._broker.retry_seconds)
-                        yield batch_of(stream, found, columns)
-                    return
-            except BrokerAway as error:
-                patience.pause(error)
+
+        def rest() -> Iterator[pa.RecordBatch]:
+            nonlocal first
+            if first > last:
+                return
+            with said_here(self._address), connect(self._broker) as amqp:
+                for found in _messages(amqp, stream, first, last):
+                    offset = stream_offset(found[0])
+                    if whole and offset != first:
+                        raise Gone(f"stream '{stream}' begins with offset {offset} now, not {first}")
+                    first = (stream_offset(found[-1]) or 0) + 1
+                    yield batch_of(stream, found, columns)
+
+        return taken_up(self._broker.retry_seconds, rest)
 
     def _range(self, queue: str, timestamp: float | None, missing: bool) -> dict[str, Any] | None:
         try:
             with said_here(self._address), connect(self._broker) as amqp:
                 count = amqp.declared(queue).message_count
-                if not is_stream(self._broker, queue):
+                if queue not in self._streams:
+                    self._streams[queue] = is_stream(self._broker, queue)
+                if not self._streams[queue]:
                     return {"type": "classic", "id": 0, "first_seq": 1, "last_seq": count, "messages": count}
         except NotThere:
             if missing:
@@ -115,7 +118,7 @@ class AMQPClient:
         """The first offset from some place on; None where there is none."""
         with connect(self._broker) as amqp:
             _attach(amqp, stream, place, 1)
-            return offset_of(amqp.deliveries[0]) if amqp.wait(QUIET) else None
+            return stream_offset(amqp.deliveries[0]) if amqp.wait(QUIET) else None
 
     def _last(self, stream: str) -> int:
         """The last offset; -1 where there is none."""
@@ -123,7 +126,7 @@ class AMQPClient:
         with connect(self._broker) as amqp:
             _attach(amqp, stream, "last", WINDOW)
             while amqp.wait(QUIET):
-                last = offset_of(amqp.deliveries[-1]) or 0
+                last = stream_offset(amqp.deliveries[-1]) or 0
                 amqp.deliveries.clear()
         return last
 
@@ -151,8 +154,8 @@ def _messages(amqp: AMQPConnection, stream: str, first: int, last: int) -> Itera
         if unacknowledged > WINDOW // 4:
             amqp.ack(found[-1].tag)
             unacknowledged = 0
-        reached = offset_of(found[-1]) or 0
-        wanted = [one for one in found if first <= (offset_of(one) or 0) <= last]
+        reached = stream_offset(found[-1]) or 0
+        wanted = [one for one in found if first <= (stream_offset(one) or 0) <= last]
         if wanted:
             yield wanted
 

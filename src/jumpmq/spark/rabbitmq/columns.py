@@ -6,22 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from jumpmq.amqp.client import Delivery
+from jumpmq.amqp.client import Delivery, stream_offset
 
 AT_ONCE = 8192
 """Messages of a record batch."""
-
-STREAM_OFFSET = b"\x0fx-stream-offsetl"
-"""How the header with a message's offset begins: its name and the type of a 64-bit number."""
-
-
-def offset_of(delivery: Delivery) -> int | None:
-    """The offset of a stream's message; None for any other queue's."""
-    at = delivery.properties.find(STREAM_OFFSET)
-    if at < 0:
-        return None
-    at += len(STREAM_OFFSET)
-    return int.from_bytes(delivery.properties[at : at + 8], signed=True)
 
 
 def batch_of(queue: str, deliveries: Sequence[Delivery], columns: Sequence[str]) -> pa.RecordBatch:
@@ -38,7 +26,7 @@ def _column(name: str, queue: str, deliveries: Sequence[Delivery]) -> pa.Array:
         case "queue":
             return pa.repeat(queue, len(deliveries))
         case "seq":
-            return pa.array([offset_of(one) for one in deliveries], pa.int64())
+            return pa.array([stream_offset(one) for one in deliveries], pa.int64())
         case "exchange":
             return pa.array([one.exchange for one in deliveries], pa.string())
         case "routing_key":

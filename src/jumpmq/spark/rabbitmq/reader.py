@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from jumpmq.amqp.client import Delivery
 from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import BrokerAway, JumpMQError
+from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import WORTHWHILE
 from jumpmq.spark.patience import Patience
@@ -105,7 +106,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             by_queue.setdefault(self._queues[one.consumer], []).append(one)
         size = max(WORTHWHILE, ceil(len(self._taken) / self._parallelism))
         return [
-            Taken(_stream_of(batch_of(queue, found[at : at + size], columns)))
+            Taken(ipc_stream(batch_of(queue, found[at : at + size], columns)))
             for queue, found in sorted(by_queue.items())
             for at in range(0, len(found), size)
         ]
@@ -162,11 +163,3 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 f"the query's checkpoint is of {offset.get('source')}, but the query reads {self._options.subject} "
                 "over AMQP: give it a checkpoint of its own"
             )
-
-
-def _stream_of(batch: pa.RecordBatch) -> bytes:
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, batch.schema) as stream:
-        stream.write_batch(batch)
-    octets: bytes = out.getvalue().to_pybytes()
-    return octets

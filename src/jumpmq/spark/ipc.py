@@ -1,0 +1,14 @@
+"""Arrow's format for streams, as octets."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+def ipc_stream(rows: pa.Table | pa.RecordBatch) -> bytes:
+    """Rows as a whole stream."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema) as stream:
+        stream.write(rows)
+    octets: bytes = out.getvalue().to_pybytes()
+    return octets
