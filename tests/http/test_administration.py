@@ -6,6 +6,9 @@ import time
 import pika
 import pytest
 import requests
+from tests.http.api import API
+
+import jumpmq
 
 
 @pytest.fixture
@@ -60,15 +63,16 @@ def test_listeners_are_suspended_and_resumed(broker, api, node):
         connect(broker).close()
 
 
-def test_the_level_of_the_log_is_set(api, node):
-    try:
-        assert api.request("PUT", "nodes", node, "log-level", json={"level": "none"}).status_code == 204
-        assert not logging.getLogger("jumpmq.audit").isEnabledFor(logging.CRITICAL)
-        assert api.request("PUT", "nodes", node, "log-level", json={"level": "debug"}).status_code == 204
+def test_the_level_of_the_log_is_set_until_the_broker_stops(tmp_path):
+    with jumpmq.running(data_dir=tmp_path) as running:
+        api = API(running.http_url)
+        level = "nodes", api.get("nodes")[0]["name"], "log-level"
+        assert api.request("PUT", *level, json={"level": "debug"}).status_code == 204
         assert logging.getLogger("jumpmq.audit").isEnabledFor(logging.DEBUG)
-        assert api.request("PUT", "nodes", node, "log-level", json={"level": "noise"}).status_code == 400
-    finally:
-        logging.getLogger("jumpmq").setLevel(logging.NOTSET)
+        assert api.request("PUT", *level, json={"level": "noise"}).status_code == 400
+        assert api.request("PUT", *level, json={"level": "none"}).status_code == 204
+        assert not logging.getLogger("jumpmq.audit").isEnabledFor(logging.CRITICAL)
+    assert logging.getLogger("jumpmq.audit").isEnabledFor(logging.WARNING)
 
 
 def test_settings_are_shown_without_secrets(api, node):

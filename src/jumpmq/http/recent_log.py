@@ -15,7 +15,7 @@ LOGGER = "jumpmq"
 
 
 class RecentLog(logging.Handler):
-    """Keeps records from :meth:`start` to :meth:`stop`.
+    """Keeps records from :meth:`start` to :meth:`stop`; a level that was set between them goes with it.
 
     Attributes:
         records: the oldest first.
@@ -24,12 +24,17 @@ class RecentLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.records: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._level_before = logging.NOTSET
 
     def start(self) -> None:
-        logging.getLogger(LOGGER).addHandler(self)
+        logger = logging.getLogger(LOGGER)
+        self._level_before = logger.level
+        logger.addHandler(self)
 
     def stop(self) -> None:
-        logging.getLogger(LOGGER).removeHandler(self)
+        logger = logging.getLogger(LOGGER)
+        logger.removeHandler(self)
+        logger.setLevel(self._level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append(
