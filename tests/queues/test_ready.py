@@ -139,7 +139,7 @@ class PagedQueue(RuleBasedStateMachine):
 
     @rule()
     def whole(self) -> None:
-        found = list(self.queue.browse(0, 1 << 60))
+        found = self.queue.peek(0, 1 << 60)
         assert seen(found) == [(seq, self.ready[seq][0]) for seq in sorted(self.ready)]
 
     @rule()

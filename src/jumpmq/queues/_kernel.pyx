@@ -5,6 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 
 from jumpmq.amqp._kernel cimport Message
+from jumpmq.amqp.prefetch cimport FAR, NEAR, prefetch_message, prefetch_octets
 
 
 cdef extern from "Python.h":
@@ -18,10 +19,27 @@ def untracked(container):
 
 def body_octets(list messages):
     cdef Message message
-    cdef Py_ssize_t total = 0
-    for message in messages:
+    cdef Py_ssize_t total = 0, place
+    for place in range(min(FAR, len(messages))):
+        prefetch_message(messages, place)
+    for place, message in enumerate(messages):
+        prefetch_message(messages, place + FAR)
+        prefetch_octets(messages, place + NEAR, 0)
         total += PyBytes_GET_SIZE(message.body)
     return total
+
+
+def of_body(list messages, bytes body not None):
+    cdef Message message
+    cdef Py_ssize_t place
+    cdef list found = []
+    for place in range(min(FAR, len(messages))):
+        prefetch_message(messages, place)
+    for place, message in enumerate(messages):
+        prefetch_message(messages, place + FAR)
+        if <void*>message.body == <void*>body:
+            found.append(message)
+    return found
 
 
 def carries(list messages, bytes name):

@@ -22,6 +22,11 @@ def body_octets(messages: list[Any]) -> int:
     return sum(len(message.body) for message in messages)
 
 
+def of_body(messages: list[Any], body: bytes) -> list[Any]:
+    """The messages whose body is this very object."""
+    return [message for message in messages if message.body is body]
+
+
 def carries(messages: list[Any], name: bytes) -> bool:
     """Whether the properties of a message may have a header of that name."""
     return any(name in message.properties for message in messages)

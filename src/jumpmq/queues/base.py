@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -278,12 +278,14 @@ class Queue(ABC):
         """As :meth:`take`, but only messages numbered ``first_seq`` to ``last_seq``, and to be held as reserved."""
 
     @abstractmethod
-    def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
-        """Ready messages numbered ``first_seq`` to ``last_seq``, in order; they stay in the queue, which may go on."""
+    def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        """Ready messages numbered ``first_seq`` to ``last_seq``, in order, some thousands at a time; they stay in the
+        queue, which may go on.
+        """
 
     def peek(self, first_seq: int, last_seq: int, limit: int | None = None) -> list[Message]:
         """As :meth:`browse`, at most ``limit`` of them."""
-        return list(islice(self.browse(first_seq, last_seq), limit))
+        return list(islice(chain.from_iterable(self.browse(first_seq, last_seq)), limit))
 
     def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch] | None":
         """As :meth:`browse`, in record batches with the columns of :func:`jumpmq.store.columns.schema`, cut from files
@@ -294,8 +296,8 @@ class Queue(ABC):
     def ready_range(self) -> tuple[int, int]:
         """The number of the first ready message, and that of the youngest message that the queue was given."""
         last = self.next_seq - 1
-        first = next(self.browse(1, last), None)
-        return (first.seq if first else last + 1, last)
+        first = self.peek(1, last, 1)
+        return (first[0].seq if first else last + 1, last)
 
     def seq_at(self, timestamp: float) -> int | None:
         """The number of the first message published at ``timestamp`` (seconds since the epoch) or later, else that of

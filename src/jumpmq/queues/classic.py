@@ -19,7 +19,7 @@ from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import OVERHEAD, PAGED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
-from jumpmq.queues.runs import body_octets, enter_queue, settle_stored
+from jumpmq.queues.runs import body_octets, enter_queue, of_body, settle_stored
 from jumpmq.store import Batch
 
 CHUNK_OCTETS = 1 << 20
@@ -189,7 +189,7 @@ class ClassicQueue(Queue):
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         while messages := self._ready.take_range(first_seq, last_seq, count):
-            if alive := self._without_expired(messages, clock.now()):
+            if alive := self._without_expired(messages, clock.now()) if self._expiring else messages:
                 return self._count_taken(alive, Held.RESERVED)
         return []
 
@@ -231,7 +231,7 @@ class ClassicQueue(Queue):
         self._held += octets
         self._account.charge(held.value, octets)
 
-    def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
+    def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         return self._ready.between(first_seq, last_seq)
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
@@ -278,7 +278,7 @@ class ClassicQueue(Queue):
 
     def _unpaged(self, messages: list[Message]) -> list[Message]:
         """The deliveries with their bodies again; those whose body cannot be read any more are gone."""
-        missing = [message for message in messages if message.body is PAGED]
+        missing = of_body(messages, PAGED)
         if not missing:
             return messages
         assert self._pages is not None

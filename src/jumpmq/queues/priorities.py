@@ -115,7 +115,7 @@ class PrioritizedMessages:
         """When the first of the fronts of all priorities expires, 0 is never."""
         return min((at for level in self._levels.values() if len(level) and (at := level.first_expiry())), default=0.0)
 
-    def between(self, first_seq: int, last_seq: int) -> Iterator[Message]:
+    def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         for level in list(self._levels.values()):
             yield from level.between(first_seq, last_seq)
 

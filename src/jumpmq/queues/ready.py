@@ -14,10 +14,11 @@ front (:class:`ReadAhead`); whoever cannot wait for that, as ``basic.get``, read
 not persistent is stored then for want of memory.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby, islice
 from operator import attrgetter
 
 from jumpmq.amqp.messages import Message
@@ -26,13 +27,16 @@ from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount
 from jumpmq.queues.read_ahead import ReadAhead
 from jumpmq.queues.returned import Returned
-from jumpmq.queues.runs import body_octets, untracked
+from jumpmq.queues.runs import body_octets, of_body, untracked
 from jumpmq.queues.segment import Segment, segments_of
 from jumpmq.store import Batch
 
 __all__ = ["BatchReader", "ReadyMessages"]
 
 _seq = attrgetter("seq")
+
+RUN = 8192
+"""Messages that are looked at in one go."""
 
 PAGED_AT_ONCE = 4096
 """Messages that go to the tail in one step; some milliseconds."""
@@ -239,7 +243,7 @@ class ReadyMessages:
 
     def _with_bodies(self, messages: list[Message]) -> list[Message]:
         """Messages with the bodies that were dropped while they were among the returned; the damaged are gone."""
-        if not (paged := [message for message in messages if message.body is PAGED]):
+        if not (paged := of_body(messages, PAGED)):
             return messages
         assert self._reader is not None
         lost = read_back(paged, self._reader)
@@ -299,26 +303,33 @@ class ReadyMessages:
         found = found or self._messages(segment)  # the lowest number may be settled
         return found[0] if found else None
 
-    def between(self, first_seq: int, last_seq: int) -> Iterator[Message]:
-        """The messages numbered ``first_seq`` to ``last_seq``, in order; stored ones are read for the occasion."""
+    def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        """The messages numbered ``first_seq`` to ``last_seq``, in order, at most ``RUN`` at once; stored ones are read
+        for the occasion.
+        """
         parts = [segment for segment in self._tail if segment.last_seq >= first_seq and segment.first_seq <= last_seq]
-        in_order = self._in_order(list(self._head), parts)
+        in_order = self._in_order(list(islice(self._head, *_bounds(self._head, first_seq, last_seq))), parts)
         if self._returned.messages:
-            in_order = merge(in_order, list(self._returned), key=_seq)
-        for message in in_order:
-            if message.seq > last_seq:
-                return
-            if message.seq < first_seq:
-                continue
-            if message.body is PAGED:
-                yield from self._messages(Segment(message.batch, [message], 0).forgotten())
-            else:
-                yield message
+            merged = merge(chain.from_iterable(in_order), list(self._returned), key=_seq)
+            in_order = iter(lambda: list(islice(merged, RUN)), [])
+        for messages in in_order:
+            first, end = _bounds(messages, first_seq, last_seq)
+            for start in range(first, end, RUN):
+                yield from self._readable(messages[start : min(start + RUN, end)])
 
-    def _in_order(self, head: list[Message], segments: list[Segment]) -> Iterator[Message]:
-        yield from head
+    def _in_order(self, head: list[Message], segments: list[Segment]) -> Iterator[list[Message]]:
+        yield head
         for segment in segments:
-            yield from self._messages(segment)
+            yield self._messages(segment)
+
+    def _readable(self, messages: list[Message]) -> Iterator[list[Message]]:
+        """The messages, and of those whose bodies were dropped what is on disk, one by one."""
+        if not of_body(messages, PAGED):
+            yield messages
+            return
+        for message in messages:
+            paged = message.body is PAGED
+            yield self._messages(Segment(message.batch, [message], 0).forgotten()) if paged else [message]
 
     def front(self) -> Message | None:
         """The message at the front, if it is in memory."""
@@ -468,6 +479,11 @@ class ReadyMessages:
                 message.redelivered = True
         self._prepare(messages)
         return messages
+
+
+def _bounds(messages: Sequence[Message], first_seq: int, last_seq: int) -> tuple[int, int]:
+    """Where messages in order are numbered ``first_seq`` to ``last_seq``: the first place, and the one behind them."""
+    return bisect_left(messages, first_seq, key=_seq), bisect_right(messages, last_seq, key=_seq)
 
 
 def for_nobody(messages: list[Message]) -> None:

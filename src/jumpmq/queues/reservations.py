@@ -19,7 +19,7 @@ serve others between two steps. Nothing else may operate on the same reservation
 """
 
 from collections.abc import Iterator
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
 from jumpmq.amqp.messages import Message
@@ -155,7 +155,8 @@ class Reservations:
     def fitting(self, count: int, octets: int, last_seq: int | None = None) -> tuple[int, int]:
         """How many of the next ``count`` messages hold at most ``octets`` of bodies, and how many octets these hold."""
         fit = size = 0
-        for message in islice(self.queue.browse(1, self.queue.next_seq - 1 if last_seq is None else last_seq), count):
+        last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
+        for message in islice(chain.from_iterable(self.queue.browse(1, last_seq)), count):
             if size + len(message.body) > octets:
                 break
             size += len(message.body)
@@ -166,8 +167,8 @@ class Reservations:
         """About how many messages could be reserved, at most; 0 only if there are none."""
         if last_seq is None:
             return self.queue.ready_count
-        first = next(self.queue.browse(1, last_seq), None)
-        return min(self.queue.ready_count, last_seq - first.seq + 1) if first else 0
+        first = self.queue.peek(1, last_seq, 1)
+        return min(self.queue.ready_count, last_seq - first[0].seq + 1) if first else 0
 
     # -- what a group does
 

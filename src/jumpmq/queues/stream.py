@@ -133,9 +133,8 @@ class Stream(Queue):
     def seq_at(self, timestamp: float) -> int:
         return self._log.offset_of(timestamp)
 
-    def browse(self, first_seq: int, last_seq: int) -> Iterator[Message]:
-        for batch in self._log.read(first_seq, last_seq):
-            yield from messages_of(batch)
+    def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        return (list(messages_of(batch)) for batch in self._log.read(first_seq, last_seq))
 
     def take(self, count: int) -> list[Message]:
         raise self._unsupported("basic.get")

@@ -6,6 +6,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t
 from libc.string cimport memcpy
 
 from jumpmq.amqp._kernel cimport Message
+from jumpmq.amqp.prefetch cimport FAR, NEAR, prefetch_message, prefetch_octets
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -24,13 +25,17 @@ cdef inline const char* octets_of(Message message, int field, Py_ssize_t* size) 
 def binary_column(list messages, str name):
     cdef int field = ("body", "routing_key", "properties", "exchange").index(name)
     cdef Message message
-    cdef Py_ssize_t total = 0, size
+    cdef Py_ssize_t total = 0, size, place
     cdef const char* value
     cdef bytes octets, offsets = PyBytes_FromStringAndSize(NULL, 4 * (len(messages) + 1))
     cdef int32_t* offset = <int32_t*>PyBytes_AS_STRING(offsets)
     cdef char* at
     offset[0] = 0
-    for message in messages:
+    for place in range(min(FAR, len(messages))):
+        prefetch_message(messages, place)
+    for place, message in enumerate(messages):
+        prefetch_message(messages, place + FAR)
+        prefetch_octets(messages, place + NEAR, field)
         octets_of(message, field, &size)
         total += size
         if total > INT32_MAX:
@@ -39,7 +44,8 @@ def binary_column(list messages, str name):
         offset[0] = <int32_t>total
     octets = PyBytes_FromStringAndSize(NULL, total)
     at = PyBytes_AS_STRING(octets)
-    for message in messages:
+    for place, message in enumerate(messages):
+        prefetch_octets(messages, place + NEAR, field)
         value = octets_of(message, field, &size)
         memcpy(at, value, size)
         at += size

@@ -8,10 +8,12 @@ and property list), decoded by whoever needs them. A reader may ask for some of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.runs import body_octets
+from jumpmq.queues.memory import PAGED
+from jumpmq.queues.runs import body_octets, of_body
 from jumpmq.store import columns as store_columns
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ Part = tuple[str, list[Message]]
 
 ColumnPart: TypeAlias = "tuple[str, pa.RecordBatch]"
 """Messages of one stream as they lie in its file, with its name."""
+
+
+class PagedMeanwhile(Exception):
+    """Bodies went to disk between two batches of an answer, which so breaks off: its reader asks for the rest again."""
 
 
 class ArrowEncoder:
@@ -56,8 +62,14 @@ class ArrowEncoder:
         return schema
 
     def batch(self, parts: list[Part]) -> bytes:
-        """One record batch message."""
-        messages = parts[0][1] if len(parts) == 1 else [message for _, part in parts for message in part]
+        """One record batch message.
+
+        Raises:
+            PagedMeanwhile: a body was dropped from memory since the messages were looked at.
+        """
+        messages = parts[0][1] if len(parts) == 1 else [*chain.from_iterable(part for _, part in parts)]
+        if of_body(messages, PAGED):
+            raise PagedMeanwhile
         return self._encoded([self._column(parts, messages, name) for name in self._schema.names])
 
     def column_batch(self, parts: list[ColumnPart]) -> bytes:

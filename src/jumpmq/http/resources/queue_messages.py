@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -12,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from jumpmq.broker.bound_queues import bound_queues
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer
-from jumpmq.http.plumbing.arrow import BATCH_ROWS, COLUMNS, ColumnPart, Part
+from jumpmq.http.plumbing.arrow import COLUMNS, ColumnPart, Part
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
@@ -101,9 +100,7 @@ def _ready(queue: Queue, first: int, last: int) -> Iterator[Part | ColumnPart]:
     if (batches := queue.record_batches(first, last)) is not None:
         yield from ((queue.name, batch) for batch in batches)
         return
-    found = queue.browse(first, last)
-    while messages := list(islice(found, BATCH_ROWS)):
-        yield queue.name, messages
+    yield from ((queue.name, messages) for messages in queue.browse(first, last))
 
 
 def _range(queue: Queue, timestamp: float | None) -> dict[str, Any]:
