@@ -30,7 +30,7 @@ def test_totals_have_rabbitmqs_names(api, channel):
     assert value("rabbitmq_queue_messages_published_total") == 3
     assert value("rabbitmq_process_resident_memory_bytes") > 1e7
     of_each = samples(api, "/metrics/per-object")
-    assert of_each("rabbitmq_detailed_queue_messages_ready", vhost="/", queue="q") == 2
+    assert of_each("rabbitmq_queue_messages_ready", vhost="/", queue="q") == 2
 
 
 def test_a_ring_shows_its_balance_and_what_lacks_the_header(api, channel):

@@ -26,6 +26,9 @@ class DeadLetters:
     def publish(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
         self.found += [(message.body, reason) for message in messages]
 
+    def forgo(self, queue: ClassicQueue, count: int, reason: str) -> None:
+        raise AssertionError("there is an exchange")
+
 
 def make_queue(dead_letters: DeadLetters | None = None, **arguments: Any) -> ClassicQueue:
     """A queue in memory; ``max_length=2`` is the argument ``x-max-length``."""

@@ -58,6 +58,7 @@ class Broker:
         memory: what is held for messages; whoever holds some charges it.
         alarms: whether memory or disk is short.
         reader_groups: who holds reservations.
+        dead_letters: publishes those of the queues.
         ring_traffic: counts the keys of hash exchanges.
         writers: how far those have got that publish in batches.
         authorization, authenticator: what users may do, and who they are.
@@ -68,6 +69,7 @@ class Broker:
     topology: Topology
     turns: Turns
     alarms: Alarms
+    dead_letters: DeadLetters
     ring_traffic: RingTraffic
     authorization: Authorization
     authenticator: Authenticator
@@ -140,17 +142,17 @@ class Broker:
         self.turns = Turns(self._commits, self.config.write_backlog)
         self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, self._disk_free_limit)
         self._upkeep = Upkeep(self.turns)
-        dead_letters = DeadLetters(self._upkeep, self.memory)
+        self.dead_letters = DeadLetters(self._upkeep, self.memory)
         self.topology = Topology(
             self.node,
             self.store,
             streams=self._commits.streams,
             memory=self.memory,
-            dead_letters=dead_letters,
+            dead_letters=self.dead_letters,
             wake=self._upkeep.wake,
             later=self._upkeep.work,
         )
-        dead_letters.topology = self.topology
+        self.dead_letters.topology = self.topology
         self.ring_traffic = RingTraffic(self.topology)
         self._upkeep.on_lease_end = self._delete_unused
         self._commits.before_flush = self.topology.flush_rings
@@ -176,7 +178,7 @@ class Broker:
         self.topology.listeners.append(closing_connections(self._services))
         self.topology.listeners.append(self._services.user_limits.follow)
         paging = Paging(self._upkeep, self.memory, self._queues, self._channels, self.reader_groups.places)
-        self._timers = Timers(self._services, self._commits, paging, dead_letters)
+        self._timers = Timers(self._services, self._commits, paging, self.dead_letters)
 
     def _tokens(self) -> Tokens | None:
         """What reads tokens, where they are logins.

@@ -30,11 +30,13 @@ class Published:
         published: those that a queue has taken.
         unroutable: those that reached no queue, and are gone.
         refused: those that a queue refused, because it is full.
+        copies: of them that queues were given.
     """
 
     published: int = 0
     unroutable: int = 0
     refused: int = 0
+    copies: int = 0
 
 
 def publish_many(
@@ -67,15 +69,19 @@ def publish_many(
             vhost.exchanges[exchange].published_in += len(run)
             vhost.exchanges[exchange].published_out += pushed.copies
             refused, missed = len({id(message) for message in pushed.refused}), len(pushed.unroutable)
+            result.copies += pushed.copies
         elif queue in vhost.queues:
             refused, missed = len(routing.push_to(vhost.queues[queue], run, flags)), 0
+            result.copies += len(run)
         else:
             refused, missed = 0, len(run)
         result.published += len(run) - refused - missed
         result.refused += refused
         result.unroutable += missed
-    vhost.past.publish += len(messages)
-    vhost.past.drop_unroutable += result.unroutable
+    tally = vhost.past.channels
+    tally.publish += len(messages)
+    tally.routed += result.copies
+    tally.drop_unroutable += result.unroutable
     return result
 
 

@@ -92,7 +92,7 @@ class Channel:
         give_back(self.upkeep, self.unacknowledged.take_upto(0), Outcome.RETURNED)
         for queue in queues:
             queue.end_return()
-        self.connection.vhost.past.add(self.tally)
+        self.connection.vhost.past.channels.add(self.tally)
 
     # --- publishing ---
 

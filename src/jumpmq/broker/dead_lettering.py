@@ -10,7 +10,7 @@ refuses it, is tried again, and its original not settled before: after a restart
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -62,6 +62,9 @@ class DeadLetters:
 
     Attributes:
         topology: where the exchanges are.
+        counts: messages that died, by the kind of their queue, the reason, and what is done for their letters:
+            ``disabled``, ``at_most_once`` or ``at_least_once`` (RabbitMQ's words).
+        arrived: of the last, those whose letters have reached all their queues.
     """
 
     topology: Topology
@@ -69,6 +72,8 @@ class DeadLetters:
     def __init__(self, upkeep: Upkeep, account: MemoryAccount) -> None:
         self._upkeep = upkeep
         self._account = account
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        self.arrived = 0
         self._waiting: deque[Dead] = deque()
         self._publishing = False
         self._continuing = False
@@ -90,9 +95,15 @@ class DeadLetters:
         key = limits.dead_letter_routing_key
         octets = None if key is None else key.encode(errors="surrogateescape")
         origin = Origin(queue.name, limits.dead_letter_exchange or "", octets)
+        strategy = "at_least_once" if limits.dead_letters_surely else "at_most_once"
+        self.counts[queue.type, reason, strategy] += len(messages)
         self._account.charge("staged", body_octets(messages) + OVERHEAD * len(messages))
         self._waiting.append(Dead(queue.vhost, queue.id, origin, messages, reason, limits.dead_letters_surely))
         self._publish_soon()
+
+    def forgo(self, queue: Queue, count: int, reason: str) -> None:
+        """So many messages left a queue that has no dead letter exchange, and are gone."""
+        self.counts[queue.type, reason, "disabled"] += count
 
     def look(self) -> None:
         """Try letters again whose time has come."""
@@ -155,6 +166,7 @@ class DeadLetters:
         left_ids = set(map(id, left))
         done = [message for message in dead.messages if id(message) not in left_ids]
         self._undelivered.forget(done)
+        self.arrived += len(done)
         settle_stored(done)
         if left:
             self._account.charge("staged", body_octets(left) + OVERHEAD * len(left))

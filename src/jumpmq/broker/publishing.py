@@ -79,6 +79,7 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
     exchange.published_in += len(messages)
     exchange.published_out += pushed.copies
     channel.tally.publish += len(messages)
+    channel.tally.routed += pushed.copies
     if channel.connection.vhost.tracing:
         tracing.published(channel, messages, pushed.routes)
     if pushed.unroutable:
@@ -106,8 +107,9 @@ def publish_one(authorization: Authorization, user: str, vhost: VirtualHost, mes
         raise pushed.error
     vhost.exchanges[message.exchange].published_in += 1
     vhost.exchanges[message.exchange].published_out += pushed.copies
-    vhost.past.publish += 1
-    vhost.past.drop_unroutable += len(pushed.unroutable)
+    vhost.past.channels.publish += 1
+    vhost.past.channels.routed += pushed.copies
+    vhost.past.channels.drop_unroutable += len(pushed.unroutable)
     return len(pushed.refused) < pushed.queues
 
 

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jumpmq.broker.channel import Channel
@@ -47,7 +48,7 @@ Counts = tuple[int, ...]
 NOTHING = (0, 0, 0)
 T = TypeVar("T")
 
-TALLIED = tuple(Tally.__slots__)
+TALLIED = tuple(name for name in Tally.__slots__ if name != "routed")
 CHURN = tuple(Churn.__slots__)
 OF_HOSTS = ("publish", "confirm", "return_unroutable", "drop_unroutable")
 """What virtual hosts, and the broker, count by channels; the rest of theirs is the sum of their queues."""
@@ -144,7 +145,7 @@ class Rates:
         queues = [queue for host in hosts for queue in host.queues.values()]
         tallies = self._tallies()
         return self._shown(OF_QUEUES, queues, _of_queue) | self._shown(
-            OF_HOSTS, hosts, lambda host: _of_host(tallies.get(host, host.past))
+            OF_HOSTS, hosts, lambda host: _of_host(tallies.get(host, host.past.channels))
         )
 
     def of_exchange(self, exchange: Exchange) -> dict[str, Any]:
@@ -272,8 +273,9 @@ class Rates:
         ]
 
     def tally(self) -> Tally:
-        """What was counted in all virtual hosts that there are."""
+        """What was counted in all virtual hosts, those that are gone among them."""
         found = Tally()
+        found.add(self._broker.topology.past.channels)
         for one in self._tallies().values():
             found.add(one)
         return found
@@ -283,7 +285,7 @@ class Rates:
         found = {}
         for host in self._broker.topology.vhosts.values():
             found[host] = Tally()
-            found[host].add(host.past)
+            found[host].add(host.past.channels)
         for connection in self._broker.connections:
             if connection.opened and connection.vhost in found:
                 for channel in connection.channels.values():
@@ -313,7 +315,10 @@ def _lengths(counts: Counts) -> Counts:
 
 
 def _of_channel(channel: Channel) -> Counts:
-    return astuple(channel.tally)
+    return _TALLIED(channel.tally)
+
+
+_TALLIED = attrgetter(*TALLIED)
 
 
 def _of_host(tally: Tally) -> Counts:

@@ -65,6 +65,9 @@ class DeadLettering(Protocol):
             reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
         """
 
+    def forgo(self, queue: "Queue", count: int, reason: str) -> None:
+        """So many left a queue that has no dead letter exchange, and are gone."""
+
 
 class NoDeadLettering:
     """Where dead letters go that nobody publishes: nowhere."""
@@ -73,6 +76,9 @@ class NoDeadLettering:
 
     def publish(self, queue: "Queue", messages: list[Message], reason: str) -> None:
         settle_stored(messages)
+
+    def forgo(self, queue: "Queue", count: int, reason: str) -> None:
+        pass
 
 
 NO_DEAD_LETTERING = NoDeadLettering()

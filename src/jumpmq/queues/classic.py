@@ -489,6 +489,7 @@ class ClassicQueue(Queue):
         if self.limits.dead_letter_exchange is not None:
             self._dead_letters.publish(self, messages, reason)
         else:
+            self._dead_letters.forgo(self, len(messages), reason)
             settle_stored(messages)
 
     # --- the store ---

@@ -48,6 +48,8 @@ def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) 
         _clear_permissions(topology, changes.ClearPermissions(user.name, change.name))
         _clear_topic_permissions(topology, changes.ClearTopicPermissions(user.name, change.name))
     del topology.vhosts[change.name]
+    topology.past.add(vhost.past)
+    vhost.past = topology.past  # its channels have yet to close
     topology.records.put_virtual_host_limits(change.name, {})
     topology.records.delete_virtual_host(change.name)
 

@@ -1,6 +1,8 @@
-"""What was counted of a channel's messages, and of those of a virtual host's channels that are gone."""
+"""What was counted of messages: of those of a channel, of a queue, and of channels and queues that are gone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from jumpmq.queues import Queue
 
 
 @dataclass(slots=True)
@@ -9,6 +11,7 @@ class Tally:
 
     Attributes:
         publish: taken from a client.
+        routed: copies that queues were given of them.
         confirm: that the client was told of.
         return_unroutable, drop_unroutable: that reached no queue, by whether the client had it back (``mandatory``).
         deliver, deliver_no_ack: sent to consumers, with acknowledgement wanted or without.
@@ -19,6 +22,7 @@ class Tally:
     """
 
     publish: int = 0
+    routed: int = 0
     confirm: int = 0
     return_unroutable: int = 0
     drop_unroutable: int = 0
@@ -34,3 +38,40 @@ class Tally:
         """Count what another has counted."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @classmethod
+    def of_queue(cls, queue: Queue) -> "Tally":
+        """What a queue has counted; it does not know who published, and who was told."""
+        sent, got, got_unasked = queue.delivered_unasked, queue.got, queue.got_unasked
+        return cls(
+            deliver=queue.delivered - sent - got - got_unasked,
+            deliver_no_ack=sent,
+            get=got,
+            get_no_ack=got_unasked,
+            get_empty=queue.got_nothing,
+            redeliver=queue.redelivered,
+            ack=queue.acknowledged - sent - got_unasked,
+        )
+
+
+@dataclass(slots=True)
+class Past:
+    """What was counted of what is gone.
+
+    Attributes:
+        channels: of channels, and of messages that needed none.
+        queues: by the kind of queue.
+    """
+
+    channels: Tally = field(default_factory=Tally)
+    queues: dict[str, Tally] = field(default_factory=dict)
+
+    def add(self, other: "Past") -> None:
+        """Count what another has counted."""
+        self.channels.add(other.channels)
+        for kind, tally in other.queues.items():
+            self.queues.setdefault(kind, Tally()).add(tally)
+
+    def add_queue(self, queue: Queue) -> None:
+        """A queue is gone."""
+        self.queues.setdefault(queue.type, Tally()).add(Tally.of_queue(queue))

@@ -27,6 +27,7 @@ from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.sharding import Sharding
+from jumpmq.topology.tally import Past
 from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
 
@@ -68,6 +69,7 @@ class Topology:
         sharding: knows the shards of exchanges.
         records: where durable definitions are kept.
         holdings: how much each user has made.
+        past: what was counted of virtual hosts that are gone.
         next_queue_id: the number of the next queue; those below were given, or are not to be.
         listeners: called with each change that was applied.
     """
@@ -95,6 +97,7 @@ class Topology:
         self.global_parameters: dict[str, Any] = {}
         self.records = records.Records(journal)
         self.holdings = Holdings()
+        self.past = Past()
         self.next_queue_id = 1
         self.sharding = Sharding(node, self.define_queue)
         self.listeners: list[Callable[[changes.Change], None]] = []

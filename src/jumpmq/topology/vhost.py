@@ -17,7 +17,7 @@ from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes, route
 from jumpmq.topology.shards import ShardSettings, parse_shard_name
-from jumpmq.topology.tally import Tally
+from jumpmq.topology.tally import Past
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class VirtualHost:
         tracing: whether what is published and delivered is copied to `amq.rabbitmq.trace`; not kept over a restart.
         policies: its policies and operator policies.
         binding_count: bindings, without those of the default exchange.
-        past: what was counted of messages whose channels are gone, or that needed none.
+        past: what was counted of channels and queues that are gone.
         limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
     """
 
@@ -73,7 +73,7 @@ class VirtualHost:
         self.queues: dict[str, Queue] = {}
         self.policies = Policies()
         self.limits: dict[str, int] = {}
-        self.past = Tally()
+        self.past = Past()
         self.binding_count = 0
         self._in_force: dict[Destination, InForce] = {}
         self._definitions: dict[Queue, QueueDefinition] = {}
@@ -289,6 +289,7 @@ class VirtualHost:
     def remove_queue(self, queue: Queue) -> None:
         """Take a queue away, with its messages and the bindings to it."""
         del self.queues[queue.name]
+        self.past.add_queue(queue)
         self._in_force.pop(queue, None)
         definition = self._definitions.pop(queue)
         self._holdings.remove(definition.user, "queue")

@@ -1,11 +1,12 @@
-"""The families of metrics that stand for connections, channels, logins and messages as a whole, under RabbitMQ's names.
+"""The families of metrics that stand for the node as a whole, under RabbitMQ's names.
 
-Counters only grow: what is gone stays in them. RabbitMQ's label ``queue_type`` is left out; sums are the same.
+Counters only grow: what is gone stays in them.
 """
 
 from __future__ import annotations
 
 import resource
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -13,23 +14,32 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from starlette.requests import Request
 
 from jumpmq._version import __version__
-from jumpmq.broker.channel import Channel
 from jumpmq.broker.listeners import connection_limit
 from jumpmq.http.plumbing import requested
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.nodes import resident_octets
-from jumpmq.queues import Queue
+from jumpmq.topology import Exchange
+from jumpmq.topology.tally import Tally
 
 OPEN_FILES = Path("/proc/self/fd")
 COMPATIBLE_WITH = "3.10.8"
 PROTOCOL = "amqp091"
+KINDS = ("classic", "quorum", "stream")
+"""What ``queue_type`` tells apart, as ``rabbit_KIND_queue``."""
 
-Families = Callable[[Request, str, list[str]], Iterable[Metric]]
-"""Makes families of a request, of names that begin so, of the virtual hosts that it asks for."""
+DEATHS: dict[str, dict[str, tuple[str, ...]]] = {
+    "expired": {"classic": ("at_most_once", "disabled"), "quorum": ("at_least_once", "at_most_once", "disabled")},
+    "rejected": {"classic": ("at_most_once", "disabled"), "quorum": ("at_least_once", "at_most_once", "disabled")},
+    "maxlen": {"classic": ("at_most_once", "disabled"), "quorum": ("at_most_once", "disabled")},
+    "delivery_limit": {"quorum": ("at_least_once", "at_most_once", "disabled")},
+}
+"""Why messages die in which kinds of queue, and what may become of their letters."""
+
+Families = Iterable[Metric]
 
 
-def identity(request: Request) -> list[Metric]:
-    """Who is measured."""
+def identity(request: Request, endpoint: str) -> Families:
+    """Who is measured, and, as RabbitMQ 4 tells, by which endpoint."""
     broker = requested.broker(request)
     build = GaugeMetricFamily(
         "rabbitmq_build_info",
@@ -37,10 +47,10 @@ def identity(request: Request) -> list[Metric]:
         labels=("rabbitmq_version", "product_name", "product_version"),
     )
     build.add_metric((COMPATIBLE_WITH, "JumpMQ", __version__), 1)
-    labels = ("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id")
+    labels = ("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id", "rabbitmq_endpoint")
     who = GaugeMetricFamily("rabbitmq_identity_info", "The node and its cluster", labels=labels)
-    who.add_metric((broker.node, broker.cluster_name, broker.node), 1)
-    return [build, who]
+    who.add_metric((broker.node, broker.cluster_name, broker.node, endpoint), 1)
+    return build, who
 
 
 def _gauge(name: str, value: float, about: str) -> Metric:
@@ -51,10 +61,10 @@ def _counter(name: str, value: float, about: str) -> Metric:
     return CounterMetricFamily(name, about, value)
 
 
-def churn(request: Request, prefix: str, vhosts: list[str]) -> list[Metric]:
+def churn(request: Request, prefix: str) -> Families:
     """How much came and went."""
     counts = requested.broker(request).churn
-    return [
+    return (
         _counter(f"{prefix}connections_opened", counts.connection_created, "Connections that were opened"),
         _counter(f"{prefix}connections_closed", counts.connection_closed, "Connections that were closed"),
         _counter(f"{prefix}channels_opened", counts.channel_created, "Channels that were opened"),
@@ -62,36 +72,37 @@ def churn(request: Request, prefix: str, vhosts: list[str]) -> list[Metric]:
         _counter(f"{prefix}queues_declared", counts.queue_declared, "Declarations of queues"),
         _counter(f"{prefix}queues_created", counts.queue_created, "Queues that were made"),
         _counter(f"{prefix}queues_deleted", counts.queue_deleted, "Queues that were deleted"),
-    ]
+    )
 
 
-def node_used(request: Request, prefix: str, vhosts: list[str]) -> list[Metric]:
+def node_used(request: Request, prefix: str) -> Families:
     """What the node uses."""
     broker = requested.broker(request)
     files = len(list(OPEN_FILES.iterdir())) if OPEN_FILES.exists() else 0
-    return [
+    return (
         _gauge(f"{prefix}process_open_fds", files, "Open files"),
         _gauge(f"{prefix}process_open_tcp_sockets", len(broker.connections), "Connections of AMQP"),
         _gauge(f"{prefix}process_resident_memory_bytes", resident_octets(), "Memory of the broker"),
         _gauge(f"{prefix}disk_space_available_bytes", broker.alarms.disk_free or 0, "Free disk space"),
-    ]
+    )
 
 
-def node_limits(request: Request, prefix: str, vhosts: list[str]) -> list[Metric]:
+def node_limits(request: Request, prefix: str) -> Families:
     """What the node may use."""
     broker = requested.broker(request)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     memory = "Memory held for messages at which publishers are blocked"
     disk = "Free disk space below which publishers are blocked"
-    return [
+    return (
         _gauge(f"{prefix}process_max_fds", files, "Files that the broker may open"),
         _gauge(f"{prefix}process_max_tcp_sockets", connection_limit(), "Connections of AMQP that there may be"),
         _gauge(f"{prefix}resident_memory_limit_bytes", broker.memory.limit, memory),
         _gauge(f"{prefix}disk_space_available_limit_bytes", broker.alarms.disk_free_limit, disk),
-    ]
+        _gauge(f"{prefix}erlang_uptime_seconds", round(time.time() - broker.started_at, 3), "Uptime of the node"),
+    )
 
 
-def logins(request: Request, prefix: str, vhosts: list[str]) -> list[Metric]:
+def logins(request: Request, prefix: str) -> Families:
     """Logins that were tried, by protocol."""
     tried = CounterMetricFamily(f"{prefix}auth_attempts", "Logins that were tried", labels=("protocol",))
     right = CounterMetricFamily(f"{prefix}auth_attempts_succeeded", "Logins", labels=("protocol",))
@@ -99,58 +110,59 @@ def logins(request: Request, prefix: str, vhosts: list[str]) -> list[Metric]:
     for protocol, one in requested.broker(request).authenticator.attempts.items():
         for family, count in ((tried, one.succeeded + one.failed), (right, one.succeeded), (wrong, one.failed)):
             family.add_metric((protocol,), count)
-    return [tried, right, wrong]
+    return tried, right, wrong
 
 
-def messages(request: Request) -> list[Metric]:
-    """Messages of all channels together, those that are gone among them."""
+def published(request: Request) -> Families:
+    """Messages from publishers, of all channels together, those that are gone among them."""
     rates: Rates = request.app.state.rates
-    tally, broker = rates.tally(), requested.broker(request)
-    channels = [channel for one in broker.connections for channel in one.channels.values()]
+    tally = rates.tally()
+    channels = [channel for one in requested.broker(request).connections for channel in one.channels.values()]
     unconfirmed = sum([channel.confirms.unanswered for channel in channels if channel.confirms is not None])
     counted = {
         "received": tally.publish,
         "received_confirm": tally.confirm + unconfirmed,
         "confirmed": tally.confirm,
-        "routed": rates.moved[0],
+        "routed": tally.routed,
         "unroutable_dropped": tally.drop_unroutable,
         "unroutable_returned": tally.return_unroutable,
-        "delivered": tally.deliver + tally.deliver_no_ack + tally.get + tally.get_no_ack,
-        "delivered_consume_manual_ack": tally.deliver,
-        "delivered_consume_auto_ack": tally.deliver_no_ack,
-        "delivered_get_manual_ack": tally.get,
-        "delivered_get_auto_ack": tally.get_no_ack,
-        "get_empty": tally.get_empty,
-        "redelivered": tally.redeliver,
-        "acknowledged": tally.ack,
     }
-    return [
+    return (
         *(_global(CounterMetricFamily, f"messages_{name}", count) for name, count in counted.items()),
         _global(GaugeMetricFamily, "publishers", sum([channel.tally.publish > 0 for channel in channels])),
         _global(GaugeMetricFamily, "consumers", sum([len(channel.consumers) for channel in channels])),
         *(
-            _counter(f"rabbitmq_channel_{name}", counted[of], f"Messages: {of}")
+            _counter(f"rabbitmq_channel_{name}", getattr(tally, of), f"Messages: {of}")
             for name, of in CHANNEL_COUNTERS.items()
         ),
-        _gauge("rabbitmq_channel_consumers", sum([len(channel.consumers) for channel in channels]), "Consumers"),
-        _gauge("rabbitmq_channel_messages_unconfirmed", unconfirmed, "Messages published and not confirmed"),
-    ]
+    )
 
 
 CHANNEL_COUNTERS = {
-    "messages_published": "received",
-    "messages_confirmed": "confirmed",
-    "messages_unroutable_returned": "unroutable_returned",
-    "messages_unroutable_dropped": "unroutable_dropped",
-    "messages_delivered_ack": "delivered_consume_manual_ack",
-    "messages_delivered": "delivered_consume_auto_ack",
-    "get_ack": "delivered_get_manual_ack",
-    "get": "delivered_get_auto_ack",
+    "messages_published": "publish",
+    "messages_confirmed": "confirm",
+    "messages_unroutable_returned": "return_unroutable",
+    "messages_unroutable_dropped": "drop_unroutable",
+    "messages_delivered_ack": "deliver",
+    "messages_delivered": "deliver_no_ack",
+    "get_ack": "get",
+    "get": "get_no_ack",
     "get_empty": "get_empty",
-    "messages_redelivered": "redelivered",
-    "messages_acked": "acknowledged",
+    "messages_redelivered": "redeliver",
+    "messages_acked": "ack",
 }
-"""What older dashboards call the same."""
+"""What channels count, by its name among the metrics and in a tally."""
+
+DELIVERED = {
+    "delivered_consume_manual_ack": "deliver",
+    "delivered_consume_auto_ack": "deliver_no_ack",
+    "delivered_get_manual_ack": "get",
+    "delivered_get_auto_ack": "get_no_ack",
+    "get_empty": "get_empty",
+    "redelivered": "redeliver",
+    "acknowledged": "ack",
+}
+"""What queues count, the same."""
 
 
 def _global(family: type[CounterMetricFamily] | type[GaugeMetricFamily], name: str, value: float) -> Metric:
@@ -159,78 +171,69 @@ def _global(family: type[CounterMetricFamily] | type[GaugeMetricFamily], name: s
     return made
 
 
-def connections(request: Request, prefix: str, vhosts: list[str]) -> list[Metric]:
-    """Octets and channels of each connection."""
-    labels = ("connection",)
-    received = CounterMetricFamily(f"{prefix}connection_incoming_bytes", "Octets received", labels=labels)
-    sent = CounterMetricFamily(f"{prefix}connection_outgoing_bytes", "Octets sent", labels=labels)
-    count = GaugeMetricFamily(f"{prefix}connection_channels", "Channels", labels=labels)
-    for one in requested.broker(request).connections:
-        if one.opened and (not vhosts or one.vhost.name in vhosts):
-            for family, value in (
-                (received, one.received_octets),
-                (sent, one.sent_octets),
-                (count, len(one.channels)),
-            ):
-                family.add_metric((one.name,), value)
-    return [received, sent, count]
+def delivered(tallies: dict[str, Tally]) -> Families:
+    """Messages from queues, those that are gone among them.
+
+    Args:
+        tallies: of all queues, by kind.
+    """
+    found: dict[str, CounterMetricFamily] = {}
+    for name in ("delivered", *DELIVERED):
+        help_text, labels = f"messages {name.replace('_', ' ')}", ("protocol", "queue_type")
+        found[name] = CounterMetricFamily(f"rabbitmq_global_messages_{name}", help_text, labels=labels)
+    for kind in KINDS:
+        tally, key = tallies.get(kind, Tally()), (PROTOCOL, _queue_type(kind))
+        found["delivered"].add_metric(key, tally.deliver + tally.deliver_no_ack + tally.get + tally.get_no_ack)
+        for name, of in DELIVERED.items():
+            found[name].add_metric(key, getattr(tally, of))
+    return found.values()
 
 
-def channels(request: Request, prefix: str, vhosts: list[str]) -> list[Metric]:
-    """What each channel has open."""
-    labels = ("channel",)
-    gauges: dict[str, Callable[[Channel], float]] = {
-        "consumers": lambda channel: len(channel.consumers),
-        "messages_unacked": lambda channel: len(channel.unacknowledged),
-        "messages_unconfirmed": lambda channel: channel.confirms.unanswered if channel.confirms is not None else 0,
-        "prefetch": lambda channel: channel.prefetch,
-    }
-    families = {name: GaugeMetricFamily(f"{prefix}channel_{name}", name, labels=labels) for name in gauges}
-    for connection in requested.broker(request).connections:
-        if connection.opened and (not vhosts or connection.vhost.name in vhosts):
-            for channel in connection.channels.values():
-                for name, value in gauges.items():
-                    families[name].add_metric((channel.name,), value(channel))
-    return list(families.values())
+def dead(request: Request) -> Families:
+    """Messages that died, and what became of them."""
+    dead_letters = requested.broker(request).dead_letters
+    labels = ("queue_type", "dead_letter_strategy")
+    arrived = CounterMetricFamily(
+        "rabbitmq_global_messages_dead_lettered_confirmed", "letters that arrived", labels=labels
+    )
+    arrived.add_metric((_queue_type("quorum"), "at_least_once"), dead_letters.arrived)
+    yield arrived
+    for reason, kinds in DEATHS.items():
+        name, about = f"rabbitmq_global_messages_dead_lettered_{reason}", f"messages dead-lettered: {reason}"
+        family = CounterMetricFamily(name, about, labels=labels)
+        for kind, strategies in kinds.items():
+            for strategy in strategies:
+                family.add_metric((_queue_type(kind), strategy), dead_letters.counts[kind, reason, strategy])
+        yield family
 
 
-def _of_queues(names: dict[str, Callable[[Queue], float]]) -> Families:
-    def make(request: Request, prefix: str, vhosts: list[str]) -> list[Metric]:
-        families = {
-            name: GaugeMetricFamily(f"{prefix}queue_{name}", name.replace("_", " "), labels=("vhost", "queue"))
-            for name in names
-        }
-        for host in requested.broker(request).topology.vhosts.values():
-            for queue in host.queues.values() if not vhosts or host.name in vhosts else ():
-                for name, value in names.items():
-                    families[name].add_metric((queue.vhost, queue.name), value(queue))
-        return list(families.values())
-
-    return make
+def _queue_type(kind: str) -> str:
+    return f"rabbit_{kind}_queue"
 
 
-DETAILED: dict[str, Families] = {
-    "connection_churn_metrics": churn,
-    "node_coarse_metrics": node_used,
-    "node_metrics": node_limits,
-    "auth_attempt_metrics": logins,
-    "queue_coarse_metrics": _of_queues(
-        {
-            "messages_ready": lambda queue: queue.ready_count,
-            "messages_unacked": lambda queue: queue.unacknowledged_count,
-            "messages": lambda queue: queue.message_count,
-        }
-    ),
-    "queue_consumer_count": _of_queues({"consumers": lambda queue: len(queue.consumers)}),
-    "queue_metrics": _of_queues(
-        {
-            "consumers": lambda queue: len(queue.consumers),
-            "process_memory_bytes": lambda queue: queue.memory,
-            "messages_published_total": lambda queue: queue.published,
-        }
-    ),
-    "connection_coarse_metrics": connections,
-    "connection_metrics": connections,
-    "channel_metrics": channels,
-}
-"""The families of ``/metrics/detailed``."""
+def vhosts(request: Request) -> Families:
+    """Which virtual hosts there are; all run."""
+    family = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "Whether a virtual host runs", labels=("vhost",))
+    for name in requested.broker(request).topology.vhosts:
+        family.add_metric((name,), 1)
+    return (family,)
+
+
+def exchange_names(request: Request) -> Families:
+    """Which exchanges there are."""
+    return (_of_exchanges(request, "exchange_name", "An exchange", lambda exchange: 1),)
+
+
+def exchange_bindings(request: Request) -> Families:
+    """How many bindings each exchange has."""
+    return (_of_exchanges(request, "exchange_bindings", "Bindings", lambda exchange: len(exchange.bindings)),)
+
+
+def _of_exchanges(request: Request, name: str, about: str, value: Callable[[Exchange], int]) -> Metric:
+    """A family with a value for each exchange that has a name and is open to clients."""
+    family = GaugeMetricFamily(f"rabbitmq_cluster_{name}", about, labels=("vhost", "exchange", "type"))
+    for host in requested.broker(request).topology.vhosts.values():
+        for exchange in host.exchanges.values():
+            if exchange.name and not exchange.internal:
+                family.add_metric((exchange.vhost, exchange.name, exchange.type), value(exchange))
+    return family

@@ -1,13 +1,14 @@
 """Prometheus metrics: RabbitMQ's names where the meaning is the same, ``jumpmq_`` for what only JumpMQ has.
 
-``/metrics`` has totals, and the balance of each hash ring; ``/metrics/per-object`` has every queue beside. The figures
-are collected in small steps and written out in a thread, so that deliveries go on meanwhile.
+``/metrics`` has totals, and the balance of each hash ring; ``/metrics/per-object`` has those of queues, channels and
+connections one by one; ``/metrics/detailed`` the families that one asks for. They are collected in small steps and
+written out in a thread, so that deliveries go on meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,10 +18,26 @@ from starlette.responses import Response
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.resources import metric_families
+from jumpmq.http.resources import metric_families, object_families
 from jumpmq.queues import Queue
 from jumpmq.topology import ConsistentHashExchange
 from jumpmq.topology.exchanges.consistent_hash import label
+from jumpmq.topology.tally import Past, Tally
+
+PREFIX, DETAILED_PREFIX = "rabbitmq_", "rabbitmq_detailed_"
+
+OF_NODE: dict[str, Callable[[Request, str], Iterable[Metric]]] = {
+    "connection_churn_metrics": metric_families.churn,
+    "node_coarse_metrics": metric_families.node_used,
+    "node_metrics": metric_families.node_limits,
+    "auth_attempt_metrics": metric_families.logins,
+}
+OF_CLUSTER: dict[str, Callable[[Request], Iterable[Metric]]] = {
+    "vhost_status": metric_families.vhosts,
+    "exchange_bindings": metric_families.exchange_bindings,
+    "exchange_names": metric_families.exchange_names,
+}
+"""Families by RabbitMQ's names of them; the second are shown where they are asked for, and nowhere else."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AT_ONCE = 500
@@ -29,31 +46,46 @@ AT_ONCE = 500
 
 async def metrics(request: Request) -> Response:
     """``GET /metrics``: totals of the broker, and the balance of its hash rings, for Prometheus."""
-    return await _answer(await _totals(request))
+    found = _of_all(request, "aggregated")
+    found += metric_families.delivered(await _by_kind(request))
+    for family in object_families.FAMILIES.values():
+        found += await object_families.summed(request, family, PREFIX)
+    routed = request.app.state.rates.tally().routed
+    found.append(CounterMetricFamily("rabbitmq_queue_messages_published", "Messages that queues received", routed))
+    return await _answer(found)
 
 
 async def metrics_per_object(request: Request) -> Response:
-    """``GET /metrics/per-object``: the same, and the messages of each queue."""
-    return await _answer([*await _totals(request), *await _queues(request)])
+    """``GET /metrics/per-object``: as ``/metrics``, but queues, channels and connections each by itself."""
+    found = [one for one in _of_all(request, "per-object") if not one.name.startswith("rabbitmq_channel_")]
+    found += metric_families.delivered(await _by_kind(request))
+    for family in object_families.FAMILIES.values():
+        found += await object_families.each(request, family, PREFIX, [])
+    return await _answer(found)
 
 
 async def metrics_detailed(request: Request) -> Response:
     """``GET /metrics/detailed?family=NAME&vhost=NAME``: these families for each object, of these virtual hosts or all.
 
     Families are ``connection_churn_metrics``, ``node_coarse_metrics``, ``node_metrics``, ``auth_attempt_metrics``,
-    ``queue_coarse_metrics``, ``queue_consumer_count``, ``queue_metrics``, ``connection_coarse_metrics``,
-    ``connection_metrics`` and ``channel_metrics``; others have nothing here.
+    ``queue_coarse_metrics``, ``queue_consumer_count``, ``queue_metrics``, ``channel_queue_exchange_metrics``,
+    ``connection_coarse_metrics``, ``connection_metrics``, ``channel_metrics``, ``channel_exchange_metrics``,
+    ``channel_queue_metrics``, ``vhost_status``, ``exchange_bindings`` and ``exchange_names``; others have nothing here.
     """
     wanted, vhosts = request.query_params.getlist("family"), request.query_params.getlist("vhost")
-    found: dict[str, Metric] = {one.name: one for one in metric_families.identity(request)}
-    for family in [name for name in metric_families.DETAILED if name in wanted]:
-        found |= {one.name: one for one in metric_families.DETAILED[family](request, "rabbitmq_detailed_", vhosts)}
-        await asyncio.sleep(0)
-    return await _answer(found.values())
+    found = list(metric_families.identity(request, "detailed"))
+    for name, family in OF_NODE.items():
+        found += family(request, DETAILED_PREFIX) if name in wanted else ()
+    for name, of_cluster in OF_CLUSTER.items():
+        found += of_cluster(request) if name in wanted else ()
+    for name, of_objects in object_families.FAMILIES.items():
+        if name in wanted:
+            found += await object_families.each(request, of_objects, DETAILED_PREFIX, vhosts)
+    return await _answer(found)
 
 
 async def _answer(families: Iterable[Metric]) -> Response:
-    found = list(families)
+    found = list({one.name: one for one in families}.values())
     text = await asyncio.to_thread(lambda: generate_latest(_registry(found)))
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
@@ -74,39 +106,36 @@ class _Collected:
         return self._families
 
 
-async def _totals(request: Request) -> list[Metric]:
+def _of_all(request: Request, endpoint: str) -> list[Metric]:
+    """What is told of the broker as a whole."""
     broker = requested.broker(request)
-    queues = _all_queues(request)
-    sums = [0, 0, 0, 0, 0, 0]
-    for number, queue in enumerate(queues):
-        figures = (queue.ready_count, queue.unacknowledged_count, len(queue.consumers))
-        counts = (queue.published, queue.delivered, queue.acknowledged)
-        sums = [total + figure for total, figure in zip(sums, figures + counts, strict=True)]
-        if not (number + 1) % AT_ONCE:
-            await asyncio.sleep(0)
-    ready, unacknowledged, consumers, published, delivered, acknowledged = sums
-    channels = sum([len(connection.channels) for connection in broker.connections])
-    prefix = "rabbitmq_"
+    hosts = broker.topology.vhosts.values()
+    channels = [channel for connection in broker.connections for channel in connection.channels.values()]
     return [
-        *metric_families.identity(request),
-        *metric_families.churn(request, prefix, []),
-        *metric_families.node_used(request, prefix, []),
-        *metric_families.node_limits(request, prefix, []),
-        *metric_families.logins(request, prefix, []),
-        *metric_families.messages(request),
+        *metric_families.identity(request, endpoint),
+        *(one for family in OF_NODE.values() for one in family(request, PREFIX)),
+        *metric_families.published(request),
+        *metric_families.dead(request),
         GaugeMetricFamily("rabbitmq_connections", "Open connections", len(broker.connections)),
-        GaugeMetricFamily("rabbitmq_channels", "Open channels", channels),
-        GaugeMetricFamily("rabbitmq_consumers", "Consumers", consumers),
-        GaugeMetricFamily("rabbitmq_queues", "Queues", len(queues)),
-        GaugeMetricFamily("rabbitmq_queue_messages_ready", "Messages waiting for a consumer", ready),
-        GaugeMetricFamily("rabbitmq_queue_messages_unacked", "Messages delivered, not acknowledged", unacknowledged),
-        GaugeMetricFamily("rabbitmq_queue_messages", "Ready and unacknowledged messages", ready + unacknowledged),
-        CounterMetricFamily("rabbitmq_queue_messages_published_total", "Messages that queues received", published),
-        CounterMetricFamily("jumpmq_queue_messages_delivered_total", "Messages that queues delivered", delivered),
-        CounterMetricFamily("jumpmq_queue_messages_acknowledged_total", "Messages acknowledged", acknowledged),
+        GaugeMetricFamily("rabbitmq_channels", "Open channels", len(channels)),
+        GaugeMetricFamily("rabbitmq_consumers", "Consumers", sum([len(one.consumers) for one in channels])),
+        GaugeMetricFamily("rabbitmq_queues", "Queues", sum([len(host.queues) for host in hosts])),
         *_alarms(request),
         *_rings(request),
     ]
+
+
+async def _by_kind(request: Request) -> dict[str, Tally]:
+    """What queues of each kind have counted, those that are gone among them."""
+    topology = requested.broker(request).topology
+    past = Past()
+    for gone in (topology.past, *(host.past for host in topology.vhosts.values())):
+        past.add(gone)
+    for number, queue in enumerate(_all_queues(request)):
+        past.add_queue(queue)
+        if not (number + 1) % AT_ONCE:
+            await asyncio.sleep(0)
+    return past.queues
 
 
 def _alarms(request: Request) -> list[Metric]:
@@ -154,25 +183,6 @@ def _rings(request: Request) -> list[Metric]:
             if total := sum(counts.values()):
                 balance.add_metric(key, (count / total) / (weights[name] / of_all))
     return [weight, received, density, balance, missing]
-
-
-async def _queues(request: Request) -> list[Metric]:
-    labels = ("vhost", "queue")
-    ready = GaugeMetricFamily("rabbitmq_detailed_queue_messages_ready", "Messages waiting", labels=labels)
-    unacknowledged = GaugeMetricFamily("rabbitmq_detailed_queue_messages_unacked", "Messages delivered", labels=labels)
-    consumers = GaugeMetricFamily("rabbitmq_detailed_queue_consumers", "Consumers", labels=labels)
-    published = CounterMetricFamily(
-        "rabbitmq_detailed_queue_messages_published_total", "Messages received", labels=labels
-    )
-    for number, queue in enumerate(_all_queues(request)):
-        key = (queue.vhost, queue.name)
-        ready.add_metric(key, queue.ready_count)
-        unacknowledged.add_metric(key, queue.unacknowledged_count)
-        consumers.add_metric(key, len(queue.consumers))
-        published.add_metric(key, queue.published)
-        if not (number + 1) % AT_ONCE:
-            await asyncio.sleep(0)
-    return [ready, unacknowledged, consumers, published]
 
 
 def _all_queues(request: Request) -> list[Queue]:
