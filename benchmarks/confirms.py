@@ -1,8 +1,9 @@
-"""Persistent confirms by how many may be unconfirmed, beside RabbitMQ, Redis streams and the disk itself.
+"""Persistent confirms by how many may be unconfirmed, beside RabbitMQ, Redis, a bare server and the disk itself.
 
     python -m benchmarks.confirms [-n MESSAGES]
 
 Redis (where it is installed) runs with ``appendfsync always``: like a confirm, its answer says that the disk has it.
+The bare server does nothing but read, append, sync and answer (``benchmarks/bare.py``): no broker can be faster here.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from benchmarks.bare import bare_server
 from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ, ending_with_us, free_ports
 
 DISK = "disk, one by one"
+BARE = "bare server"
 
 WINDOWS = {1: 0.01, 10: 0.05, 100: 0.3, 1000: 1.0}
 """Unconfirmed messages at most, and the share of the messages that such a run sends."""
@@ -39,11 +42,11 @@ TARGETS = {
 BODY = os.urandom(100)
 
 
-def broker_rate(broker: BrokerProcess, window: int, count: int) -> float:
+def broker_rate(port: int, window: int, count: int) -> float:
     """Confirms a second."""
     command = [sys.executable, "-m", "benchmarks.load", "confirm", "--persistent", "--window", str(window)]
     finished = subprocess.run(
-        [*command, "-n", str(count), "--port", str(broker.port)],
+        [*command, "-n", str(count), "--port", str(port)],
         cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return float(json.loads(finished.stdout)["rate"])
@@ -120,13 +123,15 @@ def main() -> None:
         brokers: list[BrokerProcess] = [stack.enter_context(JumpMQ())]
         if RabbitMQ.available():
             brokers.append(stack.enter_context(RabbitMQ()))
+        bare = stack.enter_context(bare_server())
         port = stack.enter_context(redis()) if shutil.which("redis-server") else None
         for window, share in WINDOWS.items():
             rates: dict[str, list[float]] = {}
             for _ in range(options.rounds):
                 count = int(options.n * share)
                 for broker in brokers:
-                    rates.setdefault(broker.name, []).append(broker_rate(broker, window, count))
+                    rates.setdefault(broker.name, []).append(broker_rate(broker.port, window, count))
+                rates.setdefault(BARE, []).append(broker_rate(bare, window, count))
                 if port is not None:
                     rates.setdefault("Redis", []).append(redis_rate(port, window, count))
                 rates.setdefault(DISK, []).append(disk_rate(1000))
@@ -142,7 +147,16 @@ def judged(window: int, medians: dict[str, float]) -> str:
         if name in medians:
             ratio = medians["JumpMQ"] / medians[name]
             parts.append(f"{ratio:.2f}x {name} (at least {times:g}x {'✓' if ratio >= times else '✗'})")
+    if any(name == DISK for _, name in TARGETS[window]):
+        parts.append(
+            f"the bare server reaches {medians[BARE] / medians[DISK]:.2f}x, JumpMQ {_share(medians):.2f} of that"
+        )
     return ", ".join(parts)
+
+
+def _share(medians: dict[str, float]) -> float:
+    """How much of what this generator and disk allow the broker reaches."""
+    return medians["JumpMQ"] / medians[BARE]
 
 
 if __name__ == "__main__":

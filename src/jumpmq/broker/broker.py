@@ -32,6 +32,7 @@ from jumpmq.broker.tokens import Tokens
 from jumpmq.broker.turns import Turns
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.broker.user_limits import UserLimits
+from jumpmq.broker.wakefulness import Wakefulness
 from jumpmq.broker.writers import Writers
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
@@ -173,6 +174,7 @@ class Broker:
             ReceiveBuffer(),
             Paces(),
             self.churn,
+            Wakefulness(),
         )
         self.topology.listeners.append(self._services.paces.follow)
         self.topology.listeners.append(closing_connections(self._services))

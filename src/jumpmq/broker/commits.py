@@ -104,7 +104,7 @@ class Commits:
         return self.streams.staged_bytes + (self.store.staged_bytes if self.store is not None else 0)
 
     def flush(self, *, settlements: bool = False, waiting: bool = True) -> int:
-        """Hand what was staged to the store; returns the commit that covers it.
+        """Hand what was staged to the store; returns the commit that covers it. It has to be begun (:meth:`begin`).
 
         Args:
             settlements: whether what was acknowledged is worth a commit of its own.
@@ -119,12 +119,6 @@ class Commits:
         if not (settlements or wanted or removed or streams != self._flushed.streams):
             return self._number
         flushed = _Pair(self.store.flush(settlements=settlements, waiting=waiting, begin=False), streams)
-        if not self._beginning and self.store.begins:
-            if self.store.staged_bytes >= LARGE_BYTES:
-                self.store.begin()
-            else:
-                self._beginning = True
-                self._loop.call_soon(self._begin)
         if flushed != self._flushed:
             self._flushed = flushed
             self._number += 1
@@ -133,8 +127,20 @@ class Commits:
             self._removed.append((self._number, removed))
         return self._number
 
+    def begin(self) -> None:
+        """Begin a commit of what was flushed: at once, in this thread, if nobody has sent more meanwhile; else when
+        that is read."""
+        if self.store is None or self._beginning or not self.store.begins:
+            return
+        if self.store.staged_bytes >= LARGE_BYTES:
+            self.store.begin()
+        elif self._others.readable:
+            self._beginning = True
+            self._loop.call_soon(self._begin)
+        else:
+            self.store.begin(here=True)
+
     def _begin(self) -> None:
-        """All that could be read has been: begin a commit, in this thread if nobody has sent more meanwhile."""
         self._beginning = False
         if self.store is not None:
             self.store.begin(here=not self._others.readable)
@@ -142,6 +148,7 @@ class Commits:
     async def wait(self) -> None:
         """Wait until everything staged so far is on disk."""
         commit = self.flush(settlements=True)
+        self.begin()
         if commit > self.completed:
             waiter = self._loop.create_future()
             self._waiters.append((commit, waiter))
@@ -150,6 +157,7 @@ class Commits:
     def _on_streams(self) -> None:
         self._on_commit()
         self.flush()
+        self.begin()
 
     def _on_commit(self) -> None:
         completed = self.completed

@@ -43,6 +43,7 @@ from jumpmq.broker.handshake import Handshake
 from jumpmq.broker.rate import PublishRate
 from jumpmq.broker.reading import Reading, Wait
 from jumpmq.broker.receiving import READ_SIZE
+from jumpmq.broker.wakefulness import SOON
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import DeleteQueue
@@ -144,6 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hanging_up = False
         self._unwritten = 0
         self._last_sent = time.monotonic()
+        self._asks_soon = False
         self._deadline: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -171,7 +173,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer.after(self._kept, self.protocol.unfinished > 0)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.reading.last = time.monotonic()
+        self.reading.last = now = time.monotonic()
+        self._asks_soon = now - self._last_sent < SOON
         self.received_octets += nbytes
         octets = self._buffer.received(len(self._kept) + nbytes)
         self._work(self._pieces(self.protocol.receive(octets, time.time())))
@@ -574,6 +577,8 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.writelines(buffers)
             self.charges.set("unsent", self._transport.get_write_buffer_size())
+            if self._asks_soon:
+                self._services.wakefulness.stay()
         if self._hanging_up:
             self._transport.close()
 

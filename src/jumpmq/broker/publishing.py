@@ -75,7 +75,7 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
     messages, error = _examined(channel, run)
     if not run.exchange and channel.reply_queues:
         messages = _deliver_answers(channel, messages)
-    pushed = routing.push(channel.connection.vhost, run.exchange, messages, run.flags)
+    pushed = routing.push(channel.connection.vhost, exchange, messages, run.flags)
     exchange.published_in += len(messages)
     exchange.published_out += pushed.copies
     channel.tally.publish += len(messages)

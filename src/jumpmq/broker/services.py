@@ -14,6 +14,7 @@ from jumpmq.broker.receiving import ReceiveBuffer
 from jumpmq.broker.turns import Turns
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.broker.user_limits import UserLimits
+from jumpmq.broker.wakefulness import Wakefulness
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.topology import Topology
 
@@ -45,6 +46,7 @@ class Services:
     receive_buffer: ReceiveBuffer
     paces: Paces
     churn: Churn
+    wakefulness: Wakefulness
 
 
 def unique_name() -> str:

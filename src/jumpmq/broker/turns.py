@@ -122,6 +122,7 @@ class Turns:
         if reader is not None and self._commits.backlog > self._write_backlog:
             self._paused.add(reader)
             reader.reading.pause(Wait.DISK)
+        self._commits.begin()
 
     def _on_commit(self) -> None:
         """A commit is on disk: answer who waited for it."""

@@ -75,6 +75,11 @@ class Changes:
         """Whether somebody may wait for it: all but settlements."""
         return bool(self.staged or self.definitions or self.dropped)
 
+    @property
+    def settles(self) -> bool:
+        """Whether messages are gone for good."""
+        return bool(self.settled or self.bound)
+
     def stage(self, batch: Batch, first: int, count: int, octets: int) -> None:
         """``count`` more messages of ``batch``, numbered from ``first`` on, are to be written."""
         self.staged[batch] = self.staged.get(batch, 0) + count
@@ -121,7 +126,7 @@ class Changes:
 
     def leave_out(self, settled: "Changes") -> None:
         """Forget messages staged here last that a turn, absorbed by now, has settled: nobody wants them any more."""
-        for batch, ranges in settled.settlements():
+        for batch, ranges in settled.settlements() if settled.settles else ():
             if staged := self.staged.get(batch):
                 count, octets = batch.leave_out(staged, ranges)
                 self.staged[batch] = staged - count

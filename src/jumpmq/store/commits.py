@@ -88,8 +88,7 @@ def prepare(changes: Changes, *, relief: bool = False, final: bool = False) -> P
         block = records.moved_block(batch.queue_id, batch.id, messages)
         blocks.append(block)
         prepared.moved.append(Placed(batch, block, messages[0].seq, messages[-1].seq))
-    settled = _settled(prepared)
-    if settled:
+    if changes.settles and (settled := _settled(prepared)):
         blocks.append(records.settled_block((batch.queue_id, ranges) for batch, ranges in settled))
     if changes.dropped:
         blocks.append(records.dropped_block(changes.dropped))

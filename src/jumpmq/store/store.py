@@ -340,7 +340,10 @@ class Store:
             turn.receipt = self._next.receipt
             if turn.dropped:
                 self._discard(turn)
-            self._next.absorb(turn)
+            if self._next or self._next.discarded:
+                self._next.absorb(turn)
+            else:
+                self._next = turn
             self._next.leave_out(turn)
             self._turn = Changes(0)
             octets = self._commit_bytes if self._requested else self._linger_bytes
@@ -418,8 +421,10 @@ class Store:
                 upkeep.note_written(segment, placed.batch, placed.block.length)
         for batch, count in changes.staged.items():
             batch.written(count)
-        upkeep.note_definitions(changes.definitions)
-        self._note_settled(changes)
+        if changes.definitions:
+            upkeep.note_definitions(changes.definitions)
+        if changes.settles:
+            self._note_settled(changes)
         for queue_id in changes.dropped:
             upkeep.drop(queue_id)
         self._keep_up()
@@ -452,10 +457,14 @@ class Store:
             self._begin_segment()
         if upkeep.behind:
             upkeep.snapshot(self._next.receipt + 1)
-        pending = self._noted or any(one.settled or one.bound or one.dropped for one in self._waiting())
-        if upkeep.is_due(self.committed) or not pending:
+        if upkeep.has_snapshot and (upkeep.is_due(self.committed) or not self._settles):
             upkeep.write_index()
         upkeep.look()
+
+    @property
+    def _settles(self) -> bool:
+        """Whether anything that was settled or dropped is not committed yet."""
+        return bool(self._noted) or any(one.settles or one.dropped for one in self._waiting())
 
     def _begin_segment(self) -> None:
         """Have a segment made to go on in; the next commit waits for it, and nobody else."""

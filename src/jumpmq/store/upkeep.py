@@ -179,6 +179,11 @@ class Upkeep:
         self._definitions, self._gone = Definitions(), []
         return update
 
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether the index is to be written."""
+        return self._update is not None
+
     def is_due(self, committed: int) -> bool:
         """Whether all that the snapshot says is settled is committed, as far as receipts tell."""
         return self._update is not None and committed >= self._due_at and time.monotonic() >= self._retry_at

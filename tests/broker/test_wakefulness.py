@@ -1,0 +1,44 @@
+"""The event loop stays awake for a client that asks again at once, and sleeps when it does not."""
+
+import asyncio
+import time
+
+from tests.wire import WireChannel
+
+from jumpmq.broker.wakefulness import Wakefulness
+
+
+def test_the_loop_sleeps_when_nobody_asks_again() -> None:
+    async def stay_once() -> float:
+        Wakefulness().stay()
+        await asyncio.sleep(0.05)
+        before = time.thread_time()
+        await asyncio.sleep(0.3)
+        return time.thread_time() - before
+
+    assert asyncio.run(stay_once()) < 0.1
+
+
+def test_timers_and_others_come_while_somebody_keeps_asking() -> None:
+    async def keep_asking() -> None:
+        wakefulness = Wakefulness()
+
+        async def ask() -> None:
+            while True:
+                wakefulness.stay()
+                await asyncio.sleep(0)
+
+        asking = asyncio.create_task(ask())
+        await asyncio.wait_for(asyncio.sleep(0.01), 30)
+        asking.cancel()
+
+    asyncio.run(keep_asking())
+
+
+def test_each_question_of_a_client_in_lock_step_is_answered(channel: WireChannel) -> None:
+    queue = channel.queue()
+    channel.confirm_select()
+    for number in range(1, 300):
+        channel.connection.send(channel.publication("", queue, b"one"))
+        assert channel.next().delivery_tag == number
+        assert channel.ready(queue) == number
