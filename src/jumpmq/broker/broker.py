@@ -27,6 +27,7 @@ from jumpmq.broker.reader_groups import ReaderGroups
 from jumpmq.broker.receiving import ReceiveBuffer
 from jumpmq.broker.ring_traffic import RingTraffic
 from jumpmq.broker.services import Services
+from jumpmq.broker.spans import Spans
 from jumpmq.broker.timers import Timers
 from jumpmq.broker.tokens import Tokens
 from jumpmq.broker.turns import Turns
@@ -65,6 +66,7 @@ class Broker:
         authorization, authenticator: what users may do, and who they are.
         connections: the open connections.
         churn: how much comes and goes.
+        spans: tells of messages that are traced; None where nobody asked for it.
     """
 
     topology: Topology
@@ -88,6 +90,7 @@ class Broker:
             raise BrokerError(str(error)) from None
         self.connections: set[Connection] = set()
         self.churn = Churn()
+        self.spans = None if config.otlp_endpoint is None else Spans(config.otlp_endpoint, config.node)
         self.reader_groups = ReaderGroups(self)
         self.writers = Writers()
         self._commits: Commits
@@ -143,7 +146,7 @@ class Broker:
         self.turns = Turns(self._commits, self.config.write_backlog)
         self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, self._disk_free_limit)
         self._upkeep = Upkeep(self.turns)
-        self.dead_letters = DeadLetters(self._upkeep, self.memory)
+        self.dead_letters = DeadLetters(self._upkeep, self.memory, self.spans)
         self.topology = Topology(
             self.node,
             self.store,
@@ -175,6 +178,7 @@ class Broker:
             Paces(),
             self.churn,
             Wakefulness(),
+            self.spans,
         )
         self.topology.listeners.append(self._services.paces.follow)
         self.topology.listeners.append(closing_connections(self._services))
@@ -312,6 +316,9 @@ class Broker:
             await self._commits.close()
         except StoreError as error:
             log.error("%s", error)
+        if self.spans is not None:
+            with contextlib.suppress(TimeoutError):  # nor must a collector
+                await asyncio.wait_for(asyncio.to_thread(self.spans.close), STOP_TIMEOUT)
 
     def _channels(self) -> list[Channel]:
         return [channel for connection in self.connections for channel in connection.channels.values()]

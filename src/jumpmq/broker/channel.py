@@ -32,6 +32,7 @@ class Channel:
         consumer_prefetch: the prefetch that the next consumers get.
         consumer_max: how many consumers it may have; None is any number.
         last_queue: the queue declared last, meant where a method names none.
+        spans: tells of messages that are traced; None where nobody asked for it.
         tally: what was counted of its messages.
         tags_at: where delivery tags stood at times; see :mod:`overdue`.
     """
@@ -43,6 +44,7 @@ class Channel:
         self.reply_queues = services.reply_queues
         self.upkeep = services.upkeep
         self.user_limits = services.user_limits
+        self.spans = services.spans
         self._churn = services.churn
         self.consumer_max = services.config.consumer_max_per_channel
         self._turns = services.turns

@@ -42,6 +42,8 @@ class Config:
             machine's or the container's memory (``0.4``); None is RabbitMQ's default.
         disk_free_limit: octets of free disk below which publishers are blocked, as a size; None is RabbitMQ's default.
         key_sketches: ``on`` or ``off``: whether hash exchanges count their messages, different and frequent keys.
+        otlp_endpoint: where spans of messages that carry a ``traceparent`` go; None makes none. See
+            :mod:`~jumpmq.broker.spans`.
         write_backlog: octets waiting for the disk beyond which publishers are no longer read.
     """
 
@@ -72,6 +74,7 @@ class Config:
     memory_limit: str | None = None
     disk_free_limit: str | None = None
     key_sketches: str = "on"
+    otlp_endpoint: str | None = None
     write_backlog: int = 64 << 20
 
     @property

@@ -103,6 +103,8 @@ class ChannelConsumer:
         connection = channel.connection
         if connection.vhost.tracing:
             tracing.delivered(channel, self.queue, messages)
+        if channel.spans is not None:
+            channel.spans.delivered(self.queue, messages, self.tag)
         connection.send_deliveries(
             encode_deliveries(messages, channel.number, self._tag_octets, first, connection.protocol.frame_max)
         )

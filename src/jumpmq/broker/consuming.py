@@ -81,6 +81,8 @@ def basic_get(channel: "Channel", method: m.BasicGet) -> None:
     (message,) = messages
     if channel.connection.vhost.tracing:
         tracing.delivered(channel, queue, messages)
+    if channel.spans is not None:
+        channel.spans.delivered(queue, messages, None)
     tag = channel.next_delivery_tag
     channel.next_delivery_tag += 1
     ok = m.BasicGetOk(tag, message.redelivered, message.exchange, message.routing_key, queue.ready_count)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.dead_letters import DeadLetter, Origin, dead_letters
+from jumpmq.broker.spans import Spans
 from jumpmq.broker.undelivered_letters import UndeliveredLetters
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
@@ -59,6 +60,7 @@ class DeadLetters:
     Args:
         upkeep: goes on where much died at once.
         account: what waits is charged to it, as ``staged``.
+        spans: tells of messages that are traced.
 
     Attributes:
         topology: where the exchanges are.
@@ -69,7 +71,8 @@ class DeadLetters:
 
     topology: Topology
 
-    def __init__(self, upkeep: Upkeep, account: MemoryAccount) -> None:
+    def __init__(self, upkeep: Upkeep, account: MemoryAccount, spans: Spans | None = None) -> None:
+        self._spans = spans
         self._upkeep = upkeep
         self._account = account
         self.counts: Counter[tuple[str, str, str]] = Counter()
@@ -148,7 +151,7 @@ class DeadLetters:
         exchange = vhost.exchanges.get(dead.origin.exchange) if vhost is not None else None
         if vhost is not None and exchange is not None:
             try:
-                self._send(vhost, exchange, dead_letters(dead.origin, dead.messages, dead.reason), dead.reason)
+                self._send(vhost, exchange, dead)
             except Exception:
                 if dead.queue not in self._failed:
                     self._failed.add(dead.queue)
@@ -178,6 +181,7 @@ class DeadLetters:
         """Send letters; returns the originals of those that have not reached all their queues."""
         found = dead_letters(dead.origin, dead.messages, dead.reason)
         routed = vhost.route(exchange, [letter.message for letter in found])
+        self._tell(dead, found, routed.queues)
         originals = {id(letter.message): original for letter, original in zip(found, dead.messages, strict=True)}
         reached: set[int] = set()
         refused: set[int] = set()
@@ -192,19 +196,25 @@ class DeadLetters:
             self._undelivered.reached([originals[id(one)] for one in wanted if id(one) not in back], target.name)
         return [original for letter, original in originals.items() if letter in refused or letter not in reached]
 
-    def _send(self, vhost: VirtualHost, exchange: Exchange, found: list[DeadLetter], reason: str) -> None:
+    def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> None:
+        found = dead_letters(dead.origin, dead.messages, dead.reason)
         messages = [letter.message for letter in found]
         routed = vhost.route(exchange, messages)
+        self._tell(dead, found, routed.queues)
         for message in messages:
             if len(message.routing_key) > MAX_ROUTING_KEY:
                 message.routing_key = message.routing_key[:MAX_ROUTING_KEY]
         for target, share in routed.queues.items():
-            if reason != "rejected":
+            if dead.reason != "rejected":
                 share = _without_circles(share, found, target.name)
             if share:
                 target.push(share)
         if routed.error is not None:
             raise routed.error
+
+    def _tell(self, dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> None:
+        if self._spans is not None:
+            self._spans.dead_lettered(dead.origin.queue, dead.reason, [letter.message for letter in found], routes)
 
 
 def _without_circles(share: list[Message], found: list[DeadLetter], queue: str) -> list[Message]:

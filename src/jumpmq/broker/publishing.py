@@ -10,6 +10,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, UNKNOWN_MODE, USER_ID, Properties
 from jumpmq.broker import direct_reply, routing, tracing
 from jumpmq.broker.authorization import Authorization
+from jumpmq.broker.spans import Spans
 from jumpmq.queues import clock
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.envelope import Envelope
@@ -82,6 +83,8 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
     channel.tally.routed += pushed.copies
     if channel.connection.vhost.tracing:
         tracing.published(channel, messages, pushed.routes)
+    if channel.spans is not None and run.flags & HEADERS:
+        channel.spans.published(run.exchange, messages, pushed.routes)
     if pushed.unroutable:
         if run.mandatory:
             channel.tally.return_unroutable += len(pushed.unroutable)
@@ -93,7 +96,9 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
     return pushed.refused
 
 
-def publish_one(authorization: Authorization, user: str, vhost: VirtualHost, message: Message) -> bool:
+def publish_one(
+    authorization: Authorization, user: str, vhost: VirtualHost, message: Message, spans: Spans | None = None
+) -> bool:
     """Publish a message without a channel, as an operator does; returns whether a queue has taken it.
 
     Raises:
@@ -105,6 +110,8 @@ def publish_one(authorization: Authorization, user: str, vhost: VirtualHost, mes
     pushed = routing.push(vhost, message.exchange, [message], int.from_bytes(message.properties[:2]))
     if pushed.error is not None:
         raise pushed.error
+    if spans is not None:
+        spans.published(message.exchange, [message], pushed.routes)
     vhost.exchanges[message.exchange].published_in += 1
     vhost.exchanges[message.exchange].published_out += pushed.copies
     vhost.past.channels.publish += 1

@@ -11,6 +11,7 @@ from jumpmq.broker.churn import Churn
 from jumpmq.broker.config import Config
 from jumpmq.broker.paces import Paces
 from jumpmq.broker.receiving import ReceiveBuffer
+from jumpmq.broker.spans import Spans
 from jumpmq.broker.turns import Turns
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.broker.user_limits import UserLimits
@@ -47,6 +48,7 @@ class Services:
     paces: Paces
     churn: Churn
     wakefulness: Wakefulness
+    spans: Spans | None
 
 
 def unique_name() -> str:

@@ -205,6 +205,13 @@ SETTINGS = {
         Setting("disk_free_limit", "SIZE", "a size", "of disk left free when publishers are blocked", _size, "50MB"),
         _choice("key_sketches", "whether hash exchanges count their different and frequent keys", "on", "off"),
         Setting(
+            "otlp_endpoint",
+            "URL",
+            "a URL",
+            "of an OpenTelemetry collector that gets spans of messages with a traceparent header",
+            _text,
+        ),
+        Setting(
             "write_backlog",
             "OCTETS",
             "a number of octets",

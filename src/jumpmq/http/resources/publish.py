@@ -62,7 +62,7 @@ async def publish(request: Request) -> JSONResponse:
     )
     await broker.count_published(requested.user(request).name, 1)
     try:
-        routed = publish_one(broker.authorization, requested.user(request).name, host, message)
+        routed = publish_one(broker.authorization, requested.user(request).name, host, message, broker.spans)
     except AMQPError as error:  # RabbitMQ answers 400 to all of them here
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     await broker.committed()

@@ -56,6 +56,8 @@ async def get(request: Request) -> Response:
         else:
             queue.got += len(messages)
         queue.got_nothing += not messages
+        if (spans := requested.broker(request).spans) is not None:
+            spans.delivered(queue, messages, None)
         left = queue.ready_count + len(messages)
         found = [_shown(message, body, left - place) for place, message in enumerate(messages, 1)]
         queue.settle(messages, OUTCOMES[body["ackmode"]])

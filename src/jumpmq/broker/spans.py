@@ -1,0 +1,181 @@
+"""OpenTelemetry: what the broker did with a message, as spans of the trace that its publisher began.
+
+A publisher that is traced writes the header ``traceparent`` (W3C Trace Context). It goes on unchanged, to deliveries
+and to dead letters, so that consumers continue the same trace. Where the broker is asked to, it adds spans of its own
+to that trace: ``publish``, with ``route`` inside, ``deliver``, which begins when the message came and so shows how long
+it waited, and ``dead-letter``. Messages without that header have none, and whether the publisher sampled its trace
+decides here too. Spans go out in batches, from a thread of the SDK; what it cannot send in time is dropped.
+
+Streams deliver what is on disk unread: what they deliver has no span.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from jumpmq._version import __version__
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.broker.errors import BrokerError
+from jumpmq.queues import Queue
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+
+HEADER = b"traceparent"
+CARRIED = ("traceparent", "tracestate")
+PATH = "/v1/traces"
+"""Where a collector takes spans over HTTP (OTLP)."""
+
+
+class Spans:
+    """Makes spans, and sends them to a collector.
+
+    Args:
+        endpoint: address of the collector, such as ``http://127.0.0.1:4318``. The environment variables of the SDK
+            (``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_BSP_...``, ``OTEL_RESOURCE_ATTRIBUTES``) are heeded.
+        node: name of this node.
+
+    Raises:
+        BrokerError: the address is none, or the SDK is not installed.
+    """
+
+    def __init__(self, endpoint: str, node: str) -> None:
+        self._provider = _provider(endpoint, node)
+        self._tracer = self._provider.get_tracer("jumpmq", __version__)
+
+    def published(self, exchange: str, messages: Iterable[Message], routes: Mapping[Queue, list[Message]]) -> None:
+        """Messages were published to an exchange, and have reached queues."""
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        traced = [(message, context) for message in messages if (context := _context(message)) is not None]
+        if not traced:
+            return
+        now, reached = time.time_ns(), _reached(routes)
+        for message, context in traced:
+            queues = reached.get(id(message), [])
+            attributes = _attributes(exchange, message)
+            span = self._tracer.start_span(
+                f"publish {exchange or '(default)'}",
+                context,
+                SpanKind.SERVER,
+                attributes | {"messaging.operation.type": "publish"},
+                start_time=_received(message, now),
+            )
+            route: dict[str, Any] = {"jumpmq.queues": queues, "jumpmq.routed": len(queues)}
+            inner = self._tracer.start_span(
+                "route", set_span_in_context(span), attributes=route, start_time=_received(message, now)
+            )
+            inner.end(now)
+            span.end(now)
+
+    def delivered(self, queue: Queue, messages: Iterable[Message], consumer: str | None) -> None:
+        """Messages of a queue were sent to a consumer, or, without one, got by a client."""
+        from opentelemetry.trace import SpanKind
+
+        now, kind = time.time_ns(), "receive" if consumer is None else "deliver"
+        for message in messages:
+            context = _context(message)
+            if context is None:
+                continue
+            attributes = _attributes(message.exchange, message) | {
+                "messaging.operation.type": kind,
+                "messaging.destination.subscription.name": queue.name,
+                "jumpmq.redelivered": message.redelivered,
+            }
+            if consumer is not None:
+                attributes["messaging.consumer.group.name"] = consumer
+            span = self._tracer.start_span(
+                f"{'get' if consumer is None else kind} {queue.name}",
+                context,
+                SpanKind.PRODUCER,
+                attributes,
+                start_time=_received(message, now),
+            )
+            span.end(now)
+
+    def dead_lettered(
+        self, queue: str, reason: str, letters: Iterable[Message], routes: Mapping[Queue, list[Message]]
+    ) -> None:
+        """Messages died in a queue, and their letters have reached others."""
+        reached: dict[int, list[str]] | None = None
+        for letter in letters:
+            context = _context(letter)
+            if context is None:
+                continue
+            reached = _reached(routes) if reached is None else reached
+            now, queues = time.time_ns(), reached.get(id(letter), [])
+            died = {"jumpmq.died_in": queue, "jumpmq.reason": reason, "jumpmq.queues": queues}
+            attributes = _attributes(letter.exchange, letter) | died
+            self._tracer.start_span(f"dead-letter {queue}", context, attributes=attributes, start_time=now).end(now)
+
+    def close(self) -> None:
+        """Send what is left, which may take some seconds where nobody answers."""
+        self._provider.shutdown()
+
+
+def _provider(endpoint: str, node: str) -> TracerProvider:
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise BrokerError("otlp-endpoint needs OpenTelemetry's SDK: pip install 'jumpmq[tracing]'") from None
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BrokerError(f"otlp-endpoint must be a URL such as http://127.0.0.1:4318, not {endpoint!r}")
+    url = endpoint if parts.path.strip("/") else f"{endpoint.rstrip('/')}{PATH}"
+    own = {"service.name": "jumpmq", "service.version": __version__, "service.instance.id": node}
+    provider = TracerProvider(resource=Resource(own).merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url, timeout=2)))
+    return provider
+
+
+def _context(message: Message) -> Context | None:
+    """The trace that a message belongs to; None where it tells of none."""
+    if HEADER not in message.properties:
+        return None
+    from opentelemetry.trace import get_current_span
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    try:
+        headers = Properties.parse(message.properties).headers or []
+    except AMQPError:
+        return None
+    carrier = {field.name: _text(field.value) for field in headers if field.name in CARRIED}
+    context = TraceContextTextMapPropagator().extract(carrier)
+    return context if get_current_span(context).get_span_context().is_valid else None
+
+
+def _text(value: object) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _attributes(exchange: str, message: Message) -> dict[str, Any]:
+    """What OpenTelemetry's conventions for messaging say of a message, of RabbitMQ's kind."""
+    return {
+        "messaging.system": "jumpmq",
+        "messaging.destination.name": exchange,
+        "messaging.rabbitmq.destination.routing_key": message.routing_key.decode("utf-8", "replace"),
+        "messaging.message.body.size": len(message.body),
+    }
+
+
+def _received(message: Message, now: int) -> int:
+    """When a message came, in nanoseconds, as spans have their times; never later than now."""
+    return min(int(message.published_at * 1e9), now)
+
+
+def _reached(routes: Mapping[Queue, list[Message]]) -> dict[int, list[str]]:
+    """The names of the queues that each message has reached, by its id."""
+    found: dict[int, list[str]] = {}
+    for queue, share in routes.items():
+        for message in share:
+            found.setdefault(id(message), []).append(queue.name)
+    return found
