@@ -58,9 +58,12 @@ def _is_conditional_delete(difference: Difference) -> bool:
 
 
 def _is_wrong_age(difference: Difference) -> bool:
-    """RabbitMQ trips over an age that is none."""
+    """RabbitMQ trips over an age that is none, and says nothing."""
     step = difference.step
-    return isinstance(step, PolicyStep) and step.body is not None and "max-age" in step.body["definition"]
+    if not isinstance(step, PolicyStep) or step.body is None or step.body["definition"].get("max-age") != "soon":
+        return False
+    (theirs, _), (ours, _) = difference.reference, difference.ours
+    return theirs == {(0, 0): [("policy", 500, "")]} and [event[:2] for event in ours[0, 0]] == [("policy", 400)]
 
 
 def _is_said_of_an_expression(difference: Difference) -> bool:

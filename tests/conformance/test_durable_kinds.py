@@ -39,3 +39,24 @@ def test_consumers_arguments_of_other_kinds_are_refused(
         channel.consume(queue, arguments=argument)
     place = f"for queue '{queue}' in vhost '/' of queue type rabbit_{kind}_queue"
     assert (refused.value.code, refused.value.text) == (406, f"PRECONDITION_FAILED - invalid arg '{name}' {place}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "complaint"),
+    [
+        ("classic", {"x-cancel-on-ha-failover": 0, "x-priority": "a"}, "'x-priority' {}: \"expected integer"),
+        ("classic", {"x-stream-offset": "first", "x-cancel-on-ha-failover": 0}, "'x-cancel-on-ha-failover' {}: {{unac"),
+        ("quorum", {"x-cancel-on-ha-failover": True, "x-priority": "a"}, "'x-priority' {}: \"expected integer"),
+        ("quorum", {"x-stream-offset": "first", "x-cancel-on-ha-failover": True}, "'x-cancel-on-ha-failover' {} of qu"),
+        ("stream", {"x-priority": 1, "x-cancel-on-ha-failover": True}, "'x-cancel-on-ha-failover' {} of queue type"),
+    ],
+)
+def test_of_several_wrong_arguments_of_a_consumer_a_wrong_value_is_told(
+    channel: WireChannel, unique: Callable[[str], str], kind: str, arguments: dict[str, Any], complaint: str
+) -> None:
+    queue = channel.queue(unique(kind), durable=True, exclusive=False, arguments={"x-queue-type": kind})
+    channel.call(Basic.Qos(prefetch_count=1))
+    with pytest.raises(ChannelClosed) as refused:
+        channel.consume(queue, arguments=arguments)
+    place = f"for queue '{queue}' in vhost '/'"
+    assert f"invalid arg {complaint.format(place)}" in refused.value.text

@@ -21,22 +21,23 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
     """The consumer priority that the arguments ask for, 0 where they are silent.
 
     Raises:
-        PreconditionFailed: it is no integer, another argument is not what it may be, or this kind of queue takes none.
+        PreconditionFailed: it is no integer, another argument is not what it may be, or this kind of queue takes none;
+            of several mistakes the one that RabbitMQ names, which is a wrong value rather than a wrong argument.
     """
     subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     given = {name: (kind, value) for name, kind, value in reversed(arguments)}
-    for name, kind, _ in arguments:
-        if name not in CONSUMER_ARGUMENTS:
-            continue
-        if name not in queue.consumer_argument_names:
-            raise PreconditionFailed(f"invalid arg '{name}' for {subject} of queue type rabbit_{queue.type}_queue")
-        if name == "x-priority" and kind not in "bBsuIilL":
-            raise PreconditionFailed(
-                f"invalid arg '{name}' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\""
-            )
-        if name == "x-cancel-on-ha-failover" and kind != "t":
-            raise PreconditionFailed(f"invalid arg '{name}' for {subject}: {{unacceptable_type,{TYPE_NAMES[kind]}}}")
-    return int(given.get("x-priority", ("I", 0))[1])
+    taken = {name: given[name] for name in queue.consumer_argument_names if name in given}
+    kind, priority = taken.get("x-priority", ("I", 0))
+    if kind not in "bBsuIilL":
+        raise PreconditionFailed(f"invalid arg 'x-priority' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\"")
+    kind, _ = taken.get("x-cancel-on-ha-failover", ("t", False))
+    if kind != "t":
+        raise PreconditionFailed(
+            f"invalid arg 'x-cancel-on-ha-failover' for {subject}: {{unacceptable_type,{TYPE_NAMES[kind]}}}"
+        )
+    for name in sorted(CONSUMER_ARGUMENTS & given.keys() - taken.keys()):
+        raise PreconditionFailed(f"invalid arg '{name}' for {subject} of queue type rabbit_{queue.type}_queue")
+    return int(priority)
 
 
 class ChannelConsumer:
