@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -61,4 +62,5 @@ class Operator:
         if answer.status_code < 400 or answer.status_code == 404:  # whether it was there, it may have been before
             return answer.status_code, ""
         reason = answer.json()["reason"] if answer.text else ""
-        return answer.status_code, html.unescape(reason).replace(prefix, "")
+        in_one_line = re.sub(r"(,|=>)\n +", r"\1", html.unescape(reason))
+        return answer.status_code, in_one_line.replace(prefix, "")

@@ -100,6 +100,8 @@ def governed(channel: WireChannel, operator: Operator, unique: Name) -> Governed
         ({"queue-master-locator": "x"}, '<<"x">> invalid queue-master-locator value'),
         ({"initial-cluster-size": "a"}, '<<"a">> is not a valid cluster size'),
         ({"stream-max-segment-size-bytes": -1}, "-1 is not a valid segment size"),
+        ({"max-age": "1 D"}, '<<"1 D">> is not a valid max age'),
+        ({"max-age": "0D"}, '<<"0D">> is not a valid max age'),
         ({"alternate-exchange": 1}, "1 is not a valid alternate exchange name"),
         ({"dead-letter-exchange": 1}, "1 is not a valid dead letter exchange name"),
         ({"dead-letter-routing-key": 1}, "1 is not a valid dead letter routing key"),

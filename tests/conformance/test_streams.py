@@ -55,6 +55,7 @@ ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"x-max-priority": 5}, "invalid arg 'x-max-priority' {} of queue type rabbit_stream_queue"),
     ({"x-single-active-consumer": True}, "invalid arg 'x-single-active-consumer' {} of queue type rabbit_stream_queue"),
     ({"x-max-age": "1x"}, "invalid arg 'x-max-age' {}: invalid_max_age"),
+    ({"x-max-age": "0D"}, "invalid arg 'x-max-age' {}: invalid_max_age"),
     ({"x-max-age": True}, "invalid arg 'x-max-age' {}: {{unacceptable_type,bool}}"),
     ({"x-max-length-bytes": -1}, "invalid arg 'x-max-length-bytes' {}: {{value_negative,-1}}"),
     ({"x-initial-cluster-size": 0}, "invalid arg 'x-initial-cluster-size' {}: {{value_zero,0}}"),

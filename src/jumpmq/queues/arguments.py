@@ -73,9 +73,11 @@ def _read(name: str, value: Any) -> Any:
 
 
 def seconds_of(age: str) -> int | None:
-    """The seconds of an age such as ``7D`` or ``1h`` (Y, M, D, h, m or s); None where it is none."""
+    """The seconds of an age such as ``7D`` or ``1h`` (Y, M, D, h, m or s, not 0 of them); None where it is none."""
     number, unit = age[:-1], SECONDS.get(age[-1:])
-    return int(number) * unit if unit is not None and number.isascii() and number.isdigit() else None
+    if unit is None or not number.isascii() or not number.isdigit():
+        return None
+    return int(number.lstrip("0")[:15] or 0) * unit or None  # what has more digits is for ever all the same
 
 
 SECONDS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}

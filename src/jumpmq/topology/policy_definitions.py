@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
+from jumpmq.queues.arguments import seconds_of
 from jumpmq.topology import erlang
 from jumpmq.topology.queue_arguments import OVERFLOWS
 from jumpmq.topology.shards import MAX_SHARDS
@@ -74,7 +75,7 @@ def _is_string(value: object) -> bool:
 
 
 def _is_age(value: object) -> bool:
-    return isinstance(value, str) and value[:-1].isascii() and value[:-1].isdigit() and value[-1] in "YMDhms"
+    return isinstance(value, str) and seconds_of(value) is not None
 
 
 def _one_of(*values: object) -> Callable[[object], bool]:
