@@ -1,8 +1,7 @@
 """While memory or disk is short publishers wait, are told so, and go on by themselves; consumers are always served."""
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.cli.commands import run, serving
 from tests.http.api import API
+from tests.waiting import until
 from tests.wire import Basic, Connection, WireChannel, WireConnection, login
 
 import jumpmq
@@ -42,14 +42,6 @@ def publish_until_blocked(channel: WireChannel, queue: str, properties: Any = No
         assert isinstance(blocked, Connection.Blocked)
         return number, blocked.reason
     raise AssertionError("it was never blocked")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Waits for what must come."""
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_publisher_is_blocked_at_the_limit_and_goes_on_when_there_is_room(broker: jumpmq.RunningBroker) -> None:

@@ -1,13 +1,14 @@
 """Quorum queues that dead-letter at least once: what reaches no queue now is kept, and tried again."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 from benchmarks.brokers import HOST, JumpMQ
+from tests.waiting import until
 from tests.wire import Basic, Content, Queue, WireChannel, login
 
 
@@ -53,13 +54,6 @@ def arrival(channel: WireChannel, queue: str) -> Content:
             return message
         time.sleep(0.01)
     raise AssertionError(f"nothing comes from {queue}")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def waiting(broker: JumpMQ) -> int:

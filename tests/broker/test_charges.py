@@ -1,9 +1,9 @@
 """What connections hold of the broker's memory is counted, and given back."""
 
-import time
 from collections.abc import Callable
 
 from tests.http.api import API
+from tests.waiting import until
 from tests.wire import BODY, HEADER, METHOD, Basic, Tx, WireChannel, content_header, frame, login
 
 from jumpmq import RunningBroker
@@ -16,14 +16,6 @@ def held(broker: RunningBroker, kind: str) -> int:
     api = API(broker.http_url)
     octets: int = api.get("nodes", api.get("nodes")[0]["name"], "memory")["memory"][kind]
     return octets
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Waits for what must come."""
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_publishes_of_a_transaction_until_its_end(broker: RunningBroker, channel: WireChannel, unique: Name) -> None:

@@ -2,11 +2,11 @@
 depend on them."""
 
 import gc
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pika
 import pytest
+from tests.waiting import until
 from tests.wire import Basic, Queue, closing, login
 
 from jumpmq.broker.connection import Connection
@@ -37,9 +37,7 @@ def test_closed_connections_go_without_a_collection_of_garbage(broker, uncollect
             with pytest.raises(pika.exceptions.ChannelClosedByBroker):
                 channel.queue_declare("nowhere", passive=True)
     ours = f":{broker.port}"  # brokers that other tests have stopped in this process may have left something
-    assert eventually(
-        lambda: not [1 for one in gc.get_objects() if isinstance(one, Connection) and one.name.endswith(ours)]
-    )
+    until(lambda: not [1 for one in gc.get_objects() if isinstance(one, Connection) and one.name.endswith(ours)])
 
 
 def test_deleted_queues_go_without_a_collection_of_garbage(broker, uncollected):
@@ -64,16 +62,8 @@ def test_deleted_queues_go_without_a_collection_of_garbage(broker, uncollected):
             channel.send(Queue.Delete(queue=name))
         channel.send(Basic.Ack(delivery_tag=held[-1].method.delivery_tag, multiple=True))
     names = set(kinds)
-    assert eventually(
+    until(
         lambda: (
             not [1 for one in gc.get_objects() if isinstance(one, BrokerQueue) and one.name in names and one.deleted]
         )
     )
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether it holds within ten seconds: a socket's end takes its time to arrive."""
-    end = time.monotonic() + 10
-    while not (held := holds()) and time.monotonic() < end:
-        time.sleep(0.05)
-    return held

@@ -1,12 +1,12 @@
 """A broker that may hold little keeps every message once and in order, and stays small, whoever holds them."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.cli.commands import Serving, serving
 from tests.http.api import API
+from tests.waiting import until
 from tests.wire import Basic, Content, WireChannel, login
 
 Name = Callable[[str], str]
@@ -99,14 +99,6 @@ def test_paged_deliveries_are_dead_lettered_with_their_bodies(serve: Serving) ->
 
 def api(serve: Serving) -> API:
     return API(serve.http_url)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Waits for what must come."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_what_was_paged_for_want_of_memory_alone_is_gone_after_a_restart(tmp_path: Path) -> None:

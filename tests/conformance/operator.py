@@ -1,16 +1,11 @@
 """Who sets policies and looks at what they made, through the management API that both brokers have."""
 
 import html
-import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import requests
 from benchmarks.brokers import HOST, BrokerProcess
-
-PATIENCE = 10.0
-"""Seconds that a broker has to act by a policy; RabbitMQ tells its queues asynchronously."""
 
 
 class Operator:
@@ -79,15 +74,3 @@ class Operator:
         """Number and binding key of the shards bound to an exchange, sorted."""
         bindings = self.see("exchanges", "/", exchange, "bindings", "source")
         return sorted((int(one["destination"].rpartition(" - ")[2]), one["routing_key"]) for one in bindings)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what a broker does in its own time.
-
-    Raises:
-        AssertionError: it does not.
-    """
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

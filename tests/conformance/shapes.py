@@ -8,7 +8,8 @@ from textwrap import wrap
 from typing import Any
 
 from benchmarks.brokers import BrokerProcess
-from tests.conformance.operator import Operator, until
+from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import Basic, Exchange, WireConnection, login
 
 VHOST = "shapes"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from benchmarks.brokers import BrokerProcess
-from tests.conformance.operator import Operator, until
+from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, ConnectionClosed, Queue, WireChannel, WireConnection, closing, login
 
 Name = Callable[[str], str]

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from benchmarks.brokers import BrokerProcess
-from tests.conformance.operator import Operator, until
+from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import Basic, Connection, ConnectionClosed, Content, Queue, WireChannel, WireConnection, login
 
 pytestmark = pytest.mark.usefixtures("bystander")

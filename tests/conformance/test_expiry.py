@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.conformance.operator import until
+from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Queue, Tx, WireChannel
 
 Name = Callable[[str], str]

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from benchmarks.brokers import BrokerProcess
-from tests.conformance.operator import Operator, until
+from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import Basic, Content, WireChannel, closing, login
 
 VHOST = "traced"

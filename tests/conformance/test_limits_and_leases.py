@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.conformance.operator import Operator, until
+from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Queue, WireChannel
 
 Unique = Callable[[str], str]

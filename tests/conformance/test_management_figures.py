@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from benchmarks.brokers import BrokerProcess
-from tests.conformance.operator import Operator, until
+from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import Basic, Exchange, WireChannel, WireConnection, login
 
 PERSISTENT = Basic.Properties(delivery_mode=2, timestamp=datetime(2017, 7, 14, 2, 40, tzinfo=UTC))

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.conformance.operator import Operator, until
+from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Exchange, WireChannel
 
 Name = Callable[[str], str]

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from benchmarks.brokers import BrokerProcess
 from pamqp.base import Frame as Method
-from tests.conformance.operator import Operator, until
+from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import (
     METHOD,
     Basic,

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from benchmarks.brokers import BrokerProcess, JumpMQ
-from tests.conformance.operator import Operator, until
+from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Exchange, Queue, WireChannel
 
 Name = Callable[[str], str]

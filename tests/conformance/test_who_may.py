@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 from benchmarks.brokers import HOST, BrokerProcess, JumpMQ
-from tests.conformance.operator import Operator, until
+from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import closing, login
 
 TAGS = ("untagged", "management", "policymaker", "monitoring", "administrator")

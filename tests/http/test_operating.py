@@ -1,20 +1,10 @@
 """What the page asks the broker: histories, warnings, the traffic of rings, what a change would do."""
 
-import time
-
 import pika
 import pytest
 import requests
 from tests.http.api import publish
-
-
-def until(found, seconds=15):
-    """What a function finds, once it finds something."""
-    end = time.monotonic() + seconds
-    while not (result := found()):
-        assert time.monotonic() < end, "nothing came"
-        time.sleep(0.1)
-    return result
+from tests.waiting import until
 
 
 @pytest.fixture
