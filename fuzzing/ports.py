@@ -17,6 +17,7 @@ import re
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 from benchmarks.brokers import JumpMQ
@@ -46,6 +47,7 @@ class Run:
         self._broker = broker
         self._seed = seed
         self._over = threading.Event()
+        self._calm = threading.Lock()  # while nobody hinders others
         self._read = 0
 
     def go(self, seconds: float) -> None:
@@ -96,7 +98,9 @@ class Run:
 
     def _look(self) -> None:
         try:
-            sockets.check(self._broker.port, sockets.Complaints())
+            with self._calm:
+                management.put_right(self._broker.http_port)
+                sockets.check(self._broker.port, sockets.Complaints())
         except Exception as error:
             self.found.append(f"another client was not served: {error!r}")
         with self._broker.log.open(errors="replace") as log:
@@ -119,7 +123,10 @@ class Run:
         while not self._over.is_set():
             chance = random.Random(f"{self._seed}/http/{number}/{count}")
             octets = management.compose(chance, known)
-            status = management.send(self._broker.http_port, octets, chance)
+            with self._calm if management.hinders(octets) else nullcontext():
+                status = management.send(self._broker.http_port, octets, chance)
+                if management.hinders(octets):
+                    management.put_right(self._broker.http_port)
             if status >= 500 and not (status == 503 and b"/api/health/" in octets):  # a check that fails says so
                 self.found.append(f"status {status} for {octets[:2000]!r}")
             count += 1
