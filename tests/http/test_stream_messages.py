@@ -98,6 +98,8 @@ def test_what_makes_no_sense_is_refused(api, channel, stream):
         (api.request("GET", "queues", "/", "q", "messages", params={"since": 1}), "only streams are read by time"),
         (api.request("GET", "queues", "/", stream, "messages", params={"since": "now"}), "'since' must be a number"),
         (api.request("POST", "ranges", "/", json={"queues": [stream], "timestamp": "now"}), "'timestamp' must be"),
+        (api.request("POST", "ranges", "/", json={"queues": True}), "'queues' must be a list of names, not True"),
+        (api.request("POST", "messages", "/", json={"slices": [], "columns": [{}]}), "'columns' must be some of"),
         (api.request("POST", "messages", "/", json={"slices": [["q", 1, 1]], "whole": True}), "may have gaps"),
         (api.request("POST", "readers", "/", "g", "reserve", json={"queues": {stream: None}}), "it is read by offsets"),
     ):

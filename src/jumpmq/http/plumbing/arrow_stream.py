@@ -13,13 +13,13 @@ from jumpmq.http.plumbing.arrow import COLUMNS, MEDIA_TYPE, ArrowEncoder, Column
 from jumpmq.http.plumbing.errors import BadRequest
 
 
-def columns_of(names: list[str]) -> tuple[str, ...]:
-    """The columns that were asked for.
+def columns_of(names: object) -> tuple[str, ...]:
+    """The columns that were asked for, a list of names.
 
     Raises:
-        BadRequest: there is no such column, or it is named twice.
+        BadRequest: there is no such column, it is named twice, or this is no list of names.
     """
-    if not names or not set(names) <= set(COLUMNS) or len(set(names)) < len(names):
+    if not isinstance(names, list) or not names or any(name not in COLUMNS or names.count(name) > 1 for name in names):
         raise BadRequest(f"'columns' must be some of {', '.join(COLUMNS)}, each at most once")
     return tuple(names)
 

@@ -67,7 +67,9 @@ async def ranges(request: Request) -> Response:
     not there.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
-    names = [str(name) for name in body.get("queues", ())]
+    names = body.get("queues", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadRequest(f"'queues' must be a list of names, not {str(names)[:100]}")
     absent = [name for name in names if name not in host.queues] if body.get("missing") is True else []
     queues = {name: host.queue(name, requested.NO_CONNECTION) for name in names if name not in absent}
     if "exchange" in body:
