@@ -29,7 +29,9 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
     taken = {name: given[name] for name in queue.consumer_argument_names if name in given}
     kind, priority = taken.get("x-priority", ("I", 0))
     if kind not in "bBsuIilL":
-        raise PreconditionFailed(f"invalid arg 'x-priority' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\"")
+        raise PreconditionFailed(
+            f"invalid arg 'x-priority' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\""
+        )
     kind, _ = taken.get("x-cancel-on-ha-failover", ("t", False))
     if kind != "t":
         raise PreconditionFailed(
