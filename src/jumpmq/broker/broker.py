@@ -42,6 +42,9 @@ from jumpmq.topology import Topology, changes
 
 log = logging.getLogger(__name__)
 
+LEAST_BACKLOG = 4 << 20
+"""Octets that may wait for the disk, however little memory there is."""
+
 STOP_TIMEOUT = 1.5
 """Seconds that the disk, and then the clients, have to answer at the broker's stop."""
 
@@ -138,12 +141,17 @@ class Broker:
     def _open_store(self) -> None:
         if self.config.data_dir is not None:
             try:
-                self._commits.open(self.config.data_dir)
+                self._commits.open(self.config.data_dir, self._write_backlog // 2)
             except StoreError as error:
                 raise BrokerError(str(error)) from None
 
+    @property
+    def _write_backlog(self) -> int:
+        """Octets that may wait for the disk: most of a small memory limit is for messages that are on it."""
+        return min(self.config.write_backlog, max(self.memory.limit // 8, LEAST_BACKLOG))
+
     def _make_parts(self) -> None:
-        self.turns = Turns(self._commits, self.config.write_backlog)
+        self.turns = Turns(self._commits, self._write_backlog)
         self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, self._disk_free_limit)
         self._upkeep = Upkeep(self.turns)
         self.dead_letters = DeadLetters(self._upkeep, self.memory, self.spans)

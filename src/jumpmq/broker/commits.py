@@ -57,13 +57,21 @@ class Commits:
         self._others = _Sockets(self._loop)
         self._removed: deque[tuple[int, list[StreamLog]]] = deque()
 
-    def open(self, directory: Path) -> Store:
+    def open(self, directory: Path, linger_bytes: int) -> Store:
         """Open the store in a directory.
+
+        Args:
+            linger_bytes: octets up to which what nobody waits for may be put off.
 
         Raises:
             StoreError: it cannot be opened.
         """
-        self.store = Store.open(directory, on_commit=lambda number: self._on_commit(), on_error=_log_error)
+        self.store = Store.open(
+            directory,
+            on_commit=lambda number: self._on_commit(),
+            on_error=_log_error,
+            linger_bytes=linger_bytes,
+        )
         self._loop.add_reader(self.store.fileno(), self.store.completed)
         self.streams = self._stream_files(directory / STREAMS)
         return self.store

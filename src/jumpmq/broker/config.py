@@ -44,7 +44,8 @@ class Config:
         key_sketches: ``on`` or ``off``: whether hash exchanges count their messages, different and frequent keys.
         otlp_endpoint: where spans of messages that carry a ``traceparent`` go; None makes none. See
             :mod:`~jumpmq.broker.spans`.
-        write_backlog: octets waiting for the disk beyond which publishers are no longer read.
+        write_backlog: octets waiting for the disk beyond which publishers are no longer read; an eighth of the memory
+            limit at most.
     """
 
     host: str = "127.0.0.1"
@@ -75,7 +76,7 @@ class Config:
     disk_free_limit: str | None = None
     key_sketches: str = "on"
     otlp_endpoint: str | None = None
-    write_backlog: int = 64 << 20
+    write_backlog: int = 192 << 20
 
     @property
     def tls(self) -> ServerTLS | None:

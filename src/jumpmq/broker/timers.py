@@ -10,7 +10,10 @@ from jumpmq.broker.paging import Paging
 from jumpmq.broker.services import Services
 
 TICK = 0.1
-"""Seconds between looks at the clock, and between commits that are made for publishes that nobody waits for."""
+"""Seconds between looks at the clock."""
+
+LINGER_INTERVAL = 0.2
+"""Seconds between commits for publishes that nobody waits for: what is consumed by then is not written."""
 
 SETTLE_INTERVAL = 0.5
 """Seconds between commits that are made for acknowledgements alone."""
@@ -26,7 +29,7 @@ class Timers:
         self._dead_letters = dead_letters
         self._loop = asyncio.get_running_loop()
         self._tick: asyncio.TimerHandle | None = None
-        self._settled_at = 0.0
+        self._settled_at = self._flushed_at = 0.0
         timeout = services.config.consumer_timeout
         self._overdue = Overdue(timeout) if timeout else None
         self._looked_at = 0.0
@@ -51,7 +54,9 @@ class Timers:
             settlements = monotonic - self._settled_at >= SETTLE_INTERVAL
             if settlements:
                 self._settled_at = monotonic
-            self._commits.flush(settlements=settlements)
+            if settlements or monotonic - self._flushed_at >= LINGER_INTERVAL:
+                self._flushed_at = monotonic
+                self._commits.flush(settlements=settlements)
 
     def _look_for_overdue(self, now: float) -> None:
         overdue = self._overdue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import resource
@@ -12,7 +13,7 @@ from pathlib import Path
 import uvloop
 
 from jumpmq.broker import Config
-from jumpmq.broker.resources import keep_few_arenas
+from jumpmq.broker.resources import keep_few_arenas, keep_freed_memory, memory_limit
 from jumpmq.cli.logs import configure
 from jumpmq.cli.server import Control, serving
 from jumpmq.cli.supervisor import notify
@@ -36,6 +37,8 @@ def serve(config: Config) -> None:
     configure(config.log_level, config.log_format)
     _raise_file_limit()
     keep_few_arenas()
+    with contextlib.suppress(ValueError):  # the broker will say what is wrong with the limit
+        keep_freed_memory(memory_limit(config.memory_limit))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve_until_signal(config))
 

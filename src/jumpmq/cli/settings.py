@@ -217,7 +217,7 @@ SETTINGS = {
             "a number of octets",
             "what may wait for the disk before publishers wait too",
             _number(1, 1 << 40),
-            str(64 << 20),
+            str(192 << 20),
         ),
     )
 }

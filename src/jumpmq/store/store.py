@@ -50,7 +50,7 @@ COMMIT_MESSAGES = 1 << 15
 """Messages after which they do."""
 
 LINGER_BYTES = 32 << 20
-"""Octets of bodies up to which turns that nobody waits for are put off."""
+"""Octets of bodies up to which turns that nobody waits for are put off, unless told otherwise."""
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
@@ -83,6 +83,7 @@ class Store:
         files: Files,
         segment_bytes: int,
         commit_bytes: int,
+        linger_bytes: int,
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None],
     ) -> None:
@@ -100,7 +101,7 @@ class Store:
         self._next = Changes(1)
         self._sealed: deque[Changes] = deque()
         self._commit_bytes = commit_bytes
-        self._linger_bytes = max(commit_bytes, LINGER_BYTES)
+        self._linger_bytes = linger_bytes
         self._moves: Moves = []
         self._requested = False
         self._writing: Prepared | None = None
@@ -138,6 +139,7 @@ class Store:
         files: Files | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         commit_bytes: int = COMMIT_BYTES,
+        linger_bytes: int = LINGER_BYTES,
     ) -> Store:
         """Open the store in ``directory``; what is missing of it is made.
 
@@ -150,6 +152,7 @@ class Store:
             files: the file calls to use.
             segment_bytes: octets after which the log goes on in another file.
             commit_bytes: octets of bodies after which turns go into another commit.
+            linger_bytes: octets of bodies up to which turns that nobody waits for are put off.
 
         Raises:
             StoreError: the directory cannot be used, another broker uses it, or its store is not one of this version.
@@ -164,7 +167,10 @@ class Store:
             for warning in found.warnings:
                 log.warning("%s", warning)
             _create(directory)
-            return cls(directory, lock, found, noted, files, segment_bytes, commit_bytes, on_commit, on_error)
+            linger_bytes = max(linger_bytes, commit_bytes)
+            return cls(
+                directory, lock, found, noted, files, segment_bytes, commit_bytes, linger_bytes, on_commit, on_error
+            )
         except BaseException:
             lock.release()
             raise
