@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql.functions import col, element_at, lit, split
 from pyspark.sql.pandas.functions import arrow_udf
 
 from jumpmq.hashing import HashRing
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.router import Router
+
+PRIVATE_USE = range(0xE000, 0xF900)
+"""Characters that mean nothing, neither in names nor in regular expressions."""
 
 
 def route(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "queue") -> DataFrame:
@@ -27,7 +30,7 @@ def route(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "qu
     """
     if key not in frame.columns:
         raise JumpMQError(f"there is no column '{key}'; there are {', '.join(frame.columns)}")
-    return frame.withColumn(column, _function(_router(ring))(col(key)))
+    return frame.withColumn(column, _destination(_router(ring), col(key)))
 
 
 def register_route(spark: SparkSession, name: str, ring: Router | HashRing) -> None:
@@ -46,6 +49,21 @@ def repartition_by_queue(frame: DataFrame, key: str, ring: Router | HashRing, co
 
 def _router(ring: Router | HashRing) -> Router:
     return Router.of(ring) if isinstance(ring, HashRing) else ring
+
+
+def _destination(router: Router, key: Column) -> Column:
+    """The destination of a key. What takes time is the way to Python and back, so a number comes back, and no text."""
+    if not router.destinations:
+        return lit(None).cast("string")
+
+    def decide(keys: pa.Array) -> pa.Array:
+        return router.places(keys)
+
+    decide.__annotations__ = {"keys": pa.Array, "return": pa.Array}
+    place: Callable[..., Column] = arrow_udf(decide, "int")  # type: ignore[call-overload]
+    text = "".join(router.destinations)
+    apart = next(sign for sign in map(chr, PRIVATE_USE) if sign not in text)
+    return element_at(split(lit(apart.join(router.destinations)), apart), place(key) + 1)
 
 
 def _function(router: Router) -> Callable[..., Column]:

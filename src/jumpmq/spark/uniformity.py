@@ -143,14 +143,14 @@ def _counter(router: Router) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         counted: Counter[tuple[str, str]] = Counter()
         hottest: list[tuple[int, str, str]] = []
         for batch in batches:
-            table = pa.table({"queue": router.route(batch.column("key")), "messages": batch.column("messages")})
-            sums = table.group_by("queue").aggregate([("messages", "count"), ("messages", "sum")])
-            for queue, keys, messages in zip(*(column.to_pylist() for column in sums.columns), strict=True):
-                counted[queue, "keys"] += keys
-                counted[queue, "messages"] += messages
-            for place in pc.select_k_unstable(table, HOT_KEYS, [("messages", "descending")]).to_pylist():
-                key, queue = batch.column("key")[place].as_py(), table["queue"][place].as_py()
-                hottest.append((table["messages"][place].as_py(), _shown(key), queue))
+            table = pa.table({"place": router.places(batch.column("key")), "messages": batch.column("messages")})
+            sums = table.group_by("place").aggregate([("messages", "count"), ("messages", "sum")])
+            for place, keys, messages in zip(*(column.to_pylist() for column in sums.columns), strict=True):
+                counted[router.destinations[place], "keys"] += keys
+                counted[router.destinations[place], "messages"] += messages
+            for row in pc.select_k_unstable(table, HOT_KEYS, [("messages", "descending")]).to_pylist():
+                key, queue = batch.column("key")[row].as_py(), router.destinations[table["place"][row].as_py()]
+                hottest.append((table["messages"][row].as_py(), _shown(key), queue))
             hottest = nlargest(HOT_KEYS, hottest, key=lambda one: one[0])
         rows = [
             {
