@@ -1,4 +1,7 @@
-"""Pipelines in a process of their own that says how far it is: ``python -m tests.spark.jobs JOB MASTER ARGUMENTS``."""
+"""Pipelines in a process of their own that says how far it is: ``python -m tests.spark.jobs MASTER``.
+
+It does the jobs that it reads, a line ``[JOB, {ARGUMENT: VALUE}]`` each.
+"""
 
 import json
 import os
@@ -61,10 +64,11 @@ JOBS = {"delta": run_delta, "archive": run_archive, "rebalance": run_rebalance, 
 
 
 def main() -> None:
-    job, master, arguments = sys.argv[1:]
-    with session(master, job) as spark:
+    with session(sys.argv[1], "jobs") as spark:
         say("ready")
-        say("done", JOBS[job](spark, **json.loads(arguments)))
+        for line in sys.stdin:
+            job, arguments = json.loads(line)
+            say("done", JOBS[job](spark, **arguments))
 
 
 if __name__ == "__main__":

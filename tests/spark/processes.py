@@ -23,11 +23,15 @@ PATIENCE = 120.0
 
 SMALL = "--conf spark.executor.memory=512m --conf spark.executor.cores=1 --driver-memory 512m"
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""What Java is told: a process of seconds is over before its second compiler pays back."""
+
 
 def environment() -> dict[str, str]:
     """Everything on this machine's loopback address, executors with this interpreter."""
     options = {
         "PYSPARK_SUBMIT_ARGS": f"{SMALL} pyspark-shell",
+        "JAVA_TOOL_OPTIONS": SHORT_LIVED,
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_PYTHON": sys.executable,
     }
@@ -35,21 +39,25 @@ def environment() -> dict[str, str]:
 
 
 class Driver:
-    """A job of ``tests.spark.jobs`` in a process of its own, with its JVM, in a process group of its own."""
+    """A Spark of its own, with its JVM, in a process group of its own, that does jobs of ``tests.spark.jobs``."""
 
-    def __init__(self, job: str, master: str, directory: Path, **arguments: Any) -> None:
-        self._errors = directory / f"{job}-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", "tests.spark.jobs", job, master, json.dumps(arguments)]
+    def __init__(self, master: str, directory: Path) -> None:
+        self._errors = directory / f"driver-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "tests.spark.jobs", master]
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                command, env=environment(), stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-            )
+                ending_with_us(command), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors, text=True, start_new_session=True,
+            )  # fmt: skip
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
 
-    def __exit__(self, *exception: object) -> None:
-        self.kill()
+    def begin(self, job: str, **arguments: Any) -> None:
+        """Have it do a job; of several, one after the other."""
+        assert self._process.stdin is not None
+        print(json.dumps([job, arguments]), file=self._process.stdin, flush=True)
 
     def until(self, word: str) -> str:
         """Read what it prints up to a line that begins so; returns the rest of that line."""
@@ -68,8 +76,36 @@ class Driver:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class Drivers:
+    """A driver for whoever needs one: the last that was started, unless it was killed.
+
+    Args:
+        master: of Spark.
+    """
+
+    def __init__(self, master: str, directory: Path) -> None:
+        self._master = master
+        self._directory = directory
+        self._started: list[Driver] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for driver in self._started:
+            driver.kill()
+
+    def living(self) -> Driver:
+        """One that lives, and is ready."""
+        if not self._started or not self._started[-1].alive:
+            self._started.append(Driver(self._master, self._directory))
+            self._started[-1].until("ready")
+        return self._started[-1]
 
 
 class Cluster:

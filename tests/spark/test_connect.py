@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyarrow import dataset
 from pyspark.find_spark_home import _find_spark_home
+from tests.spark.processes import SHORT_LIVED
 from tests.spark.sources import numbered, publish
 
 pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
@@ -51,7 +52,7 @@ spark.stop()
 def environment(**more):
     """This process's, in which nothing says which Python is meant."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    return kept | {"SPARK_LOCAL_IP": "127.0.0.1"} | more
+    return kept | {"SPARK_LOCAL_IP": "127.0.0.1", "JAVA_TOOL_OPTIONS": SHORT_LIVED} | more
 
 
 def run(command, directory, status=0, **more):
