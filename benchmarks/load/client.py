@@ -52,7 +52,8 @@ class Connection:
         self.room = room
         self.filled = 0
         self._view = memoryview(self.buffer)
-        self.socket = socket.create_connection((address.host, address.port))
+        self.socket = socket.socket()
+        self.socket.connect((address.host, address.port))  # create_connection asks for the name of an address, too
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # Python's own timeouts cost a call for each call
             self.socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", PATIENCE, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -66,12 +67,13 @@ class Connection:
         self.send(method(0, 10, 11, start_ok))
         channel_max, frame_max = struct.unpack_from(">HI", self._expect(10, 30))
         frame_max = frame_max or 1 << 17
-        self.send(method(0, 10, 31, struct.pack(">HIH", channel_max, frame_max, 0)))
-        self.call(10, 40, short(address.vhost) + short("") + b"\0", channel=0)
+        tune_ok = method(0, 10, 31, struct.pack(">HIH", channel_max, frame_max, 0))
+        self.send(tune_ok + method(0, 10, 40, short(address.vhost) + short("") + b"\0"))  # tune-ok has no answer
+        self._expect(10, 41)
         self.call(20, 10, short(""))
         return frame_max
 
-    def send(self, octets: bytes) -> None:
+    def send(self, octets: bytes | bytearray) -> None:
         """Sends the octets, waiting while the broker does not read."""
         self.socket.sendall(octets)
 
@@ -172,7 +174,14 @@ class Connection:
 
     def acknowledge_singly(self, first: int, last: int) -> None:
         """Acknowledges the deliveries from one tag to another, each with a method of its own."""
-        self.send(b"".join(method(1, 60, 80, struct.pack(">QB", tag, 0)) for tag in range(first, last + 1)))
+        count = last - first + 1
+        octets = struct.pack(f">{count}Q", *range(first, last + 1))
+        methods = bytearray(ACK * count)
+        for place in range(
+            8
+        ):  # the tags' octets, all first ones, all second ones: a loop over tags costs ten times that
+            methods[ACK_TAG + place :: len(ACK)] = octets[place::8]
+        self.send(methods)
 
     def open_channel(self, number: int) -> None:
         """Opens a channel."""
@@ -227,3 +236,9 @@ def method(channel: int, class_id: int, method_id: int, arguments: bytes) -> byt
 def _table() -> bytes:
     """An empty field table."""
     return bytes(4)
+
+
+ACK = method(1, 60, 80, bytes(9))
+"""An acknowledgement on channel 1 of the delivery tag 0."""
+ACK_TAG = FRAME.size + 4
+"""Where its tag begins."""

@@ -32,8 +32,6 @@ Table = Annotated[list[Field], "table"]
 
 _ACK = struct.Struct(">HHQB")
 
-_NUMBER_SIZES = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
-
 
 class Method:
     """Base of all methods.
@@ -47,6 +45,7 @@ class Method:
     method_id: ClassVar[int]
     spec_name: ClassVar[str]
     layout: ClassVar[list[tuple[str, str]]]
+    kinds: ClassVar[list[str]]
 
     def encode(self) -> bytes:
         """The payload of a method frame: class, method, arguments."""
@@ -79,6 +78,7 @@ def method(class_id: int, method_id: int, spec_name: str) -> Callable[[type[M]],
         cls.class_id, cls.method_id, cls.spec_name = class_id, method_id, spec_name
         made = dataclass(slots=True)(cls)
         made.layout = [(one.name, one.type.__metadata__[0]) for one in fields(made)]  # type: ignore[union-attr, arg-type]
+        made.kinds = [kind for _, kind in made.layout]
         METHODS[class_id, method_id] = made
         return made
 
@@ -99,49 +99,58 @@ def decode(payload: bytes) -> Method:
     cls = METHODS.get((class_id, method_id))
     if cls is None:
         raise CommandInvalid(f"unknown method {class_id}.{method_id}")
-    values: dict[str, Any] = {}
+    values: list[Any] = []
     offset, bit = 4, 0
-    for name, kind in cls.layout:
+    for kind in cls.kinds:
         if kind == "bit":
             if bit % 8 == 0:
                 offset += 1
             if offset > len(payload):
                 raise _malformed(cls)
-            values[name] = bool(payload[offset - 1] >> bit % 8 & 1)
+            values.append(bool(payload[offset - 1] >> bit % 8 & 1))
             bit += 1
             continue
         bit = 0
-        values[name], offset = _read(cls, kind, payload, offset)
+        value, offset = _READERS[kind](payload, offset)
+        if offset > len(payload):
+            raise _malformed(cls)
+        values.append(value)
     if offset != len(payload):
         raise _malformed(cls)
-    return cls(**values)
+    return cls(*values)
 
 
 def _malformed(cls: type[Method]) -> MalformedFrame:
     return MalformedFrame(f"malformed arguments of {cls.spec_name}")
 
 
-def _read(cls: type[Method], kind: str, payload: bytes, offset: int) -> tuple[Any, int]:
-    size = _NUMBER_SIZES.get(kind)
-    if size is not None:
-        end = offset + size
-        if end > len(payload):
-            raise _malformed(cls)
-        return int.from_bytes(payload[offset:end]), end
-    if kind == "shortstr":
-        return read_short_string(payload, offset)
-    if kind == "shortbytes":
-        return read_short_octets(payload, offset)
-    if kind == "shorttext":
-        text, end = read_short_string(payload, offset)
-        return text.encode(), end
-    if kind == "table":
-        return read_table(payload, offset)
+def _number(size: int) -> Callable[[bytes, int], tuple[int, int]]:
+    """What reads a number of so many octets; where they run past the end, the offset behind it does, too."""
+    return lambda payload, offset: (int.from_bytes(payload[offset : offset + size]), offset + size)
+
+
+def _read_text_octets(payload: bytes, offset: int) -> tuple[bytes, int]:
+    text, end = read_short_string(payload, offset)
+    return text.encode(), end
+
+
+def _read_long_string(payload: bytes, offset: int) -> tuple[bytes, int]:
     start = offset + 4
     end = start + int.from_bytes(payload[offset:start])
-    if start > len(payload) or end > len(payload):
-        raise _malformed(cls)
     return payload[start:end], end
+
+
+_READERS: dict[str, Callable[[bytes, int], tuple[Any, int]]] = {
+    "octet": _number(1),
+    "short": _number(2),
+    "long": _number(4),
+    "longlong": _number(8),
+    "shortstr": read_short_string,
+    "shortbytes": read_short_octets,
+    "shorttext": _read_text_octets,
+    "longstr": _read_long_string,
+    "table": read_table,
+}
 
 
 def _pack_bits(bits: list[bool]) -> bytes:

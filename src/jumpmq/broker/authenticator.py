@@ -9,6 +9,7 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import NamedTuple
 
 from jumpmq.broker.accounts import TokenUser
@@ -110,7 +111,7 @@ class Authenticator:
         if found is None or not found.password_hash or (user == "guest" and not is_loopback(peer_host)):
             return False
         password_hash = found.password_hash
-        digest = hmac.digest(self._key, password.encode(), hashlib.sha256)
+        digest = hashlib.blake2b(password.encode(), key=self._key).digest()
         known = self._known(user, password_hash, digest)
         if known is None:
             async with self._threads.turn(peer_host):
@@ -190,6 +191,7 @@ class _Turn:
         self._threads.give()
 
 
+@lru_cache(maxsize=4096)
 def is_loopback(host: str) -> bool:
     """Whether the address is of this host's loopback interface."""
     try:

@@ -37,7 +37,8 @@ class Tally:
     def add(self, other: "Tally") -> None:
         """Count what another has counted."""
         for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            if count := getattr(other, name):
+                setattr(self, name, getattr(self, name) + count)
 
     @classmethod
     def of_queue(cls, queue: Queue) -> "Tally":
