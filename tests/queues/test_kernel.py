@@ -57,6 +57,15 @@ def test_enter_queue_numbers_messages_and_copies_those_of_another_queue(twin: Mo
 
 
 @TWINS
+def test_the_persistent_ones_are_the_very_list_where_all_are(twin: ModuleType) -> None:
+    kept = [Message("", b"", b"\0\0", b"", True) for _ in range(2)]
+    passing = Message("", b"", b"\0\0", b"")
+    assert twin.persistent(kept) is kept
+    assert twin.persistent([kept[0], passing, kept[1], passing]) == kept
+    assert twin.persistent([passing]) == twin.persistent([]) == []
+
+
+@TWINS
 def test_what_carries_a_header_of_a_name(twin: ModuleType) -> None:
     plain = Message("", b"", b"\0\0", b"")
     with_header = Message("", b"", b"\x20\0\0\0\0\x04\x01ab\0", b"")

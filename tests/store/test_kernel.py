@@ -41,6 +41,20 @@ def test_rows_and_what_messages_have_in_common(values: list[tuple[Any, ...]], ex
     assert kernel.expiry_column(messages) == reference.expiry_column(messages)
 
 
+@pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
+@pytest.mark.parametrize(
+    ("most", "most_octets", "taken", "octets"),
+    [(9, 99, 4, 9), (2, 99, 2, 3), (9, 3, 2, 3), (9, 4, 3, 7), (0, 99, 0, 0)],
+)
+def test_a_batch_takes_messages_up_to_its_limits(
+    twin: ModuleType, most: int, most_octets: int, taken: int, octets: int
+) -> None:
+    messages = [Message("", b"", b"\0\0", bytes(size), True) for size in (1, 2, 4, 2)]
+    batch = object()
+    assert twin.join_batch(messages, batch, most, most_octets) == (taken, octets)
+    assert [message.batch is batch for message in messages] == [place < taken for place in range(4)]
+
+
 def described(messages: list[Message]) -> list[tuple[Any, ...]]:
     return [
         (

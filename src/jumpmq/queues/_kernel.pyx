@@ -42,6 +42,14 @@ def of_body(list messages, bytes body not None):
     return found
 
 
+def persistent(list messages):
+    cdef Message message
+    for message in messages:
+        if not message.persistent:
+            return [message for message in messages if message.persistent]
+    return messages
+
+
 def carries(list messages, bytes name):
     cdef Message message
     cdef bytes known = None

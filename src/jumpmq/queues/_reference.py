@@ -27,6 +27,12 @@ def of_body(messages: list[Any], body: bytes) -> list[Any]:
     return [message for message in messages if message.body is body]
 
 
+def persistent(messages: list[Any]) -> list[Any]:
+    """The persistent ones; where all are, the very list."""
+    found = [message for message in messages if message.persistent]
+    return messages if len(found) == len(messages) else found
+
+
 def carries(messages: list[Any], name: bytes) -> bool:
     """Whether the properties of a message may have a header of that name."""
     return any(name in message.properties for message in messages)

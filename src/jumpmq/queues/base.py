@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
+from enum import Enum, StrEnum
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -35,8 +35,10 @@ class Outcome(Enum):
     """Whoever held them is gone."""
 
 
-class Held(Enum):
-    """How messages are held that were taken from a queue; the account of memory has a kind for each."""
+class Held(StrEnum):
+    """How messages are held that were taken from a queue; the account of memory has a kind of that name for each."""
+
+    __hash__ = str.__hash__  # that of an enumeration is a call
 
     UNACKNOWLEDGED = "unacknowledged"
     RESERVED = "reserved"

@@ -19,7 +19,7 @@ from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import OVERHEAD, PAGED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
-from jumpmq.queues.runs import body_octets, enter_queue, of_body, settle_stored
+from jumpmq.queues.runs import body_octets, enter_queue, of_body, persistent, settle_stored
 from jumpmq.store import Batch
 
 CHUNK_OCTETS = 1 << 20
@@ -185,6 +185,8 @@ class ClassicQueue(Queue):
 
     def take_for_delivery(self, count: int) -> list[Message]:
         """As :meth:`take`, but no more than consumers should be handed at once."""
+        if not self._expiring or self._arriving:
+            return self._count_taken(self._ready.take_octets(min(count, CHUNK), CHUNK_OCTETS))
         return self._take(lambda count: self._ready.take_octets(count, CHUNK_OCTETS), min(count, CHUNK))
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
@@ -229,7 +231,7 @@ class ClassicQueue(Queue):
     def _hold(self, octets: int, held: Held) -> None:
         """More octets are held for what was taken, or fewer."""
         self._held += octets
-        self._account.charge(held.value, octets)
+        self._account.charge(held, octets)
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         return self._ready.between(first_seq, last_seq)
@@ -501,7 +503,7 @@ class ClassicQueue(Queue):
         if self._next_seq > self._reserved_seq:
             self._reserved_seq = self._next_seq + SEQUENCE_BLOCK
             self._journal.put("sequence", str(self.id), self._reserved_seq)
-        stored = messages if self.always_durable else [message for message in messages if message.persistent]
+        stored = messages if self.always_durable else persistent(messages)
         if stored:
             self._journal.append(self.id, stored)
         if len(stored) < len(messages):

@@ -52,6 +52,18 @@ def binary_column(list messages, str name):
     return offsets, octets
 
 
+def join_batch(list messages, batch, Py_ssize_t most, Py_ssize_t most_octets):
+    cdef Message message
+    cdef Py_ssize_t taken = 0, octets = 0
+    for message in messages:
+        if taken >= most or octets >= most_octets:
+            break
+        message.batch = batch
+        octets += PyBytes_GET_SIZE(message.body)
+        taken += 1
+    return taken, octets
+
+
 def seq_column(list messages):
     cdef Message message
     cdef bytes octets = PyBytes_FromStringAndSize(NULL, 8 * len(messages))

@@ -28,6 +28,22 @@ def binary_column(messages: list[Any], name: str) -> tuple[bytes, bytes]:
     return offsets.tobytes(), b"".join(values)
 
 
+def join_batch(messages: list[Any], batch: object, most: int, most_octets: int) -> tuple[int, int]:
+    """Make messages a batch's own, the first ones: ``most`` at most, and as few as hold ``most_octets`` of bodies.
+
+    Returns:
+        How many, and the octets of their bodies.
+    """
+    taken = octets = 0
+    for message in messages:
+        if taken >= most or octets >= most_octets:
+            break
+        message.batch = batch
+        octets += len(message.body)
+        taken += 1
+    return taken, octets
+
+
 def seq_column(messages: list[Any]) -> bytes:
     """The messages' numbers, as native 64-bit integers."""
     return array("q", [message.seq for message in messages]).tobytes()

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
+from jumpmq.store.layout import join_batch
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import MAX_COUNT
 
@@ -104,23 +105,20 @@ class Batch:
 
     def take(self, messages: list[Message]) -> int:
         """Add messages that follow those within, as many as there is room for; returns how many."""
-        sizes = [len(message.body) for message in messages]
-        if self.count + len(sizes) > MAX_COUNT or self.bytes + sum(sizes) > MAX_BYTES:
-            room = self._room(sizes)
-            messages, sizes = messages[:room], sizes[:room]
-        for message in messages:
-            message.batch = self
+        taken, octets = join_batch(messages, self, MAX_COUNT - self.count, MAX_BYTES - self.bytes)
+        if taken < len(messages):
+            messages = messages[:taken]
         if not self.count:
             self.first_seq = messages[0].seq
         self.last_seq = messages[-1].seq
-        self.count += len(messages)
-        self.remaining += len(messages)
-        self.bytes += sum(sizes)
+        self.count += taken
+        self.remaining += taken
+        self.bytes += octets
         if self.messages is None:
             self.messages = messages.copy()
         else:
             self.messages += messages
-        return len(messages)
+        return taken
 
     def written(self, count: int) -> None:
         """The first ``count`` messages that were not on disk are now, or never need be."""
@@ -185,12 +183,3 @@ class Batch:
             if self._settled is NOTHING:
                 self._settled = Ranges()
             self.remaining -= self._settled.add(max(first, self.first_seq), min(last, self.last_seq))
-
-    def _room(self, sizes: list[int]) -> int:
-        """How many messages of such sizes fit; one at least, as the batch is not full."""
-        total = self.bytes
-        for room, size in enumerate(sizes[: MAX_COUNT - self.count]):
-            if total >= MAX_BYTES:
-                return room
-            total += size
-        return min(len(sizes), MAX_COUNT - self.count)
