@@ -19,6 +19,19 @@ def test_the_loop_sleeps_when_nobody_asks_again() -> None:
     assert asyncio.run(stay_once()) < 0.1
 
 
+def test_the_loop_sleeps_when_the_question_has_come() -> None:
+    async def rest() -> float:
+        wakefulness = Wakefulness()
+        before = time.thread_time()
+        for _ in range(20):
+            wakefulness.stay()
+            wakefulness.rest()
+            await asyncio.sleep(0.01)
+        return time.thread_time() - before
+
+    assert asyncio.run(rest()) < 0.1
+
+
 def test_timers_and_others_come_while_somebody_keeps_asking() -> None:
     async def keep_asking() -> None:
         wakefulness = Wakefulness()

@@ -63,6 +63,9 @@ MAX_MESSAGE_SIZE = 128 << 20
 """Octets of a body at most (RabbitMQ's ``max_message_size``)."""
 
 
+NOTHING = memoryview(b"")
+
+
 class State(enum.Enum):
     """Where a connection stands; named after what the server waits for."""
 
@@ -215,7 +218,7 @@ class ServerProtocol:
         self.unfinished = 0
         self._proposed = m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, 0)
         self._kept = b""
-        self._unread = memoryview(b"")
+        self._unread = NOTHING
         self._borrowed = False
         self._scanned: deque[_Scanned] = deque()
         self._split: _SplitFrame | None = None
@@ -328,7 +331,7 @@ class ServerProtocol:
 
     def skip(self) -> None:
         """Forget what is not yet read."""
-        self._unread = memoryview(b"")
+        self._unread = NOTHING
         self._scanned.clear()
 
     def _scan(self) -> bool:
@@ -336,23 +339,20 @@ class ServerProtocol:
         if self._split is not None:
             return self._continue_split_frame(self._split)
         unread = self._unread
-        events, used = scan(unread[: self._reach(unread)], self.frame_max, self._now)
+        reach = unread
+        if self.state in HANDSHAKE:  # one frame only, as tune-ok sets the limit of what follows
+            reach = unread[: 8 + int.from_bytes(unread[3:7])]
+        events, used = scan(reach, self.frame_max, self._now)
         if events and isinstance(events[-1], AMQPError):
             used = len(unread)  # where the next frame would begin nobody knows
         self._unread = unread[used:]
         self._scanned.extend(events)
         return bool(events)
 
-    def _reach(self, unread: memoryview) -> int:
-        """Where to read to: one frame only during the handshake, as its ``tune-ok`` sets the limit of what follows."""
-        if self.state in HANDSHAKE:
-            return 8 + int.from_bytes(unread[3:7])
-        return len(unread)
-
     def _keep(self) -> None:
         """Keep the frame whose end did not arrive yet: a body goes where it belongs, anything else waits."""
-        unread, self._unread = self._unread, memoryview(b"")
-        if not self._begin_split_frame(unread):
+        unread, self._unread = self._unread, NOTHING
+        if unread and not self._begin_split_frame(unread):
             self._kept = bytes(unread)
 
     def _begin_split_frame(self, unread: memoryview) -> bool:

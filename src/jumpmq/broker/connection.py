@@ -175,6 +175,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.reading.last = now = time.monotonic()
         self._asks_soon = now - self._last_sent < SOON
+        self._services.wakefulness.rest()
         self.received_octets += nbytes
         octets = self._buffer.received(len(self._kept) + nbytes)
         self._work(self._pieces(self.protocol.receive(octets, time.time())))
@@ -567,7 +568,7 @@ class Connection(asyncio.BufferedProtocol):
         buffers = self.protocol.data_to_send()
         if buffers:
             octets = sum(map(len, buffers))
-            self._unwritten = 0
+            answers, self._unwritten = not self._unwritten, 0
             self._last_sent = time.monotonic()
             self.sent_octets += octets
             if len(buffers) == 1:
@@ -577,7 +578,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.writelines(buffers)
             self.charges.set("unsent", self._transport.get_write_buffer_size())
-            if self._asks_soon:
+            if answers and self._asks_soon:
                 self._services.wakefulness.stay()
         if self._hanging_up:
             self._transport.close()

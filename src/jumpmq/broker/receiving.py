@@ -17,9 +17,12 @@ class ReceiveBuffer:
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray(FRAME_MAX + LARGE_READ_SIZE))
+        self._beginning = self._view[:READ_SIZE]
 
     def after(self, kept: bytes, large: bool) -> memoryview:
         """Where to read to, with ``kept`` before it; ``large`` in the middle of a large body."""
+        if not (kept or large):
+            return self._beginning
         self._view[: len(kept)] = kept
         return self._view[len(kept) : len(kept) + (LARGE_READ_SIZE if large else READ_SIZE)]
 

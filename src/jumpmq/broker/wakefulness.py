@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 
-SOON = 0.0001
+SOON = 0.0002
 """Seconds from an answer to the next question within which a client is waited for awake."""
 
 
@@ -29,6 +29,10 @@ class Wakefulness:
         if not (self._awake or self._alone):
             self._awake = True
             self._loop.call_soon(self._look)
+
+    def rest(self) -> None:
+        """Somebody has asked; nobody is waited for any more."""
+        self._until = 0.0
 
     def _look(self) -> None:
         """As long as this is called, the loop looks at all sockets without waiting for them."""

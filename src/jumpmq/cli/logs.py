@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+SECOND = "%Y-%m-%d %H:%M:%S"
 
 
 class TextFormatter(logging.Formatter):
     """One line of text a record; only a traceback has more."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT)
+        self._second, self._shown_second = 0, ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        second = int(record.created)
+        if second != self._second:  # some thousand records may share one, as when connections come and go
+            self._second, self._shown_second = second, time.strftime(SECOND, time.localtime(second))
+        return f"{self._shown_second},{record.msecs:03.0f}"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         record.message = escaped(record.message)
@@ -51,7 +63,7 @@ def configure(level: str, form: str) -> None:
         form: `text` or `json`.
     """
     stderr = logging.StreamHandler()
-    stderr.setFormatter(JSONFormatter() if form == "json" else TextFormatter(TEXT))
+    stderr.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
     # Nothing of this is shown, and a record takes half as long without it (the logging how-to, "Optimization").
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
