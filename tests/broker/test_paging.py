@@ -9,6 +9,9 @@ from tests.http.api import API
 from tests.waiting import until
 from tests.wire import Basic, Content, WireChannel, login
 
+from jumpmq.broker.heap import SLACK, FreedMemory
+from jumpmq.queues.memory import MemoryAccount
+
 Name = Callable[[str], str]
 LIMIT = 20 << 20
 ALLOWED = LIMIT + 150_000_000
@@ -26,7 +29,11 @@ def serve(tmp_path: Path) -> Iterator[Serving]:
 
 
 def resident(serve: Serving) -> int:
-    return int(Path(f"/proc/{serve.process.pid}/statm").read_text().split()[1]) * 4096
+    return weighed(str(serve.process.pid))
+
+
+def weighed(process: str = "self") -> int:
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096
 
 
 def body(number: int) -> bytes:
@@ -114,3 +121,20 @@ def test_what_was_paged_for_want_of_memory_alone_is_gone_after_a_restart(tmp_pat
     with serving(tmp_path) as serve, login(serve.port) as connection:
         assert connection.channel().ready("q") == 0
     assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 200_000_000
+
+
+def test_freed_memory_goes_back_to_the_system_a_little_at_a_time() -> None:
+    account = MemoryAccount()
+    freed = FreedMemory(account)
+    before = weighed()
+    # Between what stays, so that the C library does not give it back by itself.
+    held = [bytes(SIZE) for _ in range(COUNT)]
+    account.charge("ready", SIZE * COUNT)
+    stay = held[::50]
+    for place in range(COUNT):
+        if place % 50:
+            held[place] = b""
+            account.charge("ready", -SIZE)
+            freed.look()
+            assert weighed() - before - account.total < 2 * SLACK
+    assert len(stay) == COUNT // 50

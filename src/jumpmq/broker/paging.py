@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from jumpmq.broker.channel import Channel
-from jumpmq.broker.resources import release_freed_memory
+from jumpmq.broker.heap import FreedMemory
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.base import Held
@@ -41,6 +41,7 @@ class Paging:
         self._upkeep = upkeep
         self._account = account
         self._queues = queues
+        self._freed = FreedMemory(account)
         self._at_work = False
 
     def look(self) -> None:
@@ -51,13 +52,18 @@ class Paging:
 
     def _steps(self) -> Iterator[None]:
         try:
-            yield from self._page_queues(KEPT)
-            yield from self._page_deliveries()
-            yield from self._page_reservations()
-            yield from self._page_queues(0)
-            release_freed_memory()
+            for _ in self._page():
+                self._freed.look()
+                yield
+            self._freed.look()
         finally:
             self._at_work = False
+
+    def _page(self) -> Iterator[None]:
+        yield from self._page_queues(KEPT)
+        yield from self._page_deliveries()
+        yield from self._page_reservations()
+        yield from self._page_queues(0)
 
     def _page_queues(self, kept: int) -> Iterator[None]:
         held = [(queue.memory, queue) for queue in self._queues()]

@@ -1,6 +1,5 @@
 """How much memory and disk there is, and how much of it an operator lets the broker have."""
 
-import ctypes
 import os
 import re
 from pathlib import Path
@@ -13,19 +12,6 @@ MEMORY_SHARE = 0.4
 
 DISK_FREE_LIMIT = 50_000_000
 """Octets that stay free, unless told otherwise (RabbitMQ's ``disk_free_limit``)."""
-
-M_ARENA_MAX = -8
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-
-KEPT_SHARE = 32
-"""What part of the memory limit the C library may keep of freed memory at the end of its heap."""
-
-MOST_KEPT = 256 << 20
-"""Octets that it may keep at most."""
-
-MAPPED_FROM = 32 << 20
-"""Octets of a body that has pages of its own, which are given back with it."""
-"""A parameter of the C library (``malloc.h``)."""
 
 _UNITS = {
     "": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30,
@@ -123,40 +109,3 @@ def disk_free(directory: Path) -> int:
     """Octets that this user may still write where ``directory`` is."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
-
-
-def keep_few_arenas() -> None:
-    """Have the threads of this process share two heaps; without glibc there is nothing to do.
-
-    Of eight a processor, which it would else have, each keeps what it freed (measured: 20 MB less while bodies are
-    paged). To be called before there are threads.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_ARENA_MAX, 2)
-
-
-def keep_freed_memory(limit: int) -> None:
-    """Have the C library keep some of what is freed instead of asking the system for pages again and again; without
-    glibc there is nothing to do.
-
-    Memory that is new to the process costs more than anything else that is done with a large body (measured: 700 us a
-    megabyte, where the broker takes 600 for it otherwise).
-
-    Args:
-        limit: the memory limit, in octets.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_TRIM_THRESHOLD, min(limit // KEPT_SHARE, MOST_KEPT))
-        mallopt(M_MMAP_THRESHOLD, MAPPED_FROM)
-
-
-def release_freed_memory() -> None:
-    """Give the system back what the C library keeps of freed memory; without glibc there is nothing to do.
-
-    Bodies that are paged leave holes between others, which would stay resident. Takes some milliseconds.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -13,7 +13,8 @@ from pathlib import Path
 import uvloop
 
 from jumpmq.broker import Config
-from jumpmq.broker.resources import keep_few_arenas, keep_freed_memory, memory_limit
+from jumpmq.broker.heap import keep_few_arenas, keep_freed_memory
+from jumpmq.broker.resources import memory_limit
 from jumpmq.cli.logs import configure
 from jumpmq.cli.server import Control, serving
 from jumpmq.cli.supervisor import notify

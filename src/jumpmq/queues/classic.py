@@ -376,8 +376,8 @@ class ClassicQueue(Queue):
                 self.dispatch()
 
     def dispatch(self) -> None:
-        if not self._returns:
-            self._delivery.dispatch()
+        if not self._returns and self._delivery.dispatch():
+            self._on_read()
 
     # --- limits ---
 
