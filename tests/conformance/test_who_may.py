@@ -53,6 +53,8 @@ GET /api/warnings                         401 401 401 200 200
 GET /api/history                          401 401 401 200 200
 GET /api/history/queues/here/q            401 200 200 200 200
 GET /api/history/exchanges/here/x         401 200 200 200 200
+GET /api/history/connections/none         401 404 404 404 404
+GET /api/history/channels/none            401 404 404 404 404
 GET /api/log                              401 401 401 401 200
 GET /api/users/guest/allowed/here/q       401 401 401 401 200
 GET /metrics                              401 401 401 200 200

@@ -1,9 +1,9 @@
-"""A history of samples: the broker as a whole, and those queues and exchanges that somebody looks at.
+"""A history of samples: the broker as a whole, and what somebody looks at: a queue, an exchange, a connection, ...
 
 A track holds a sample a second of the last ten minutes and one a minute of the last day, and so has the same size
-however long the broker runs. Of the broker there is one always. Of a queue or exchange there is one from when somebody
-first asked until nobody has for a while; the fullest queues have theirs without being asked for, since their past is
-what one wants to know when they are found.
+however long the broker runs. Of the broker there are two always: what the page shows of it, and what its virtual hosts
+count together. Of anything else there is one from when somebody first asked until nobody has for a while; the fullest
+queues have theirs without being asked for, since their past is what one wants to know when they are found.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.http.rates import Rates, counts_of
-from jumpmq.http.resources.nodes import resident_octets
+from jumpmq.broker.channel import Channel
+from jumpmq.broker.connection import Connection
+from jumpmq.http.process import resident_octets
+from jumpmq.http.rates import OF_HOSTS, OF_QUEUES, TALLIED, Counts, Rates, of_channel, of_queue
 from jumpmq.queues import Queue
-from jumpmq.topology import Exchange
+from jumpmq.topology import Exchange, VirtualHost
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -28,22 +30,38 @@ COARSE, COARSE_COUNT = 60, 1440
 """Seconds between samples, and how many are kept."""
 
 MAX_TRACKS = 200
-"""Queues and exchanges that are followed, some 80 KB each."""
+"""Objects that are followed, some 200 KB each after a day."""
 
 FORGET_AFTER = 900.0
 """Seconds after which one is not followed any more that nobody has asked for."""
+
+YIELD_AFTER = 60.0
+"""Seconds after which one that nobody has asked for makes room for another."""
 
 FOLLOWED_UNASKED = 8
 """Of the fullest queues."""
 
 BROKER = ("publish", "deliver_get", "ack", "ready", "unacknowledged", "memory", "messages", "disk_free", "connections")
-QUEUE = ("publish", "deliver_get", "ack", "ready", "unacknowledged", "consumers")
-EXCHANGE = ("publish",)
-COUNTERS = {"publish", "deliver_get", "ack"}
-"""Of these the rate is shown."""
+LENGTHS = ("ready", "unacknowledged")
+HOSTS = (*OF_HOSTS, *(name for name in OF_QUEUES if name not in OF_HOSTS), *LENGTHS)
+COLUMNS = {
+    "queue": (*OF_QUEUES, *LENGTHS, "consumers"),
+    "exchange": ("publish_in", "publish_out"),
+    "connection": ("recv_oct", "send_oct", "channels"),
+    "channel": (*TALLIED, "deliver_get", "unacknowledged", "unconfirmed"),
+    "vhost": HOSTS,
+}
+"""What is kept of an object, by its kind."""
 
-Subject = tuple[str, str, str]
-"""Kind (``queue``, ``exchange``), virtual host, name."""
+LEVELS = {
+    *(*LENGTHS, "unconfirmed", "consumers", "channels", "memory", "messages", "disk_free", "connections"),
+}
+"""What is shown as it is; of all else the rate is."""
+
+Subject = tuple[str, ...]
+"""Kind and name, with the virtual host between them where there is one."""
+
+Followed = Queue | Exchange | Connection | Channel | VirtualHost
 
 
 class Ring:
@@ -77,7 +95,7 @@ class Track:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.asked_at = time.monotonic()
-        self._names = names
+        self.names = names
         self._fine = Ring(len(names), FINE_COUNT)
         self._coarse = Ring(len(names), COARSE_COUNT)
         self._coarse_at = 0.0
@@ -95,8 +113,8 @@ class Track:
         interval = FINE if fine else COARSE
         times, *columns = (self._fine if fine else self._coarse).last(seconds // interval + 1)
         shown: dict[str, Any] = {"interval": interval, "at": [round(at, 1) for at in times[1:]]}
-        for name, column in zip(self._names, columns, strict=True):
-            shown[name] = _rates(times, column) if name in COUNTERS else [_plain(value) for value in column[1:]]
+        for name, column in zip(self.names, columns, strict=True):
+            shown[name] = [_plain(value) for value in column[1:]] if name in LEVELS else _rates(times, column)
         return shown
 
     def samples(self, names: tuple[str, ...], age: int, increment: int) -> list[tuple[float, float]]:
@@ -108,64 +126,74 @@ class Track:
         fine = age <= FINE * FINE_COUNT
         interval = FINE if fine else COARSE
         times, *columns = (self._fine if fine else self._coarse).last(age // interval + 1)
-        wanted = [column for name, column in zip(self._names, columns, strict=True) if name in names]
+        wanted = [column for name, column in zip(self.names, columns, strict=True) if name in names]
         step = max(1, increment // interval)
         return [(times[at], sum(column[at] for column in wanted)) for at in range(len(times) - 1, -1, -step)]
 
 
 class History:
-    """The tracks of a broker; it takes a sample after each look of :class:`~jumpmq.http.rates.Rates`."""
+    """The tracks of a broker; it takes a sample after each look of :class:`~jumpmq.http.rates.Rates`.
+
+    Attributes:
+        overall: that of the broker.
+        hosts: that of all virtual hosts together.
+    """
 
     def __init__(self, broker: Broker, rates: Rates) -> None:
         self._broker = broker
         self._rates = rates
-        self._overall = Track(BROKER)
+        self.overall = Track(BROKER)
+        self.hosts = Track(HOSTS)
         self._tracks: OrderedDict[Subject, Track] = OrderedDict()
         rates.on_look.append(self._sample)
 
-    def of_broker(self, seconds: int) -> dict[str, Any]:
-        """The broker as a whole."""
-        return self._overall.shown(seconds)
+    def of(self, followed: Followed) -> Track:
+        """That of an object, which is followed from the first time it is asked for.
 
-    @property
-    def overall(self) -> Track:
-        """That of the broker."""
-        return self._overall
+        Where as many as there can be are being asked for, it is not, and nothing is known of it.
+        """
+        return self._asked(_subject(followed))
 
-    def track(self, queue: Queue) -> Track:
-        """That of a queue; it is followed from the first time it is asked for."""
-        return self._asked(("queue", queue.vhost, queue.name), QUEUE)
-
-    def of_queue(self, queue: Queue, seconds: int) -> dict[str, Any]:
-        """One queue; it is followed from the first time it is asked for."""
-        return self.track(queue).shown(seconds)
-
-    def of_exchange(self, exchange: Exchange, seconds: int) -> dict[str, Any]:
-        """One exchange, as :meth:`of_queue`."""
-        return self._asked(("exchange", exchange.vhost, exchange.name), EXCHANGE).shown(seconds)
-
-    def _asked(self, subject: Subject, names: tuple[str, ...]) -> Track:
-        track = self._tracks.get(subject)
+    def _asked(self, subject: Subject) -> Track:
+        now, track = time.monotonic(), self._tracks.get(subject)
         if track is None:
-            track = self._tracks[subject] = Track(names)
-        track.asked_at = time.monotonic()
+            track = Track(COLUMNS[subject[0]])
+            if len(self._tracks) >= MAX_TRACKS:
+                oldest = next(iter(self._tracks.values()))
+                if now - oldest.asked_at < YIELD_AFTER:
+                    return track
+                self._tracks.popitem(last=False)
+            self._tracks[subject] = track
+        track.asked_at = now
         self._tracks.move_to_end(subject)
-        while len(self._tracks) > MAX_TRACKS:
-            self._tracks.popitem(last=False)
         return track
 
     def _sample(self) -> None:
-        now = time.time()
-        self._overall.add(now, self._of_broker())
-        for queue in self._rates.latest.fullest[:FOLLOWED_UNASKED]:
-            self._asked(("queue", queue.vhost, queue.name), QUEUE)
+        now, look = time.time(), self._rates.latest
+        self.overall.add(now, self._of_broker())
+        of_hosts = {host.name: self._of_host(host) for host in self._broker.topology.vhosts.values()}
+        self.hosts.add(now, [sum(column) for column in zip(*of_hosts.values(), strict=True)] or [0.0] * len(HOSTS))
+        for queue in look.fullest[:FOLLOWED_UNASKED]:
+            self._asked(_subject(queue))
+        clients = self._clients()
         for subject, track in list(self._tracks.items()):
-            values = self._values(subject)
+            values = of_hosts.get(subject[1]) if subject[0] == "vhost" else self._values(subject, clients)
             if values is None or time.monotonic() - track.asked_at > FORGET_AFTER:
                 del self._tracks[subject]
             else:
                 track.add(now, values)
         self._broker.ring_traffic.turn(now)
+
+    def _clients(self) -> dict[Subject, Connection | Channel]:
+        """Connections and channels, where one of them is followed."""
+        found: dict[Subject, Connection | Channel] = {}
+        wanted = {subject[0] for subject in self._tracks}
+        if not wanted.isdisjoint(("connection", "channel")):
+            for connection in self._broker.connections:
+                if connection.opened:
+                    found["connection", connection.name] = connection
+                    found.update({("channel", one.name): one for one in connection.channels.values()})
+        return found
 
     def _of_broker(self) -> Sequence[float]:
         broker, look = self._broker, self._rates.latest
@@ -180,18 +208,52 @@ class History:
             len(broker.connections),
         )
 
-    def _values(self, subject: Subject) -> Sequence[float] | None:
-        kind, vhost, name = subject
-        host = self._broker.topology.vhosts.get(vhost)
+    def _of_host(self, host: VirtualHost) -> Sequence[float]:
+        look = self._rates.latest
+        queues: Counts = look.of_hosts.get(host.name, (0,) * (len(OF_QUEUES) + len(LENGTHS)))
+        sample = look.samples.get(host)
+        found = dict(zip((*OF_QUEUES, *LENGTHS), queues, strict=True))
+        found |= zip(OF_HOSTS, sample.counts if sample is not None else (0,) * len(OF_HOSTS), strict=True)
+        return [found[name] for name in HOSTS]
+
+    def _values(self, subject: Subject, clients: dict[Subject, Connection | Channel]) -> Sequence[float] | None:
+        match clients.get(subject):
+            case Connection() as connection:
+                return connection.received_octets, connection.sent_octets, len(connection.channels)
+            case Channel() as channel:
+                return _of_channel(channel)
+        kind, *place = subject
+        host = self._broker.topology.vhosts.get(place[0]) if len(place) > 1 else None
         if host is None:
             return None
         if kind == "exchange":
-            exchange = host.exchanges.get(name)
-            return None if exchange is None else (exchange.received,)
-        queue = host.queues.get(name)
-        if queue is None:
-            return None
-        return (*counts_of(queue), queue.ready_count, queue.unacknowledged_count, len(queue.consumers))
+            exchange = host.exchanges.get(place[1])
+            return None if exchange is None else (exchange.published_in, exchange.published_out)
+        queue = host.queues.get(place[1])
+        return None if queue is None else (*of_queue(queue), len(queue.consumers))
+
+
+def _subject(followed: Followed) -> Subject:
+    match followed:
+        case VirtualHost():
+            return "vhost", followed.name
+        case Connection():
+            return "connection", followed.name
+        case Channel():
+            return "channel", followed.name
+        case Exchange():
+            return "exchange", followed.vhost, followed.name
+    return "queue", followed.vhost, followed.name
+
+
+def _of_channel(channel: Channel) -> Sequence[float]:
+    tally, confirms = channel.tally, channel.confirms
+    return (
+        *of_channel(channel),
+        tally.deliver + tally.deliver_no_ack + tally.get + tally.get_no_ack,
+        len(channel.unacknowledged),
+        confirms.unanswered if confirms is not None else 0,
+    )
 
 
 def _rates(times: list[float], counts: list[float]) -> list[float]:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.churn import Churn
@@ -67,7 +67,7 @@ class Sample(NamedTuple):
 
     @property
     def moved(self) -> tuple[int, int, int]:
-        """Of a queue, what :func:`counts_of` says."""
+        """Of a queue, messages published to it, delivered and acknowledged."""
         published, delivered, acknowledged, _, unasked, _, got_unasked, *_ = self.counts
         return published, delivered, acknowledged + unasked + got_unasked
 
@@ -80,6 +80,8 @@ class Look:
         at: seconds by the monotonic clock.
         samples: what was seen.
         ready, unacknowledged, consumers: of all queues.
+        of_hosts: what the queues of each virtual host have counted, those that are gone among them, as samples of
+            queues are.
         fullest: queues with messages, the longest backlog first; streams, from which nothing is taken, are not among
             them.
     """
@@ -89,6 +91,7 @@ class Look:
     ready: int = 0
     unacknowledged: int = 0
     consumers: int = 0
+    of_hosts: dict[str, Counts] = field(default_factory=dict)
     fullest: list[Queue] = field(default_factory=list)
 
 
@@ -123,15 +126,26 @@ class Rates:
 
     def of_queue(self, queue: Queue) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of a queue."""
-        return self._shown(OF_QUEUES, [queue], _of_queue)
+        return self._shown(OF_QUEUES, [queue], of_queue)
 
-    def lengths(self, queues: Iterable[Queue]) -> dict[str, Any]:
-        """How many messages queues hold, and how fast that changes."""
-        return self._shown(LENGTHS, queues, lambda queue: _lengths(_of_queue(queue)), _lengths)
+    def rate(self, queue: Queue, name: str) -> float:
+        """How fast one of a queue's counters grows, a second."""
+        place = OF_QUEUES.index(name)
+        sample = self._looks[0].samples.get(queue) if self._looks else None
+        was = sample.counts[place] if sample is not None else 0
+        return round((of_queue(queue)[place] - was) / self._seconds(), 2) if self._looks else 0.0
+
+    def lengths(self, queue: Queue) -> dict[str, Any]:
+        """How many messages a queue holds, and how fast that changes."""
+        return self._shown(LENGTHS, [queue], _lengths_of, _lengths)
+
+    async def all_lengths(self, hosts: Iterable[VirtualHost]) -> dict[str, Any]:
+        """The same of all queues of virtual hosts."""
+        return (await self._in_steps(self._sum(LENGTHS, _lengths_of, _lengths), _queues_of(hosts))).shown()
 
     def of_channel(self, channel: Channel) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of a channel."""
-        shown = self._shown(TALLIED, [channel], _of_channel)
+        shown = self._shown(TALLIED, [channel], of_channel)
         sent = ("deliver", "deliver_no_ack", "get", "get_no_ack")
         rate = sum(shown[f"{name}_details"]["rate"] for name in sent)
         return shown | {
@@ -139,12 +153,11 @@ class Rates:
             "deliver_get_details": {"rate": round(rate, 2)},
         }
 
-    def of_hosts(self, hosts: Iterable[VirtualHost]) -> dict[str, Any]:
+    async def of_hosts(self, hosts: Iterable[VirtualHost]) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of virtual hosts together."""
-        hosts = list(hosts)
-        queues = [queue for host in hosts for queue in host.queues.values()]
-        tallies = self._tallies()
-        return self._shown(OF_QUEUES, queues, _of_queue) | self._shown(
+        hosts, tallies = list(hosts), self._tallies()
+        queues = await self._in_steps(self._sum(OF_QUEUES, of_queue), _queues_of(hosts))
+        return queues.shown() | self._shown(
             OF_HOSTS, hosts, lambda host: _of_host(tallies.get(host, host.past.channels))
         )
 
@@ -163,7 +176,7 @@ class Rates:
     def idle_since(self, counted: Queue | Channel) -> str:
         """When something last happened there, as RabbitMQ writes a time; to a second, more or less."""
         sample = self._looks[-1].samples.get(counted) if self._looks else None
-        counts = _of_queue(counted) if isinstance(counted, Queue) else _of_channel(counted)
+        counts = of_queue(counted) if isinstance(counted, Queue) else of_channel(counted)
         return _written(sample.since if sample is not None and sample.counts == counts else time.time())
 
     def consumer_capacity(self, queue: Queue) -> float:
@@ -171,7 +184,7 @@ class Rates:
         if not queue.consumers:
             return 0
         seen = [sample.counts for look in self._looks if (sample := look.samples.get(queue)) is not None]
-        waited = [counts[-2] > 0 for counts in (*seen, _of_queue(queue))]
+        waited = [counts[-2] > 0 for counts in (*seen, of_queue(queue))]
         return 1 - sum(waited) / len(waited)
 
     def _shown(
@@ -181,31 +194,28 @@ class Rates:
         counts: Callable[[T], Counts],
         part: Callable[[Counts], Counts] = lambda counts: counts,
     ) -> dict[str, Any]:
-        """Counters of objects together by RabbitMQ's names, each with its rate.
+        """Counters of objects together by RabbitMQ's names, each with its rate."""
+        found = self._sum(names, counts, part)
+        found.add(objects)
+        return found.shown()
 
-        Args:
-            counts: of an object now.
-            part: of what a look has kept of it, the same.
-        """
-        names = list(names)
-        before = self._looks[0] if self._looks else None
-        now, past = [0] * len(names), [0] * len(names)
-        for one in objects:
-            current = counts(one)
-            then: Counts = current
-            if before is not None:
-                sample = before.samples.get(one)
-                then = part(sample.counts) if sample is not None else (0,) * len(names)
-            for place, (count, was) in enumerate(zip(current, then, strict=False)):
-                if place < len(names):
-                    now[place] += count
-                    past[place] += was
-        seconds = max(time.monotonic() - before.at, INTERVAL) if before is not None else INTERVAL
-        shown: dict[str, Any] = {}
-        for name, count, was in zip(names, now, past, strict=True):
-            shown[name] = count
-            shown[f"{name}_details"] = {"rate": round((count - was) / seconds, 2)}
-        return shown
+    def _sum(
+        self,
+        names: Iterable[str],
+        counts: Callable[[T], Counts],
+        part: Callable[[Counts], Counts] = lambda counts: counts,
+    ) -> _Sum[T]:
+        return _Sum(tuple(names), self._looks[0] if self._looks else None, self._seconds(), counts, part)
+
+    def _seconds(self) -> float:
+        """How long ago the look was that rates are taken from."""
+        return max(time.monotonic() - self._looks[0].at, INTERVAL) if self._looks else INTERVAL
+
+    async def _in_steps(self, found: _Sum[T], objects: list[T]) -> _Sum[T]:
+        for start in range(0, len(objects), AT_ONCE):
+            found.add(objects[start : start + AT_ONCE])
+            await asyncio.sleep(0)
+        return found
 
     # --- looking ---
 
@@ -226,12 +236,15 @@ class Rates:
             await asyncio.sleep(max(INTERVAL, PAUSE * (time.perf_counter() - began)))
 
     async def _look_at_queues(self, look: Look) -> None:
-        queues = [queue for host in self._broker.topology.vhosts.values() for queue in host.queues.values()]
-        for start in range(0, len(queues), AT_ONCE):
-            share = queues[start : start + AT_ONCE]
-            self._sample(share, _of_queue, look)
-            self._sum_up(share, look)
-            await asyncio.sleep(0)
+        for host in list(self._broker.topology.vhosts.values()):
+            queues, total = list(host.queues.values()), _of_past(host)
+            for start in range(0, len(queues), AT_ONCE):
+                share = queues[start : start + AT_ONCE]
+                self._sample(share, of_queue, look)
+                self._sum_up(share, look)
+                total = _added([total, *(look.samples[queue].counts for queue in share)])
+                await asyncio.sleep(0)
+            look.of_hosts[host.name] = total
 
     async def _look_at(self, objects: list[Any], counts: Callable[[Any], Counts], look: Look) -> None:
         for start in range(0, len(objects), AT_ONCE):
@@ -269,7 +282,7 @@ class Rates:
             ([exchange for host in hosts for exchange in host.exchanges.values()], _of_exchange),
             (connections, _of_connection),
             ([self._broker.churn], astuple),
-            ([channel for one in connections for channel in one.channels.values()], _of_channel),
+            ([channel for one in connections for channel in one.channels.values()], of_channel),
         ]
 
     def tally(self) -> Tally:
@@ -293,12 +306,71 @@ class Rates:
         return found
 
 
-def counts_of(queue: Queue) -> tuple[int, int, int]:
-    """Messages published to a queue, delivered and acknowledged, since the broker started."""
-    return queue.published, queue.delivered, queue.acknowledged
+@dataclass
+class _Sum(Generic[T]):
+    """Counters of objects together by RabbitMQ's names, now and at an earlier look.
+
+    Attributes:
+        names: the first of the counters; others are left out.
+        before: what is compared with, and how many ``seconds`` ago that was.
+        counts: of an object now.
+        part: of what a look has kept of it, the same.
+    """
+
+    names: tuple[str, ...]
+    before: Look | None
+    seconds: float
+    counts: Callable[[T], Counts]
+    part: Callable[[Counts], Counts]
+    now: Counts = ()
+    past: Counts = ()
+
+    def add(self, objects: Iterable[T]) -> None:
+        """Count these, too."""
+        nothing = (0,) * len(self.names)
+        current, then = [self.now or nothing], [self.past or nothing]
+        for one in objects:
+            count = self.counts(one)
+            current.append(count)
+            if self.before is None:
+                then.append(count)
+            elif (sample := self.before.samples.get(one)) is not None:
+                then.append(self.part(sample.counts))
+        self.now, self.past = _added(current), _added(then)
+
+    def shown(self) -> dict[str, Any]:
+        """Each counter, and how fast it grows."""
+        shown: dict[str, Any] = {}
+        nothing = (0,) * len(self.names)
+        for name, count, was in zip(self.names, self.now or nothing, self.past or nothing, strict=True):
+            shown[name] = count
+            shown[f"{name}_details"] = {"rate": round((count - was) / self.seconds, 2)}
+        return shown
 
 
-def _of_queue(queue: Queue) -> Counts:
+def _added(counts: list[Counts]) -> Counts:
+    """Sums of counters, of as many as the first has."""
+    return tuple([sum(column) for column in zip(*counts, strict=False)])
+
+
+def _queues_of(hosts: Iterable[VirtualHost]) -> list[Queue]:
+    return [queue for host in hosts for queue in host.queues.values()]
+
+
+def _of_past(host: VirtualHost) -> Counts:
+    """What queues have counted that are gone, as those that are there do, but for what they were given."""
+    total = Tally()
+    for tally in host.past.queues.values():
+        total.add(tally)
+    sent = total.deliver + total.deliver_no_ack + total.get + total.get_no_ack
+    return (
+        *(0, sent, total.ack, total.deliver, total.deliver_no_ack, total.get, total.get_no_ack, total.get_empty),
+        *(total.redeliver, 0, 0),
+    )
+
+
+def of_queue(queue: Queue) -> Counts:
+    """What a queue has counted, as ``OF_QUEUES`` names it, and how many messages are ready and unacknowledged."""
     sent, got, got_unasked = queue.delivered_unasked, queue.got, queue.got_unasked
     delivered = queue.delivered
     return (
@@ -314,7 +386,12 @@ def _lengths(counts: Counts) -> Counts:
     return ready + unacknowledged, ready, unacknowledged
 
 
-def _of_channel(channel: Channel) -> Counts:
+def _lengths_of(queue: Queue) -> Counts:
+    return _lengths(of_queue(queue))
+
+
+def of_channel(channel: Channel) -> Counts:
+    """What a channel has counted, as ``TALLIED`` names it."""
     return _TALLIED(channel.tally)
 
 

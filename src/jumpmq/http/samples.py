@@ -1,4 +1,4 @@
-"""Samples of counters and lengths over time, as RabbitMQ's queries ask for them (``msg_rates_age`` and so on)."""
+"""Samples of what is shown over time, as RabbitMQ's queries ask for them (``msg_rates_age`` and so on)."""
 
 from __future__ import annotations
 
@@ -7,35 +7,45 @@ from typing import Any
 
 from starlette.requests import Request
 
-from jumpmq.http.history import COARSE, COARSE_COUNT, Track
+from jumpmq.http.history import COARSE, COARSE_COUNT, LEVELS, Track
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.errors import BadRequest
 
-OF_MESSAGES = ("publish", "deliver_get", "ack")
-OF_LENGTHS: dict[str, tuple[str, ...]] = {
+LENGTHS: dict[str, tuple[str, ...]] = {
     "messages_ready": ("ready",),
     "messages_unacknowledged": ("unacknowledged",),
     "messages": ("ready", "unacknowledged"),
 }
+OCTETS: dict[str, tuple[str, ...]] = {"recv_oct": ("recv_oct",), "send_oct": ("send_oct",)}
+OF_NODE: dict[str, tuple[str, ...]] = {
+    "mem_used": ("memory",),
+    "sockets_used": ("connections",),
+    "disk_free": ("disk_free",),
+}
 
 
-def add_samples(request: Request, stats: dict[str, Any], lengths: dict[str, Any], track: Callable[[], Track]) -> None:
-    """Add the samples that the query asks for, the latest first, with what they are on average.
+def add_samples(request: Request, shown: dict[str, Any], track: Callable[[], Track]) -> dict[str, Any]:
+    """Add the samples that the query asks for, the latest first, with what they are on average; returns what is shown.
 
     Args:
-        stats: the ``message_stats`` of what the track is of.
-        lengths: what holds its ``messages`` and the like.
+        shown: what holds the figures themselves, or ``message_stats`` and ``queue_totals`` with them.
         track: whoever is not asked for samples need not be followed.
 
     Raises:
         BadRequest: the query asks for more than is kept, or for an increment of nothing.
     """
+    stats, lengths = shown.get("message_stats", {}), shown.get("queue_totals", shown)
     if (asked := _asked(request, "msg_rates")) is not None:
-        for name in OF_MESSAGES:
-            _add(stats, name, track().samples((name,), *asked))
-    if (asked := _asked(request, "lengths")) is not None:
-        for name, columns in OF_LENGTHS.items():
-            _add(lengths, name, track().samples(columns, *asked))
+        found = track()
+        for name in [name for name in found.names if name in stats and name not in LEVELS]:
+            _add(stats, name, found.samples((name,), *asked))
+    others = (("lengths", LENGTHS, lengths), ("data_rates", OCTETS, shown), ("node_stats", OF_NODE, shown))
+    for query, columns, holder in others:
+        if (asked := _asked(request, query)) is not None:
+            for name, of in columns.items():
+                if name in holder and set(of) <= set(track().names):
+                    _add(holder, name, track().samples(of, *asked))
+    return shown
 
 
 def _asked(request: Request, kind: str) -> tuple[int, int] | None:
@@ -50,8 +60,14 @@ def _asked(request: Request, kind: str) -> tuple[int, int] | None:
 
 def _add(shown: dict[str, Any], name: str, samples: list[tuple[float, float]]) -> None:
     details = shown.setdefault(f"{name}_details", {"rate": 0.0})
-    details["samples"] = [{"sample": int(value), "timestamp": int(at * 1000)} for at, value in samples]
-    if samples:
-        details["avg"] = round(sum(value for _, value in samples) / len(samples), 2)
-        (last, newest), (first, oldest) = samples[0], samples[-1]
-        details["avg_rate"] = round((newest - oldest) / (last - first), 2) if last > first else 0.0
+    known = [(at, value) for at, value in samples if value == value]
+    details["samples"] = [{"sample": int(value), "timestamp": int(at * 1000)} for at, value in known]
+    if known:
+        details["avg"] = round(sum(value for _, value in known) / len(known), 2)
+        details["avg_rate"] = growth(known)
+
+
+def growth(samples: list[tuple[float, float]]) -> float:
+    """How much more there is a second, from the last sample to the first, which is the latest."""
+    (last, newest), (first, oldest) = (samples[0], samples[-1]) if samples else ((0.0, 0.0), (0.0, 0.0))
+    return round((newest - oldest) / (last - first), 2) if last > first and newest == newest else 0.0

@@ -14,6 +14,7 @@ from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources import connections
 from jumpmq.http.resources.consumers import shown as shown_consumer
+from jumpmq.http.samples import add_samples
 
 
 async def all_channels(request: Request) -> Response:
@@ -35,12 +36,23 @@ async def channels_of_connection(request: Request) -> Response:
 
 async def one_channel(request: Request) -> Response:
     """``GET /api/channels/{channel}``: one channel, with its consumers."""
+    channel = named(request)
+    consumers = [shown_consumer((one.queue, one)) for one in channel.consumers.values()]
+    return answer_object(request, shown(request, channel) | {"consumer_details": consumers})
+
+
+def named(request: Request) -> Channel:
+    """The open channel that the path names.
+
+    Raises:
+        NotFound: there is none of that name.
+        Unauthorized: it is another's, and the user does not monitor.
+    """
     name = requested.name(request, "channel")
     for channel in [channel for one in connections.opened(request) for channel in one.channels.values()]:
         if channel.name == name:
             connections.require_own(request, channel.connection, "monitoring", "administrator")
-            consumers = [shown_consumer((one.queue, one)) for one in channel.consumers.values()]
-            return answer_object(request, shown(request, channel) | {"consumer_details": consumers})
+            return channel
     raise NotFound(f"no channel '{name}'")
 
 
@@ -56,7 +68,7 @@ def shown(request: Request, channel: Channel) -> dict[str, Any]:
     """A channel as RabbitMQ's management API shows one."""
     connection, rates = channel.connection, request.app.state.rates
     transaction = channel.transaction
-    return {
+    found = {
         "name": channel.name,
         "number": channel.number,
         "user": connection.user,
@@ -77,6 +89,7 @@ def shown(request: Request, channel: Channel) -> dict[str, Any]:
         "global_prefetch_count": channel.prefetch,
         "connection_details": connections.details(connection),
     }
+    return add_samples(request, found, lambda: request.app.state.history.of(channel))
 
 
 ROUTES = [

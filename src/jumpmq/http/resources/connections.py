@@ -15,6 +15,7 @@ from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
+from jumpmq.http.samples import add_samples
 
 CLOSED = "Closed via management plugin"
 """What a client is told unless the request gives a reason: RabbitMQ's words."""
@@ -113,7 +114,7 @@ def shown(request: Request, connection: Connection) -> dict[str, Any]:
     """A connection as RabbitMQ's management API shows one."""
     protocol = connection.protocol
     host, _, port = connection.name.partition(" -> ")[2].rpartition(":")
-    return {
+    found = {
         **_named(connection),
         "user_who_performed_action": connection.user,
         "state": connection.state,
@@ -134,6 +135,7 @@ def shown(request: Request, connection: Connection) -> dict[str, Any]:
         **request.app.state.rates.octets(connection),
         "client_properties": connection.handshake.client_properties,
     }
+    return add_samples(request, found, lambda: request.app.state.history.of(connection))
 
 
 def _encryption(connection: Connection) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,9 +13,13 @@ from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.policies import in_force
+from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.topology import DeclareExchange, DeleteExchange, Exchange, ExchangeDefinition
 from jumpmq.topology.names import stripped
+
+if TYPE_CHECKING:
+    from jumpmq.http.history import History
 
 SHAPE = Shape(
     {"type": TEXT, "durable": BOOLEAN, "auto_delete": BOOLEAN, "internal": BOOLEAN, "arguments": ARGUMENTS},
@@ -72,7 +76,9 @@ async def _answer(request: Request, exchanges: list[Exchange]) -> Response:
 
 def _shown(request: Request, exchange: Exchange) -> dict[str, Any]:
     rates: Rates = request.app.state.rates
-    return exchange.definition.shown() | {"message_stats": rates.of_exchange(exchange)} | in_force(request, exchange)
+    history: History = request.app.state.history
+    found = exchange.definition.shown() | {"message_stats": rates.of_exchange(exchange)} | in_force(request, exchange)
+    return add_samples(request, found, lambda: history.of(exchange))
 
 
 ROUTES = [

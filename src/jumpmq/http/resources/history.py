@@ -1,16 +1,17 @@
-"""``/api/history``: samples over time, of the broker, a queue or an exchange. JumpMQ's own."""
+"""``/api/history``: samples over time, of the broker, a queue, an exchange, a connection, a channel. JumpMQ's own."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.http.history import COARSE, COARSE_COUNT, History
+from jumpmq.http.history import COARSE, COARSE_COUNT, Followed, History
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.resources import channels, connections
 
 DEFAULT_SECONDS = 300
 MAX_SECONDS = COARSE * COARSE_COUNT
@@ -21,7 +22,7 @@ async def of_broker(request: Request) -> Response:
 
     Samples are a second apart, or a minute where more than ten are asked for; ``at`` is in seconds since the epoch.
     """
-    return answer(_history(request).of_broker(_seconds(request)))
+    return answer(_history(request).overall.shown(_seconds(request)))
 
 
 async def of_queue(request: Request) -> Response:
@@ -29,12 +30,26 @@ async def of_queue(request: Request) -> Response:
 
     The fullest queues are followed without being asked for.
     """
-    return answer(_history(request).of_queue(requested.queue(request), _seconds(request)))
+    return _answer(request, requested.queue(request))
 
 
 async def of_exchange(request: Request) -> Response:
     """``GET /api/history/exchanges/{vhost}/{exchange}?seconds=300``: what was published to an exchange."""
-    return answer(_history(request).of_exchange(requested.exchange(request), _seconds(request)))
+    return _answer(request, requested.exchange(request))
+
+
+async def of_connection(request: Request) -> Response:
+    """``GET /api/history/connections/{connection}?seconds=300``: octets and channels of a connection."""
+    return _answer(request, connections.named(request))
+
+
+async def of_channel(request: Request) -> Response:
+    """``GET /api/history/channels/{channel}?seconds=300``: messages of a channel."""
+    return _answer(request, channels.named(request))
+
+
+def _answer(request: Request, followed: Followed) -> Response:
+    return answer(_history(request).of(followed).shown(_seconds(request)))
 
 
 def _history(request: Request) -> History:
@@ -53,4 +68,6 @@ ROUTES = [
     Endpoint("GET", "/api/history", of_broker, access=Access.MONITORING),
     Endpoint("GET", "/api/history/queues/{vhost}/{queue}", of_queue),
     Endpoint("GET", "/api/history/exchanges/{vhost}/{exchange}", of_exchange),
+    Endpoint("GET", "/api/history/connections/{connection}", of_connection),
+    Endpoint("GET", "/api/history/channels/{channel}", of_channel),
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.requests import Request
@@ -16,12 +15,11 @@ from starlette.requests import Request
 from jumpmq._version import __version__
 from jumpmq.broker.listeners import connection_limit
 from jumpmq.http.plumbing import requested
+from jumpmq.http.process import open_files, resident_octets
 from jumpmq.http.rates import Rates
-from jumpmq.http.resources.nodes import resident_octets
 from jumpmq.topology import Exchange
 from jumpmq.topology.tally import Tally
 
-OPEN_FILES = Path("/proc/self/fd")
 COMPATIBLE_WITH = "3.10.8"
 PROTOCOL = "amqp091"
 KINDS = ("classic", "quorum", "stream")
@@ -78,9 +76,8 @@ def churn(request: Request, prefix: str) -> Families:
 def node_used(request: Request, prefix: str) -> Families:
     """What the node uses."""
     broker = requested.broker(request)
-    files = len(list(OPEN_FILES.iterdir())) if OPEN_FILES.exists() else 0
     return (
-        _gauge(f"{prefix}process_open_fds", files, "Open files"),
+        _gauge(f"{prefix}process_open_fds", open_files(), "Open files"),
         _gauge(f"{prefix}process_open_tcp_sockets", len(broker.connections), "Connections of AMQP"),
         _gauge(f"{prefix}process_resident_memory_bytes", resident_octets(), "Memory of the broker"),
         _gauge(f"{prefix}disk_space_available_bytes", broker.alarms.disk_free or 0, "Free disk space"),

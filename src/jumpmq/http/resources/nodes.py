@@ -5,30 +5,34 @@ from __future__ import annotations
 import os
 import resource
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
+from jumpmq.broker.listeners import connection_limit
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.process import open_files, resident_octets
+from jumpmq.http.rates import LOOKS
+from jumpmq.http.samples import OF_NODE, add_samples, growth
 
-OPEN_FILES = Path("/proc/self/fd")
+if TYPE_CHECKING:
+    from jumpmq.http.history import Track
 
 
 async def all_nodes(request: Request) -> Response:
     """``GET /api/nodes``: the nodes, of which there is one."""
-    return await answer_list(request, [request], shown, ("name",))
+    return await answer_list(request, [request], _sampled, ("name",))
 
 
 async def one_node(request: Request) -> Response:
     """``GET /api/nodes/{node}``: one node."""
     require_node(request)
-    return answer_object(request, shown(request))
+    return answer_object(request, _sampled(request))
 
 
 def require_node(request: Request) -> None:
@@ -40,6 +44,15 @@ def require_node(request: Request) -> None:
     name = requested.name(request, "node")
     if name != requested.broker(request).node:
         raise NotFound(f"no node '{name}'")
+
+
+def _sampled(request: Request) -> dict[str, Any]:
+    """This node, with the samples that the query asks for, and how fast its figures change."""
+    overall: Track = request.app.state.history.overall
+    found = shown(request)
+    for name, of in OF_NODE.items():
+        found[f"{name}_details"] = {"rate": growth(overall.samples(of, LOOKS, 1))}
+    return add_samples(request, found, lambda: overall)
 
 
 def shown(request: Request) -> dict[str, Any]:
@@ -62,21 +75,14 @@ def shown(request: Request) -> dict[str, Any]:
         "disk_free": broker.alarms.disk_free,
         "disk_free_limit": broker.alarms.disk_free_limit,
         "disk_free_alarm": broker.alarms.disk,
-        "fd_used": len(list(OPEN_FILES.iterdir())) if OPEN_FILES.exists() else 0,
+        "fd_used": open_files(),
         "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "sockets_used": len(broker.connections),
+        "sockets_total": connection_limit(),
         "partitions": [],
         "rates_mode": "basic",
         "auth_mechanisms": [{"name": name, "enabled": True} for name in mechanisms],
     }
-
-
-def resident_octets() -> int:
-    """Memory that this process holds; its peak where the system does not tell what it is now."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 ROUTES = [

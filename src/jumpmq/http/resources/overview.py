@@ -45,8 +45,8 @@ async def overview(request: Request) -> Response:
             "exchanges": sum([len(host.exchanges) for host in hosts]),
             "queues": len(queues),
         },
-        "queue_totals": rates.lengths(queues),
-        "message_stats": rates.of_hosts(hosts),
+        "queue_totals": await rates.all_lengths(hosts),
+        "message_stats": await rates.of_hosts(hosts),
         "exchange_types": [{"name": name, "enabled": True} for name in EXCHANGE_TYPES],
     }
     if monitors(requested.user(request)):
@@ -54,7 +54,7 @@ async def overview(request: Request) -> Response:
         shown["object_totals"]["consumers"] = sum([len(queue.consumers) for queue in queues])
         shown["churn_rates"] = rates.of_churn()
         history: History = request.app.state.history
-        add_samples(request, shown["message_stats"], shown["queue_totals"], lambda: history.overall)
+        add_samples(request, shown, lambda: history.hosts)
     return answer_object(request, shown)
 
 

@@ -54,10 +54,9 @@ def _rates(request: Request) -> dict[str, Callable[[Queue], Any]]:
     rates: Rates = request.app.state.rates
 
     def of(name: str) -> Callable[[Queue], Any]:
-        return lambda queue: rates.of_queue(queue).get(name, {}).get("rate")
+        return lambda queue: rates.rate(queue, name)
 
-    names = [f"{name}_details" for name in ("publish", "deliver_get", "ack")]
-    return {f"message_stats.{name}.rate": of(name) for name in names}
+    return {f"message_stats.{name}_details.rate": of(name) for name in ("publish", "deliver_get", "ack")}
 
 
 async def all_queues(request: Request) -> Response:
@@ -76,10 +75,7 @@ async def one_queue(request: Request) -> Response:
     """``GET /api/queues/{vhost}/{queue}``: one queue, with its consumers."""
     queue = requested.queue(request)
     details = {"consumer_details": [consumers.shown((queue, one)) for one in queue.consumers[:MAX_CONSUMERS]]}
-    found = shown(request, queue) | details | _owner(request, queue)
-    history: History = request.app.state.history
-    add_samples(request, found["message_stats"], found, lambda: history.track(queue))
-    return answer_object(request, found)
+    return answer_object(request, _sampled(request, queue) | details | _owner(request, queue))
 
 
 async def declare_queue(request: Request) -> Response:
@@ -127,7 +123,13 @@ async def rebalance(request: Request) -> Response:
 async def _answer(request: Request, queues: list[Queue]) -> Response:
     wanted = request.query_params.get("type")
     chosen = queues if wanted is None else [queue for queue in queues if queue.type == wanted]
-    return await answer_list(request, chosen, lambda queue: shown(request, queue), at_hand=AT_HAND | _rates(request))
+    return await answer_list(request, chosen, lambda queue: _sampled(request, queue), at_hand=AT_HAND | _rates(request))
+
+
+def _sampled(request: Request, queue: Queue) -> dict[str, Any]:
+    """A queue, with the samples that the query asks for."""
+    history: History = request.app.state.history
+    return add_samples(request, shown(request, queue), lambda: history.of(queue))
 
 
 def shown(request: Request, queue: Queue) -> dict[str, Any]:
@@ -141,7 +143,7 @@ def shown(request: Request, queue: Queue) -> dict[str, Any]:
             "node": queue.node,
             "state": "running",
             "consumers": len(queue.consumers),
-            **rates.lengths([queue]),
+            **rates.lengths(queue),
             "memory": queue.memory,
             "message_stats": rates.of_queue(queue),
             "idle_since": rates.idle_since(queue),

@@ -16,6 +16,7 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.nodes import require_node
 from jumpmq.http.resources.permissions import shown_permissions
+from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import BOOLEAN, TEXT, TEXTS, Shape
 from jumpmq.topology import AddVirtualHost, DeleteVirtualHost, SetPermissions, VirtualHost
 
@@ -33,12 +34,13 @@ async def all_vhosts(request: Request) -> Response:
     known = [host for host in hosts if monitors(asking) or host.name in asking.permissions]
     if request.query_params.get("columns") == "name":  # then nothing needs to be counted
         return await answer_list(request, known, lambda host: {"name": host.name}, ("name",))
-    return await answer_list(request, known, lambda host: _shown(request, host), ("name",))
+    shown = {host: await _shown(request, host) for host in known}
+    return await answer_list(request, known, shown.__getitem__, ("name",))
 
 
 async def one_vhost(request: Request) -> Response:
     """``GET /api/vhosts/{vhost}``: one virtual host, with its messages counted."""
-    return answer_object(request, _shown(request, requested.virtual_host(request)))
+    return answer_object(request, await _shown(request, requested.virtual_host(request)))
 
 
 async def put_vhost(request: Request) -> Response:
@@ -84,9 +86,9 @@ async def vhost_permissions(request: Request) -> Response:
     return await answer_list(request, found, lambda item: shown_permissions(*item), ("vhost", "user"))
 
 
-def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
+async def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
     rates: Rates = request.app.state.rates
-    return {
+    found = {
         "name": host.name,
         "description": host.description,
         "tags": list(host.tags),
@@ -94,9 +96,10 @@ def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
         "default_queue_type": host.default_queue_type or "classic",
         "tracing": host.tracing,
         "cluster_state": {requested.broker(request).node: "running"},
-        "message_stats": rates.of_hosts([host]),
-        **rates.lengths(host.queues.values()),
+        "message_stats": await rates.of_hosts([host]),
+        **await rates.all_lengths([host]),
     }
+    return add_samples(request, found, lambda: request.app.state.history.of(host))
 
 
 ROUTES = [

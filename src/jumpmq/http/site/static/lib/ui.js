@@ -67,7 +67,8 @@ export function Spark({ values, label }) {
 }
 
 /**
- * A table. Columns are `{key, label, num, render, sort}`: `render(row)` gives a cell, `sort` names what the server sorts by.
+ * A table. Columns are `{key, label, num, minor, render, sort}`: `render(row)` gives a cell, `sort` names what the server
+ * sorts by, and a phone does without what is `minor`.
  * With `sorting` (`{by, reverse, set}`) headings are buttons.
  */
 export function Table({ columns, rows, sorting, caption, empty, rowKey }) {
@@ -87,15 +88,17 @@ export function Table({ columns, rows, sorting, caption, empty, rowKey }) {
     <div class="scroll" tabindex="0" role="region" aria-label=${caption}>
       <table>
         <caption class="hidden">${caption}</caption>
-        <thead><tr>${columns.map((column) => html`<th scope="col" class=${column.num ? "num" : ""} aria-sort=${direction(column)}>${heading(column)}</th>`)}</tr></thead>
+        <thead><tr>${columns.map((column) => html`<th scope="col" class=${placed(column)} aria-sort=${direction(column)}>${heading(column)}</th>`)}</tr></thead>
         <tbody>
           ${(rows ?? []).map((row, place) => html`<tr key=${rowKey?.(row) ?? place} class=${row.state ?? ""}>
-            ${columns.map((column) => html`<td class=${(column.num ? "num " : "") + (column.class ?? "")}>${column.render ? column.render(row) : row[column.key]}</td>`)}
+            ${columns.map((column) => html`<td class=${`${placed(column)} ${column.class ?? ""}`}>${column.render ? column.render(row) : row[column.key]}</td>`)}
           </tr>`)}
         </tbody>
       </table>
     </div>`;
 }
+
+const placed = (column) => (column.num ? "num " : "") + (column.minor ? "minor" : "");
 
 /** A list that the server sorts, searches and cuts into pages; what is asked for is kept in the address. */
 export function ServerTable({ url, columns, caption, empty, order, reverse, searchable = true, query: more, version }) {

@@ -1,6 +1,7 @@
 // Channels: the list, and one with its consumers.
 
 import { get, path } from "../lib/api.js";
+import { LiveCharts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Facts, Failure, html, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast } from "../lib/ui.js";
@@ -11,7 +12,7 @@ const mode = (one) => html`${one.confirm && html`<${Mark}>confirms<//> `}${one.t
 export const columns = [
   { label: "Channel", sort: "name", class: "name", render: (one) => html`<a href=${link("channels", one.name)}>${one.name}</a>` },
   { label: "User", sort: "user", key: "user" },
-  { label: "Virtual host", sort: "vhost", key: "vhost" },
+  { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "Mode", render: mode },
   { label: "Consumers", sort: "consumer_count", num: true, render: (one) => format.count(one.consumer_count) },
   { label: "Prefetch", sort: "prefetch_count", num: true, render: (one) => one.prefetch_count || "any" },
@@ -33,6 +34,7 @@ export function Channel({ name }) {
       <${Tile} label="Consumers" value=${format.count(one.consumer_count)} />
       <${Tile} label="Prefetch" value=${one.prefetch_count || "any"} />
     <//>
+    <${LiveCharts} url=${path("history", "channels", name)} which=${["rates", "unanswered"]} />
     <${Panel} title="Facts"><${Facts} facts=${[["User", one.user], ["Virtual host", one.vhost], ["Mode", mode(one)], ["Prefetch of the channel", one.global_prefetch_count || null]]} /><//>
     <${Panel} title="Consumers"><${Table} caption="Consumers of this channel" columns=${consumerColumns} rows=${one.consumer_details} empty="This channel does not consume." /><//>
   <//>`;

@@ -1,6 +1,7 @@
 // Connections: the list, and one with its channels.
 
 import { get, path, remove } from "../lib/api.js";
+import { LiveCharts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Confirm, Facts, Failure, html, Mark, Page, Panel, ServerTable, Table, tell, Tile, Tiles, useLast } from "../lib/ui.js";
@@ -12,9 +13,9 @@ const product = ({ client_properties: properties = {} }) => [properties.product,
 const COLUMNS = [
   { label: "Name", sort: "name", class: "name", render: (one) => html`<a href=${link("connections", one.name)}>${one.client_properties.connection_name ?? one.name}</a>` },
   { label: "User", sort: "user", key: "user" },
-  { label: "Virtual host", sort: "vhost", key: "vhost" },
+  { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "State", sort: "state", render: state },
-  { label: "Client", render: product },
+  { label: "Client", render: product, minor: true },
   { label: "TLS", sort: "ssl", render: (one) => (one.ssl ? one.ssl_protocol : "") },
   { label: "Channels", sort: "channels", num: true, render: (one) => format.count(one.channels) },
   { label: "From client", sort: "recv_oct", num: true, render: (one) => format.octets(one.recv_oct) },
@@ -42,6 +43,7 @@ export function Connection({ name }) {
       <${Tile} label="To client" value=${format.octets(one.send_oct)} />
       <${Tile} label="Connected" value=${format.span(Date.now() / 1000 - one.connected_at / 1000)} />
     <//>
+    <${LiveCharts} url=${path("history", "connections", name)} which=${["octets"]} />
     <div class="columns">
       <${Panel} title="Facts"><${Facts} facts=${[
         ["Name", one.name], ["User", one.user], ["Virtual host", one.vhost], ["Protocol", one.protocol], ["Login", one.auth_mechanism],

@@ -1,7 +1,7 @@
 // Exchanges: the list, and one with its bindings.
 
 import { get, path, put, remove } from "../lib/api.js";
-import { Chart } from "../lib/chart.js";
+import { LiveCharts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Confirm, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, tell, useLast, usePerson, useState } from "../lib/ui.js";
@@ -15,7 +15,7 @@ const shownName = (name) => (name === "" || name === "amq.default" ? "(default)"
 
 const COLUMNS = [
   { label: "Name", sort: "name", class: "name", render: (one) => html`<a href=${link("exchanges", one.vhost, pathName(one.name))}>${shownName(one.name)}</a>` },
-  { label: "Virtual host", sort: "vhost", key: "vhost" },
+  { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "Type", sort: "type", render: (one) => html`<${Mark} state=${one.type.includes("hash") ? "accent" : ""}>${one.type}<//>` },
   { label: "", render: (one) => html`${one.durable && html`<${Mark}>durable<//> `}${one.internal && html`<${Mark}>internal<//> `}${one.auto_delete && html`<${Mark}>auto-delete<//>`}` },
   { label: "Policy", sort: "policy", render: (one) => one.policy ?? "" },
@@ -52,7 +52,7 @@ export function Exchange({ vhost, name }) {
       <${FormButton} label="Publish" ...${publishing(vhost, name)} />
       ${named && !name.startsWith("amq.") && html`<${Confirm} label="Delete" title=${`Delete ${name}?`} text="The exchange goes with its bindings; queues and their messages stay." submit=${() => remove(url)} done=${() => { location.hash = link("exchanges"); tell("The exchange is deleted."); }} />`}`}>
     <${Failure} error=${error} />
-    <${Rates} vhost=${vhost} name=${name} />
+    <${LiveCharts} url=${path("history", "exchanges", vhost, name)} which=${["published"]} />
     <div class="columns">
       <${Panel} title="Facts"><${Facts} facts=${[
         ["Virtual host", exchange.vhost], ["Type", exchange.type], ["Durable", exchange.durable ? "yes" : "no"], ["Internal", exchange.internal ? "yes" : null], ["Policy", exchange.policy],
@@ -61,10 +61,4 @@ export function Exchange({ vhost, name }) {
       ${named && html`<${Panel} title="Bindings" note="from this exchange"><${Bindings} url=${path("exchanges", vhost, name, "bindings", "source")} vhost=${vhost} exchange=${name} /><//>`}
     </div>
   <//>`;
-}
-
-function Rates({ vhost, name }) {
-  const { data } = useLive((signal) => get(path("history", "exchanges", vhost, name), { seconds: 300 }, signal), 2, [vhost, name]);
-  const shown = useLast(data);
-  return shown && html`<div class="charts"><${Chart} title="Published a second" at=${shown.at} show=${format.rate} lines=${[{ label: "in", values: shown.publish, colour: "accent", fill: true }]} /></div>`;
 }

@@ -1,7 +1,7 @@
 // The broker at a glance: what is wrong and what to do, how much goes through, which queues are fullest.
 
 import { get, path } from "../lib/api.js";
-import { Chart } from "../lib/chart.js";
+import { Charts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Bar, Empty, Failure, html, Mark, Page, Panel, Spark, Table, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
@@ -52,22 +52,7 @@ function History() {
     <div class="spans" role="group" aria-label="Time span">
       ${SPANS.map(([span, label]) => html`<button type="button" aria-pressed=${String(span === seconds)} onClick=${() => setSeconds(span)}>${label}</button>`)}
     </div>
-    <div class="charts">
-      <${Chart} title="Messages a second" at=${shown.at} show=${format.rate} lines=${[
-        { label: "published", values: shown.publish, colour: "accent" },
-        { label: "delivered", values: shown.deliver_get, colour: "second" },
-        { label: "acknowledged", values: shown.ack, colour: "third" },
-      ]} />
-      <${Chart} title="Backlog" at=${shown.at} show=${format.short} lines=${[
-        { label: "ready", values: shown.ready, colour: "accent", fill: true },
-        { label: "unacknowledged", values: shown.unacknowledged, colour: "second" },
-      ]} />
-      <${Chart} title="Memory" at=${shown.at} show=${format.octets} lines=${[
-        { label: "process", values: shown.memory, colour: "accent", fill: true },
-        { label: "messages", values: shown.messages, colour: "second" },
-      ]} />
-      ${last("disk_free") != null && html`<${Chart} title="Disk" at=${shown.at} show=${format.octets} lines=${[{ label: "free", values: shown.disk_free, colour: "accent", fill: true }]} />`}
-    </div>`;
+    <${Charts} samples=${shown} which=${["rates", "backlog", "memory", ...(last("disk_free") != null ? ["disk"] : [])]} />`;
 }
 
 function FullestQueues() {

@@ -1,7 +1,7 @@
 // Queues: the list, and one with its rates, bindings, consumers, and what can be done with it.
 
 import { get, path, post, put, remove } from "../lib/api.js";
-import { Chart } from "../lib/chart.js";
+import { LiveCharts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, Table, tell, Tile, Tiles, useLast, useState } from "../lib/ui.js";
@@ -16,9 +16,9 @@ export const limitsOf = (queue) => html`${queue.durable && html`<${Mark}>durable
 
 const COLUMNS = [
   { label: "Name", sort: "name", class: "name", render: (queue) => html`<a href=${link("queues", queue.vhost, queue.name)}>${queue.name}</a>` },
-  { label: "Virtual host", sort: "vhost", key: "vhost" },
-  { label: "Kind", sort: "type", key: "type" },
-  { label: "", render: limitsOf },
+  { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
+  { label: "Kind", sort: "type", key: "type", minor: true },
+  { label: "", render: limitsOf, minor: true },
   { label: "Ready", sort: "messages_ready", num: true, render: (queue) => format.count(queue.messages_ready) },
   { label: "Unacked", sort: "messages_unacknowledged", num: true, render: (queue) => format.count(queue.messages_unacknowledged) },
   { label: "Total", sort: "messages", num: true, render: (queue) => format.count(queue.messages) },
@@ -66,7 +66,7 @@ export function Queue({ vhost, name }) {
       <${Tile} label="Consumers" value=${format.count(queue.consumers)} state=${queue.messages && !queue.consumers ? "warning" : ""} />
       <${Tile} label="Memory" value=${format.octets(queue.memory)} />
     <//>
-    <${Rates} vhost=${vhost} name=${name} />
+    <${LiveCharts} url=${path("history", "queues", vhost, name)} which=${["rates", "backlog"]} />
     <div class="columns">
       <${Panel} title="Facts"><${Facts} facts=${[
         ["Virtual host", queue.vhost], ["Kind", queue.type], ["", limitsOf(queue)], ["Policy", queue.policy], ["Operator policy", queue.operator_policy],
@@ -78,22 +78,6 @@ export function Queue({ vhost, name }) {
     </div>
     <${Panel} title="Consumers"><${Table} caption="Consumers of this queue" columns=${consumerColumns.slice(1)} rows=${queue.consumer_details} empty="Nobody consumes from this queue." /><//>
   <//>`;
-}
-
-function Rates({ vhost, name }) {
-  const { data } = useLive((signal) => get(path("history", "queues", vhost, name), { seconds: 300 }, signal), 2, [vhost, name]);
-  const shown = useLast(data);
-  return shown && html`<div class="charts">
-    <${Chart} title="Messages a second" at=${shown.at} show=${format.rate} lines=${[
-      { label: "in", values: shown.publish, colour: "accent" },
-      { label: "delivered", values: shown.deliver_get, colour: "second" },
-      { label: "acknowledged", values: shown.ack, colour: "third" },
-    ]} />
-    <${Chart} title="Backlog" at=${shown.at} show=${format.short} lines=${[
-      { label: "ready", values: shown.ready, colour: "accent", fill: true },
-      { label: "unacknowledged", values: shown.unacknowledged, colour: "second" },
-    ]} />
-  </div>`;
 }
 
 /** Gets messages and shows them; what is got is put back unless one asks otherwise. */

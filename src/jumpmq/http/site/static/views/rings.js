@@ -10,7 +10,7 @@ const MOST_ARCS = 600;
 
 const COLUMNS = [
   { label: "Exchange", sort: "name", class: "name", render: (one) => html`<a href=${link("rings", one.vhost, one.name)}>${one.name}</a>` },
-  { label: "Virtual host", sort: "vhost", key: "vhost" },
+  { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "Hashes", render: (one) => hashed(one.arguments) },
   { label: "Removal", render: (one) => one.arguments["ring-removal"] ?? "minimal" },
   { label: "Policy", render: (one) => one.policy ?? "" },

@@ -13,7 +13,7 @@ export function Shards() {
     <${Failure} error=${error} />
     ${rows && html`<${Table} caption="Sharded exchanges" rows=${rows} empty="No exchange is sharded: a policy with shards-per-node makes one so." columns=${[
       { label: "Exchange", class: "name", render: (one) => html`<a href=${link("shards", one.vhost, one.name)}>${one.name}</a>` },
-      { label: "Virtual host", key: "vhost" },
+      { label: "Virtual host", key: "vhost", minor: true },
       { label: "Type", key: "type" },
       { label: "Policy", key: "policy" },
       { label: "Shards a node", num: true, render: (one) => format.count(one.effective_policy_definition["shards-per-node"]) },

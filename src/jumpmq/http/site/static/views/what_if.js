@@ -10,7 +10,7 @@ const WAYS = { minimal: "minimal", shift: "shift, as RabbitMQ", modulus: "by the
 
 export const WhatIf = () => html`<${Page} title="What if"><${RingList} columns=${[
   { label: "Exchange", sort: "name", class: "name", render: (one) => html`<a href=${link("what-if", one.vhost, one.name)}>${one.name}</a>` },
-  { label: "Virtual host", sort: "vhost", key: "vhost" },
+  { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
 ]} /><//>`;
 
 export function WhatIfOf({ vhost, name }) {

@@ -1,0 +1,142 @@
+"""Samples over time, as clients of RabbitMQ's API ask for them, are those of the object, in lists as well as alone."""
+
+import time
+
+import pika
+import pytest
+from tests.http.api import API, publish
+
+import jumpmq
+
+ASKED = {
+    f"{kind}_{word}": value
+    for kind in ("msg_rates", "lengths", "data_rates", "node_stats")
+    for word, value in (("age", 60), ("incr", 1))
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """A durable broker, in which something went on for some seconds."""
+    with jumpmq.running(data_dir=tmp_path_factory.mktemp("samples") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def api(broker):
+    return API(broker.http_url)
+
+
+@pytest.fixture(scope="module")
+def sampled(broker, api):
+    """Whose name is what, after it was asked for often enough for some samples."""
+    connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+    channel = connection.channel()
+    channel.exchange_declare("e", "fanout")
+    channel.queue_declare("q", durable=True)
+    channel.queue_bind("q", "e")
+    (one,) = api.get("channels")
+    names = {
+        "overview": ("overview",),
+        "node": ("nodes", broker.node),
+        "vhost": ("vhosts", "/"),
+        "queue": ("queues", "/", "q"),
+        "exchange": ("exchanges", "/", "e"),
+        "connection": ("connections", one["connection_details"]["name"]),
+        "channel": ("channels", one["name"]),
+    }
+    for path in names.values():
+        api.get(*path, **ASKED)  # it is followed from now on
+    publish(channel, "q", [b"x"] * 3)
+    channel.basic_publish("e", "", b"y")
+    channel.basic_get("q")
+    end = time.monotonic() + 30
+    while len(api.get(*names["queue"], **ASKED)["messages_details"]["samples"]) < 4:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    yield names
+    connection.close()
+
+
+def latest(details):
+    """The latest sample; there are several, the latest first, and what they are on average."""
+    samples = details["samples"]
+    assert [one["timestamp"] for one in samples] == sorted([one["timestamp"] for one in samples], reverse=True)
+    assert {"rate", "avg", "avg_rate"} <= details.keys()
+    return samples[0]["sample"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("queue", {"publish": 4, "get": 1, "deliver_get": 1, "ack": 0}),
+        ("exchange", {"publish_in": 1, "publish_out": 1}),
+        ("channel", {"publish": 4, "confirm": 4, "get": 1, "deliver_get": 1, "return_unroutable": 0}),
+        ("vhost", {"publish": 4, "confirm": 4, "get": 1, "deliver_get": 1, "drop_unroutable": 0}),
+        ("overview", {"publish": 4, "confirm": 4, "get": 1, "deliver_get": 1, "drop_unroutable": 0}),
+    ],
+)
+def test_samples_of_messages(api, sampled, kind, expected):
+    stats = api.get(*sampled[kind], **ASKED)["message_stats"]
+    assert {name: latest(stats[f"{name}_details"]) for name in expected} == expected
+    assert "samples" not in str(api.get(*sampled[kind])), "nobody has asked"
+
+
+@pytest.mark.parametrize("kind", ["queue", "vhost", "overview"])
+def test_samples_of_lengths(api, sampled, kind):
+    shown = api.get(*sampled[kind], **ASKED)
+    lengths = shown.get("queue_totals", shown)
+    found = {name: latest(lengths[f"{name}_details"]) for name in ("messages", "messages_ready")}
+    assert found == {"messages": 4, "messages_ready": 3}
+
+
+def test_samples_of_octets(api, sampled):
+    shown = api.get(*sampled["connection"], **ASKED)
+    assert 0 < latest(shown["recv_oct_details"]) <= shown["recv_oct"]
+    assert 0 < latest(shown["send_oct_details"]) <= shown["send_oct"]
+
+
+def test_samples_of_the_node(api, sampled):
+    shown = api.get(*sampled["node"], **ASKED)
+    assert latest(shown["mem_used_details"]) > 1e6
+    assert latest(shown["sockets_used_details"]) == 1
+
+
+@pytest.mark.parametrize("kind", ["vhost", "queue", "exchange", "connection", "channel", "node"])
+def test_lists_have_them_too(api, sampled, kind):
+    path = sampled[kind]
+    (one,) = [one for one in api.get(path[0], **ASKED) if one["name"] == path[-1]]
+    assert set(samples_in(one)) == set(samples_in(api.get(*path, **ASKED))) != set()
+
+
+def samples_in(shown, at=""):
+    """Where an object has samples."""
+    if isinstance(shown, dict):
+        for name, inner in shown.items():
+            yield from [at] if name == "samples" else samples_in(inner, f"{at}.{name}")
+
+
+def test_a_page_of_many_queues_has_as_many_as_there_is_room_for(api, channel_of_many):
+    shown = api.get("queues", page=1, page_size=300, sort="name", name="many-", **ASKED)["items"]
+    time.sleep(2.5)
+    shown = api.get("queues", page=1, page_size=300, sort="name", name="many-", **ASKED)["items"]
+    with_samples = [one for one in shown if one["messages_details"]["samples"]]
+    assert len(shown) == 300
+    assert 150 <= len(with_samples) < 300
+    assert api.get("queues", "/", "q", **ASKED)["messages_details"]["samples"], "who came first is not pushed aside"
+
+
+@pytest.fixture
+def channel_of_many(broker, sampled):
+    connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+    channel = connection.channel()
+    for number in range(300):
+        channel.queue_declare(f"many-{number:03}")
+    yield
+    connection.close()
+
+
+@pytest.mark.parametrize("wrong", [{"lengths_incr": 0}, {"msg_rates_age": 90_000}, {"data_rates_incr": 61}])
+def test_what_is_not_kept_is_refused(api, sampled, wrong):
+    path = "connection" if "data_rates_incr" in wrong else "queue"
+    assert api.request("GET", *sampled[path], params=ASKED | wrong).status_code == 400
