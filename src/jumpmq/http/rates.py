@@ -185,7 +185,7 @@ class Rates:
             return 0
         seen = [sample.counts for look in self._looks if (sample := look.samples.get(queue)) is not None]
         waited = [counts[-2] > 0 for counts in (*seen, of_queue(queue))]
-        return 1 - sum(waited) / len(waited)
+        return round(1 - sum(waited) / len(waited), 4)
 
     def _shown(
         self,

@@ -181,7 +181,7 @@ def _rings(request: Request) -> list[Metric]:
             received.add_metric(key, count)
             density.add_metric(key, count / weights[name])
             if total := sum(counts.values()):
-                balance.add_metric(key, (count / total) / (weights[name] / of_all))
+                balance.add_metric(key, round((count / total) / (weights[name] / of_all), 6))
     return [weight, received, density, balance, missing]
 
 

@@ -19,6 +19,9 @@ from jumpmq.topology.exchanges.traffic import STANDARD_ERROR, Counted, FrequentK
 HOTTEST = 20
 """Keys that are shown."""
 
+PLACES = 6
+"""Of shares, and digits of probabilities."""
+
 
 async def ring(request: Request) -> Response:
     """``GET /api/exchanges/{vhost}/{exchange}/ring``: the hash ring of a consistent hash exchange.
@@ -79,13 +82,19 @@ def shown_traffic(exchange: ConsistentHashExchange) -> dict[str, Any]:
     return {
         "counted": exchange.traffic is not None,
         "hashed": " ".join(exchange.hashed or ("routing key",)),
-        "since": counted.since,
+        "since": round(counted.since, 3) if counted.since is not None else None,
         "messages": sum(counted.messages),
         "keys": counted.all_keys,
         "missing": counted.missing,
         "missing_since_start": exchange.missing_count,
         "destinations": [
-            {"destination": name, "weight": weight, "share": weight / buckets, "messages": messages, "keys": keys}
+            {
+                "destination": name,
+                "weight": weight,
+                "share": round(weight / buckets, PLACES),
+                "messages": messages,
+                "keys": keys,
+            }
             for (name, weight), messages, keys in zip(weights.items(), counted.messages, counted.keys, strict=True)
         ],
         "spread": {
@@ -121,7 +130,11 @@ def spread_of_keys(exchange: ConsistentHashExchange, counted: Counted) -> ChiSqu
 def _shown_test(test: ChiSquared | None) -> dict[str, float] | None:
     if test is None:
         return None
-    return {"chi_squared": round(test.statistic, 2), "degrees": test.degrees, "p_value": test.p_value}
+    return {
+        "chi_squared": round(test.statistic, 2),
+        "degrees": test.degrees,
+        "p_value": float(f"{test.p_value:.{PLACES}g}"),
+    }
 
 
 def _shown_key(found: FrequentKey, noted: int) -> dict[str, Any]:
@@ -129,8 +142,8 @@ def _shown_key(found: FrequentKey, noted: int) -> dict[str, Any]:
         "key": found.key.decode("utf-8", "backslashreplace"),
         "destination": found.destination,
         "messages": found.messages,
-        "share": found.messages / noted,
-        "error": found.error / noted,
+        "share": round(found.messages / noted, PLACES),
+        "error": round(found.error / noted, PLACES),
     }
 
 
