@@ -1,7 +1,13 @@
 """The page's login: a cookie that scripts cannot read, that proves nothing without a header, and that ends."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import requests
+
+import jumpmq
+from jumpmq.http.plumbing import sessions
 
 PAGE = {"X-JumpMQ-Page": "1"}
 GUEST = {"username": "guest", "password": "guest"}
@@ -97,3 +103,56 @@ def test_the_page_and_its_files_are_for_everybody_and_protected(page):
     assert "immutable" in found.headers["Cache-Control"]
     assert page.get(f"{page.address}/assets/0/main.js", timeout=30).status_code == 404
     assert page.get(f"{page.address}/assets/..%2f..%2fserver.py", timeout=30).status_code == 404
+
+
+def test_under_tls_the_cookie_is_sent_over_tls_alone(tmp_path):
+    with jumpmq.running(tls=True, data_dir=tmp_path / "tls") as broker:
+        plain, protected = (f"{scheme}://localhost:{port}" for scheme, port in (
+            ("http", broker.http_port), ("https", broker.https_port),
+        ))  # fmt: skip
+        options = {"json": GUEST, "headers": PAGE, "timeout": 30, "verify": str(broker.tls_ca)}
+        cookie = requests.post(f"{protected}/session", **options).headers["Set-Cookie"]
+        assert {"Secure", "HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
+        assert "Secure" not in requests.post(f"{plain}/session", **options).headers["Set-Cookie"]
+
+
+def test_a_session_ends_by_itself(page, monkeypatch):
+    monkeypatch.setattr(sessions, "LIFETIME", 2.0)
+    cookie = log_in(page).headers["Set-Cookie"]
+    assert "Max-Age=2" in cookie.split("; "), "the browser forgets it then, too"
+    kept = {**PAGE, "Cookie": cookie.split(";")[0]}
+    assert whoami(page, kept).status_code == 200
+    end = time.monotonic() + 30
+    while requests.get(f"{page.address}/api/whoami", headers=kept, timeout=30).status_code != 401:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_the_oldest_session_of_a_user_makes_room(page, monkeypatch):
+    monkeypatch.setattr(sessions, "MAX_OF_USER", 3)
+    cookies = [log_in(page).cookies["jumpmq_session"] for _ in range(4)]
+    statuses = [
+        requests.get(
+            f"{page.address}/api/whoami", headers={**PAGE, "Cookie": f"jumpmq_session={cookie}"}, timeout=30
+        ).status_code
+        for cookie in cookies
+    ]
+    assert statuses == [401, 200, 200, 200]
+
+
+def test_who_guesses_at_the_page_is_slowed_down_and_nobody_else(api, page):
+    api.request("PUT", "users", "ann", json={"password": "secret", "tags": "monitoring"})
+
+    def guess(number):
+        return log_in(page, {"username": "guest", "password": f"guess {number}"}).status_code
+
+    with ThreadPoolExecutor(20) as at_once:
+        assert set(at_once.map(guess, range(20))) == {401}
+        began = time.monotonic()
+        guesses = [at_once.submit(guess, number) for number in range(10)]
+        answered = log_in(page, {"username": "ann", "password": "secret"})
+        before_others = sum(guess.done() for guess in guesses)
+        assert {guess.result() for guess in guesses} == {401}
+    assert time.monotonic() - began >= 1.8, "ten are looked at, five a second"
+    assert answered.status_code == 200
+    assert before_others < 10, "another user does not wait for them"
