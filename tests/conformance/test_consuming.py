@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from benchmarks.brokers import BrokerProcess
-from tests.wire import METHOD, Basic, Channel, ChannelClosed, Queue, WireChannel, login
+from tests.wire import METHOD, Basic, Channel, ChannelClosed, Queue, Tx, WireChannel, login
 
 Name = Callable[[str], str]
 
@@ -88,6 +88,48 @@ def test_a_consumer_that_does_not_acknowledge_waits_for_the_global_prefetch(chan
     assert channel.is_silent()
     channel.send(Basic.Ack(delivery_tag=held.delivery_tag))
     assert [delivery.method.consumer_tag for delivery in channel.take(3)] == ["automatic"] * 3
+
+
+def test_what_was_got_takes_no_room_of_the_global_prefetch(channel: WireChannel, queue: str) -> None:
+    fill(channel, queue, 10)
+    channel.call(Basic.Qos(prefetch_count=2, global_=True))
+    got = [channel.get(queue, no_ack=False).method.delivery_tag for _ in range(2)]
+    channel.consume(queue)
+    channel.take(2)
+    assert channel.is_silent()
+    for tag in got:
+        channel.send(Basic.Ack(delivery_tag=tag))
+    assert channel.is_silent()
+
+
+def test_room_of_the_global_prefetch_comes_with_the_commit(channel: WireChannel, queue: str) -> None:
+    fill(channel, queue, 10)
+    channel.call(Basic.Qos(prefetch_count=1, global_=True))
+    channel.consume(queue)
+    held = channel.next().method.delivery_tag
+    channel.select_transactions()
+    channel.send(Basic.Ack(delivery_tag=held))
+    channel.publish("", queue, b"more")
+    assert channel.is_silent()
+    channel.call(Tx.Rollback())
+    assert channel.is_silent()
+    channel.send(Basic.Ack(delivery_tag=held))
+    channel.call(Tx.Commit())
+    channel.take(1)
+    assert channel.is_silent()
+
+
+def test_a_cancelled_consumers_deliveries_take_room_of_the_global_prefetch(channel: WireChannel, queue: str) -> None:
+    fill(channel, queue, 10)
+    channel.call(Basic.Qos(prefetch_count=1, global_=True))
+    tag = channel.consume(queue)
+    held = channel.next().method.delivery_tag
+    channel.call(Basic.Cancel(consumer_tag=tag))
+    channel.consume(queue)
+    assert channel.is_silent()
+    channel.send(Basic.Ack(delivery_tag=held))
+    channel.take(1)
+    assert channel.is_silent()
 
 
 def test_prefetch_is_that_of_the_time_of_consuming(channel: WireChannel, queue: str) -> None:

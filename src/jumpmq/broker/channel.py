@@ -27,8 +27,9 @@ class Channel:
     """One open channel.
 
     Attributes:
-        unacknowledged: deliveries that await their acknowledgement.
+        unacknowledged: deliveries that await their acknowledgement, and what was got.
         prefetch: deliveries that all consumers of the channel together may hold, 0 is any number.
+        held: deliveries that its consumers hold; not what was got, but what a transaction will acknowledge.
         consumer_prefetch: the prefetch that the next consumers get.
         consumer_max: how many consumers it may have; None is any number.
         last_queue: the queue declared last, meant where a method names none.
@@ -55,6 +56,7 @@ class Channel:
         self.next_delivery_tag = 1
         self._next_served = 0
         self.prefetch = 0
+        self.held = 0
         self.consumer_prefetch = 0
         self.last_queue = ""
         self.confirms: Confirms | None = None

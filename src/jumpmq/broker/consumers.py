@@ -81,7 +81,7 @@ class ChannelConsumer:
             return 0
         capacity = self.prefetch - self.unacknowledged if self.prefetch else CHUNK
         if channel.prefetch:
-            left = channel.prefetch - len(channel.unacknowledged)
+            left = channel.prefetch - channel.held
             if left <= 0 or not self.no_ack:
                 return min(capacity, left)
         return capacity
@@ -101,6 +101,7 @@ class ChannelConsumer:
         else:
             channel.tally.deliver += len(messages)
             self.unacknowledged += len(messages)
+            channel.held += len(messages)
             set_consumer(messages, self)
             channel.unacknowledged.add(first, messages)
         connection = channel.connection
@@ -118,6 +119,7 @@ class ChannelConsumer:
         channel.next_delivery_tag = first + count
         channel.tally.deliver += count
         self.unacknowledged += count
+        channel.held += count
         unread = Message("", b"", b"", b"")  # stands for what the stream keeps, and nobody reads here
         unread.queue, unread.consumer = self.queue, self
         channel.unacknowledged.add(first, [unread] * count)

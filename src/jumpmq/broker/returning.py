@@ -48,6 +48,7 @@ class _Return:
         for consumer, queue, share in by_holder(messages):
             if consumer is not None:
                 consumer.unacknowledged -= len(share)
+                consumer.channel.held -= len(share)
             if queue not in self._queues:
                 self._queues[queue] = []
                 queue.begin_return()

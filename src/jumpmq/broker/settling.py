@@ -103,6 +103,7 @@ def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> No
     for consumer, queue, share in by_holder(messages):
         if consumer is not None:
             consumer.unacknowledged -= len(share)
+            consumer.channel.held -= len(share)
         queue.settle(share, outcome)
     if messages:
         channel.serve()
