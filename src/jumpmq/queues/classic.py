@@ -513,12 +513,13 @@ class ClassicQueue(Queue):
     def _forget(self, messages: list[Message]) -> None:
         """These are no longer the queue's: no longer counted as what is not kept, or as paged."""
         if self._transient:
-            transient = [message for message in messages if not message.persistent]
-            self._transient -= len(transient)
+            kept = persistent(messages)
+            self._transient -= len(messages) - len(kept)
             if self._paged:
+                transient = [message for message in messages if not message.persistent]
                 self._transient_octets -= sum(self._paged.get(one.seq, len(one.body)) for one in transient)
             else:
-                self._transient_octets -= body_octets(transient)
+                self._transient_octets -= body_octets(messages) - body_octets(kept)
         if self._paged:
             for message in messages:
                 self._paged_octets -= self._paged.pop(message.seq, 0)
