@@ -52,7 +52,7 @@ class Connection:
         self.room = room
         self.filled = 0
         self._view = memoryview(self.buffer)
-        self.socket = socket.socket()
+        self.socket = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
         self.socket.connect((address.host, address.port))  # create_connection asks for the name of an address, too
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # Python's own timeouts cost a call for each call
             self.socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", PATIENCE, 0))
