@@ -251,6 +251,15 @@ class WireConnection:
         channel.call(Channel.Open())
         return channel
 
+    def finds(self, declaration: Queue.Declare | Exchange.Declare) -> bool:
+        """Whether a passive declaration finds what it asks for; to ask for a queue renews its lease."""
+        try:
+            self.channel().call(declaration)
+        except ChannelClosed as closed:
+            assert closed.code == 404
+            return False
+        return True
+
     def close(self) -> None:
         """Close in good order: what was sent before has been processed when this returns."""
         self.send_method(0, Connection.Close(200, "bye", 0, 0))

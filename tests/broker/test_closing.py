@@ -8,11 +8,11 @@ import pytest
 import requests
 from pamqp.frame import marshal
 from tests.cli.commands import run
+from tests.closing import CLOSE, hear_a_close_by_the_broker, is_open
 from tests.wire import (
     PROTOCOL_HEADER,
     Basic,
     Connection,
-    ConnectionClosed,
     Content,
     Hangup,
     Queue,
@@ -27,7 +27,6 @@ import jumpmq
 from jumpmq import RunningBroker
 from jumpmq.cli.certificates import Certificates, make_certificates
 
-CLOSE = Connection.Close(200, "bye", 0, 0)
 CLOSE_OK = marshal(Connection.CloseOk(), 0)
 LOAD = 500
 PIECE = 16 << 10
@@ -87,14 +86,6 @@ def read_until_close_ok(connection: WireConnection, came: bytes) -> None:
         came += more
 
 
-def is_open(connection: WireConnection) -> bool:
-    """Whether the broker leaves it to the client to close the socket: it has neither closed nor reset it."""
-    try:
-        return bool(connection.read_octets(0.3))
-    except TimeoutError:
-        return True
-
-
 def test_what_was_settled_before_a_close_counts_and_nothing_after_it(
     log_in: Login, channel: WireChannel, shared: str
 ) -> None:
@@ -120,15 +111,7 @@ def test_what_was_settled_before_a_close_counts_and_nothing_after_it(
 
 def test_a_close_by_the_broker_is_heard_under_load(log_in: Login, channel: WireChannel, shared: str) -> None:
     with log_in() as connection:
-        publisher = connection.channel()
-        publisher.confirm_select()
-        publisher.publish("", shared, b"before")
-        publisher.wait_for_confirms()
-        publisher.send(Basic.Qos(prefetch_size=10))  # not implemented
-        connection.send(publisher.publication("", shared, bytes(4000)) * LOAD)
-        with pytest.raises(ConnectionClosed) as closed:
-            publisher.next()
-        assert closed.value.code == 540
+        hear_a_close_by_the_broker(connection, shared, LOAD)
     assert channel.bodies(shared) == [b"before"]
 
 

@@ -1,13 +1,11 @@
 """A broker that is killed loses nothing that it confirmed; one that is stopped knows exactly where it stood."""
 
-import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from benchmarks.brokers import JumpMQ
-from tests.broker.traffic import Consumer, Content, Letter, Publisher, contents, key_of, letter_of
+from tests.broker.traffic import Consumer, Content, Letter, Publisher, contents, key_of, kill_under, letter_of
 from tests.wire import Basic, ChannelClosed, Exchange, Queue, WireChannel, login
 
 QUEUES = {"q1": "1", "q2": "1", "q3": "2", "q4": "2"}
@@ -47,15 +45,7 @@ class Account:
         """Keep the broker busy, then kill it; returns when."""
         self.publishers = [Publisher(one.number, "flights", one.sent) for one in self.publishers]
         consumer = Consumer(list(QUEUES))
-        for client in (*self.publishers, consumer):
-            client.port = broker.port
-            client.start()
-        time.sleep(seconds)
-        killed_at = time.monotonic()
-        broker.kill()
-        for client in (*self.publishers, consumer):
-            client.join(10)
-            assert not client.is_alive()
+        killed_at = kill_under(broker, [*self.publishers, consumer], seconds)
         for publisher in self.publishers:
             self.confirmed |= {(publisher.number, number) for number in publisher.confirmed}
         self.acknowledged |= consumer.acknowledged
@@ -93,7 +83,7 @@ def test_killed_in_mid_load(broker: JumpMQ) -> None:
         declare(connection.channel())
     account, acknowledged_long_ago = Account(), 0
     for seconds in ROUNDS:
-        killed_at = account.load(broker, seconds * random.uniform(0.8, 1.2))
+        killed_at = account.load(broker, seconds)
         acknowledged_long_ago += sum(0 < at < killed_at - NOTED_AFTER for at in account.acknowledged.values())
         broker.start()
         account.check(contents(broker.port, list(QUEUES)), killed_at)

@@ -4,7 +4,6 @@ It does as a Spark query does, whose sink knows the numbers of the batches that 
 it reserved, and acknowledges; after a kill it reads again what it is not sure of.
 """
 
-import random
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pytest
 import requests
 from benchmarks.brokers import HOST, JumpMQ
 from tests.broker.test_crash_turns import Mover, Rejecter, declare
-from tests.broker.traffic import Client, Letter, Publisher
+from tests.broker.traffic import Client, Letter, Publisher, kill_under
 from tests.http.api import API
 from tests.wire import login
 
@@ -118,15 +117,7 @@ def test_each_message_is_read_once(broker: JumpMQ) -> None:
         publishers = [Publisher(one.number, "all", one.sent) for one in publishers]
         reader = Reader(reader)
         reader.http_port = broker.http_port
-        clients = [*publishers, reader, Rejecter(), Mover()]
-        for client in clients:
-            client.port = broker.port
-            client.start()
-        time.sleep(seconds * random.uniform(0.8, 1.2))
-        broker.kill()
-        for client in clients:
-            client.join(10)
-            assert not client.is_alive()
+        kill_under(broker, [*publishers, reader, Rejecter(), Mover()], seconds)
         assert not reader.wrong
         confirmed |= {(one.number, number) for one in publishers for number in one.confirmed}
         broker.start()

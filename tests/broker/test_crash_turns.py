@@ -1,14 +1,13 @@
 """A killed broker has each message in one place: a dead letter and its original, a transaction's two sides, are one."""
 
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from benchmarks.brokers import JumpMQ
-from tests.broker.traffic import Client, Letter, Publisher, contents, letter_of
+from tests.broker.traffic import Client, Letter, Publisher, contents, kill_under, letter_of
 from tests.wire import Basic, Tx, WireChannel, login
 
 ROUNDS = (0.5, 1.0, 0.7)
@@ -70,15 +69,7 @@ def test_each_message_is_in_one_place(broker: JumpMQ) -> None:
     confirmed: set[Letter] = set()
     for seconds in ROUNDS:
         publishers = [Publisher(one.number, "all", one.sent) for one in publishers]
-        clients = [*publishers, Rejecter(), Mover()]
-        for client in clients:
-            client.port = broker.port
-            client.start()
-        time.sleep(seconds * random.uniform(0.8, 1.2))
-        broker.kill()
-        for client in clients:
-            client.join(10)
-            assert not client.is_alive()
+        kill_under(broker, [*publishers, Rejecter(), Mover()], seconds)
         confirmed |= {(one.number, number) for one in publishers for number in one.confirmed}
         broker.start()
         found = contents(broker.port, QUEUES)

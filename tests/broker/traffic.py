@@ -3,9 +3,10 @@
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from benchmarks.brokers import JumpMQ
 from tests.wire import Basic, Closed, Content, Hangup, WireChannel, login
 
 BURST = 20
@@ -116,6 +117,20 @@ class Consumer(Client):
             channel.call(Basic.Qos(prefetch_count=PREFETCH))
             now = time.monotonic()
             self.acknowledged |= {letter_of(message): now for message in acknowledged}
+
+
+def kill_under(broker: JumpMQ, clients: Sequence[Client], seconds: float) -> float:
+    """Have clients work on a broker for so long, give or take, and kill it under them; returns when."""
+    for client in clients:
+        client.port = broker.port
+        client.start()
+    time.sleep(seconds * random.uniform(0.8, 1.2))
+    killed_at = time.monotonic()
+    broker.kill()
+    for client in clients:
+        client.join(10)
+        assert not client.is_alive()
+    return killed_at
 
 
 def contents(port: int, queues: list[str], *, acknowledge: bool = False) -> dict[str, list[Content]]:

@@ -1,13 +1,21 @@
 """Runs the command lines as a user does: as processes of their own."""
 
+import atexit
+import json
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
+
+from benchmarks.brokers import ending_with_us
 
 READY = re.compile(r"amqp://(?P<host>[^\s/]+):(?P<port>\d+) .*http://[^\s/]+:(?P<http_port>\d+)")
 
@@ -19,6 +27,8 @@ def command(name: str, *arguments: str | Path) -> list[str]:
 
 def run(name: str, *arguments: str | Path, timeout: float = 60, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end, without a terminal."""
+    if name == "jumpmqctl":
+        return _run_forked([*map(str, arguments)], os.environ | environment, timeout)
     return subprocess.run(
         command(name, *arguments),
         env=os.environ | environment,
@@ -27,6 +37,38 @@ def run(name: str, *arguments: str | Path, timeout: float = 60, **environment: s
         text=True,
         timeout=timeout,
     )
+
+
+def _run_forked(arguments: list[str], environment: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
+    """Runs `jumpmqctl` in a fork of a process that has imported it (:mod:`tests.cli.forking`)."""
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as forking:
+        output, errors = Path(directory, "stdout"), Path(directory, "stderr")
+        asked = {
+            "arguments": arguments,
+            "environment": environment,
+            "directory": str(Path.cwd()),
+            "stdout": str(output),
+            "stderr": str(errors),
+        }
+        forking.settimeout(timeout)
+        forking.connect(_forking_process())
+        forking.sendall(json.dumps(asked).encode() + b"\n")
+        status = int(forking.recv(100))
+        return subprocess.CompletedProcess(arguments, status, output.read_text(), errors.read_text())
+
+
+@cache
+def _forking_process() -> str:
+    """Starts the process that forks; returns the path of its socket."""
+    directory = tempfile.mkdtemp()
+    path = str(Path(directory, "socket"))
+    line = [sys.executable, "-m", "tests.cli.forking", path]
+    process = subprocess.Popen(ending_with_us(line), stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    atexit.register(shutil.rmtree, directory)
+    atexit.register(process.kill)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return path
 
 
 class Serving(NamedTuple):

@@ -19,7 +19,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "man1"
 
 
-@pytest.mark.parametrize("app", [jumpmq.app, jumpmqctl.app], ids=["jumpmq", "jumpmqctl"])
+@pytest.mark.parametrize("app", [jumpmq.app, jumpmqctl.application()], ids=["jumpmq", "jumpmqctl"])
 def test_every_command_and_option_is_told_of(app: typer.Typer, pages: Path) -> None:
     command = typer.main.get_command(app)
     text = (pages / f"{command.name}.1").read_text().replace("\\-", "-")

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from benchmarks.brokers import BrokerProcess
+from tests.closing import CLOSE, hear_a_close_by_the_broker, is_open
 from tests.conformance.operator import Operator
 from tests.waiting import until
-from tests.wire import Basic, Connection, ConnectionClosed, Content, Queue, WireChannel, WireConnection, login
+from tests.wire import Basic, Content, Queue, WireChannel, WireConnection, login
 
 pytestmark = pytest.mark.usefixtures("bystander")
 
-CLOSE = Connection.Close(200, "bye", 0, 0)
 LOAD = 2000
 
 
@@ -31,14 +31,6 @@ def close_ok(connection: WireConnection) -> int:
         if (kind, channel) == (1, 0) and payload[:4] == b"\x00\x0a\x00\x33":
             return deliveries
         deliveries += payload[:4] == b"\x00\x3c\x00\x3c"
-
-
-def is_open(connection: WireConnection) -> bool:
-    """Whether the broker leaves it to the client to close the socket: it has neither closed nor reset it."""
-    try:
-        return bool(connection.read_octets(0.3))
-    except TimeoutError:
-        return True
 
 
 def test_what_follows_the_close_is_read_and_dropped(broker: BrokerProcess, channel: WireChannel, shared: str) -> None:
@@ -79,15 +71,7 @@ def test_a_close_under_load_in_both_directions(broker: BrokerProcess, channel: W
 
 def test_a_close_by_the_broker_under_load(broker: BrokerProcess, channel: WireChannel, shared: str) -> None:
     with login(broker.port) as connection:
-        publisher = connection.channel()
-        publisher.confirm_select()
-        publisher.publish("", shared, b"before")
-        publisher.wait_for_confirms()
-        publisher.send(Basic.Qos(prefetch_size=10))  # not implemented
-        connection.send(publisher.publication("", shared, bytes(4000)) * LOAD)
-        with pytest.raises(ConnectionClosed) as closed:
-            publisher.next()
-        assert closed.value.code == 540
+        hear_a_close_by_the_broker(connection, shared, LOAD)
     assert channel.bodies(shared) == [b"before"]
 
 

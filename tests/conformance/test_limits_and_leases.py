@@ -6,20 +6,13 @@ from collections.abc import Callable
 import pytest
 from tests.conformance.operator import Operator
 from tests.waiting import until
-from tests.wire import Basic, ChannelClosed, Queue, WireChannel
+from tests.wire import Basic, Queue, WireChannel
 
 Unique = Callable[[str], str]
 
 
 def is_there(channel: WireChannel, queue: str) -> bool:
-    """Whether a queue is there; to ask renews its lease."""
-    other = channel.connection.channel()
-    try:
-        other.call(Queue.Declare(queue=queue, passive=True))
-    except ChannelClosed as closed:
-        assert closed.code == 404
-        return False
-    return True
+    return channel.connection.finds(Queue.Declare(queue=queue, passive=True))
 
 
 # --- length ---

@@ -14,13 +14,7 @@ def bind_exchanges(channel: WireChannel, source: str, destination: str, key: str
 
 
 def exists(channel: WireChannel, exchange: str) -> bool:
-    other = channel.connection.channel()
-    try:
-        other.call(Exchange.Declare(exchange=exchange, passive=True))
-    except ChannelClosed as closed:
-        assert closed.code == 404
-        return False
-    return True
+    return channel.connection.finds(Exchange.Declare(exchange=exchange, passive=True))
 
 
 def returned(channel: WireChannel, exchange: str, key: str) -> bool:

@@ -45,10 +45,11 @@ def test_the_bodies_that_the_document_asks_for_are_the_ones_that_are_read(api):
                 assert refused is not schema["additionalProperties"], (verb, path, response.text)
 
 
-@pytest.mark.parametrize("tag", ["administrator", "monitoring", "policymaker", "management"])
+@pytest.mark.parametrize("tag", ["administrator", "monitoring,policymaker"])
 def test_schemathesis_finds_no_server_error(api, broker, tmp_path, tag):
-    """A bounded run over all operations as each kind of user, with the requests that the document allows and with some
-    that it does not. Who is no administrator changes nothing that only administrators may."""
+    """A bounded run over all operations, as an administrator and as somebody who has all other rights, with the
+    requests that the document allows and with some that it does not. Who is no administrator changes nothing that only
+    administrators may."""
     pytest.importorskip("schemathesis", reason="schemathesis is not installed (pip install schemathesis)")
     api.request("PUT", "users", "tester", json={"password": "secret", "tags": tag})
     api.request("PUT", "permissions", "/", "tester", json=dict.fromkeys(("configure", "write", "read"), ".*"))

@@ -45,27 +45,38 @@ SUBJECTS: dict[str, tuple[ModuleType, ...]] = {
 }
 """The verbs, by the group in which the help tells of them."""
 
-app = typer.Typer(
-    name="jumpmqctl",
-    cls=GroupedVerbs,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+VERBS = {verb.__name__: verb for subjects in SUBJECTS.values() for subject in subjects for verb in subject.VERBS}
+
+GroupedVerbs.titles = {
+    verb.__name__: title for title, subjects in SUBJECTS.items() for subject in subjects for verb in subject.VERBS
+} | {"help": "The broker"}
 
 
-@app.callback()
+def application(verb: str | None = None) -> typer.Typer:
+    """The command with its verbs, or with the one that is meant alone: to make each ready takes a millisecond or two.
+
+    Args:
+        verb: the first word of the command line; all verbs are there unless it is one of them.
+    """
+    app = typer.Typer(
+        name="jumpmqctl",
+        cls=GroupedVerbs,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(jumpmqctl)
+    for one in [VERBS[verb]] if verb in VERBS else VERBS.values():
+        app.command(one.__name__)(with_general_options(one))
+    if verb not in VERBS:
+        app.command("help")(help_of)
+    return app
+
+
 def jumpmqctl() -> None:
     """Look at a JumpMQ broker and operate it, with rabbitmqctl's verbs."""
 
 
-for _title, _subjects in SUBJECTS.items():
-    for _verb in [verb for subject in _subjects for verb in subject.VERBS]:
-        GroupedVerbs.titles[_verb.__name__] = _title
-        app.command(_verb.__name__)(with_general_options(_verb))
-
-
-@app.command("help")
 def help_of(
     context: typer.Context,
     verb: Annotated[str | None, typer.Argument(metavar="VERB", help="what to tell of; all unless given")] = None,
@@ -78,9 +89,6 @@ def help_of(
         return
     name, command, _ = group.resolve_command(whole, [verb])
     typer.echo(command.get_help(typer.Context(command, whole, name)))
-
-
-GroupedVerbs.titles["help"] = "The broker"
 
 
 def main() -> None:
@@ -96,7 +104,8 @@ def main() -> None:
 
 def _call(arguments: list[str]) -> None:
     try:
-        app(verb_first(arguments), prog_name="jumpmqctl")
+        words = verb_first(arguments)
+        application(words[0] if words else None)(words, prog_name="jumpmqctl")
     except ManagementError as error:
         raise command_error(error) from None
 

@@ -31,7 +31,7 @@ def write_pages(directory: Path) -> list[Path]:
     section = directory / "man1"
     section.mkdir(parents=True, exist_ok=True)
     written = []
-    for app in (jumpmq.app, jumpmqctl.app):
+    for app in (jumpmq.app, jumpmqctl.application()):
         command = typer.main.get_command(app)
         path = section / f"{command.name}.1"
         path.write_text("".join(f"{line}\n" for line in _page(command)))

@@ -7,7 +7,6 @@ import re
 import shutil
 from pathlib import Path
 
-import pika
 import pytest
 from tests.http.api import API
 
@@ -29,15 +28,9 @@ def api(broker):
     return API(broker.http_url)
 
 
-@pytest.fixture
-def channel(broker):
-    connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
-    yield connection.channel()
-    connection.close()
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """A browser for all tests of a file; while it runs, no test can have an event loop in this thread."""
     missing = "playwright is not installed (pip install playwright)"
     playwright = pytest.importorskip("playwright.sync_api", reason=missing)
     found = next(filter(None, map(shutil.which, BROWSERS)), None)

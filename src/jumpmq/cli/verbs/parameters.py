@@ -31,14 +31,14 @@ def set_parameter(session: Session, component: Component, name: Name, value: Val
         f'Setting runtime parameter "{name}" for component "{component}" to "{value}" in vhost "{session.vhost}" ...'
     )
     session.check_vhost()
-    session.api.put("parameters", component, session.vhost, name, body={"value": _read(value)})
+    session.api.put("parameters", component, session.vhost, name, body={"value": from_json(value)})
 
 
 def clear_parameter(session: Session, component: Component, name: Name) -> None:
     """Clears a parameter."""
     session.inform(f'Clearing runtime parameter "{name}" for component "{component}" on vhost "{session.vhost}" ...')
     session.check_vhost()
-    _clear(session, "parameters", component, session.vhost, name)
+    clear(session, "parameters", component, session.vhost, name)
 
 
 def list_global_parameters(session: Session) -> None:
@@ -51,16 +51,21 @@ def list_global_parameters(session: Session) -> None:
 def set_global_parameter(session: Session, name: Name, value: Value) -> None:
     """Sets a parameter of the whole broker: any JSON."""
     session.inform(f'Setting global runtime parameter "{name}" to "{value}" ...')
-    session.api.put("global-parameters", name, body={"value": _read(value)})
+    session.api.put("global-parameters", name, body={"value": from_json(value)})
 
 
 def clear_global_parameter(session: Session, name: Name) -> None:
     """Clears a parameter of the whole broker."""
     session.inform(f'Clearing global runtime parameter "{name}" ...')
-    _clear(session, "global-parameters", name)
+    clear(session, "global-parameters", name)
 
 
-def _read(value: str) -> Any:
+def from_json(value: str) -> Any:
+    """The value of a text of JSON.
+
+    Raises:
+        CommandError: it is none.
+    """
     try:
         return json.loads(value)
     except ValueError as error:
@@ -71,7 +76,12 @@ def _shown(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _clear(session: Session, *place: str) -> None:
+def clear(session: Session, *place: str) -> None:
+    """Clears what the API has at a place.
+
+    Raises:
+        CommandError: there is nothing.
+    """
     try:
         session.api.delete(*place)
     except Refusal as refusal:

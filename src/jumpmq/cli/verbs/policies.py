@@ -9,6 +9,7 @@ import typer
 
 from jumpmq.cli.errors import CommandError, NoVirtualHost
 from jumpmq.cli.session import Session
+from jumpmq.cli.verbs.parameters import clear, from_json
 from jumpmq.management import Refusal
 
 COLUMNS = ["vhost", "name", "pattern", "apply-to", "definition", "priority"]
@@ -45,7 +46,7 @@ def set_policy(
 def clear_policy(session: Session, name: Name) -> None:
     """Clears a policy."""
     session.inform(f'Clearing policy "{name}" on vhost "{session.vhost}" ...')
-    _clear(session, "policies", name)
+    clear(session, "policies", name)
 
 
 def list_operator_policies(session: Session) -> None:
@@ -73,7 +74,7 @@ def set_operator_policy(
 def clear_operator_policy(session: Session, name: Name) -> None:
     """Clears an operator policy."""
     session.inform(f'Clearing operator policy "{name}" on vhost "{session.vhost}" ...')
-    _clear(session, "operator-policies", name)
+    clear(session, "operator-policies", name)
 
 
 def _list(session: Session, kind: str) -> None:
@@ -86,10 +87,7 @@ def _shown(value: Any) -> Any:
 
 
 def _set(session: Session, kind: str, name: str, pattern: str, definition: str, priority: int, apply_to: str) -> None:
-    try:
-        parsed = json.loads(definition)
-    except ValueError as error:
-        raise CommandError(f"JSON decoding error. Reason: {error}") from None
+    parsed = from_json(definition)
     if not isinstance(parsed, dict):
         raise CommandError(f"the definition must be a JSON object, not {definition}")
     body = {"pattern": pattern, "definition": parsed, "priority": priority, "apply-to": apply_to}
@@ -98,15 +96,6 @@ def _set(session: Session, kind: str, name: str, pattern: str, definition: str, 
     except Refusal as refusal:
         if refusal.code == 404:
             raise NoVirtualHost(session.vhost) from None
-        raise
-
-
-def _clear(session: Session, kind: str, name: str) -> None:
-    try:
-        session.api.delete(kind, session.vhost, name)
-    except Refusal as refusal:
-        if refusal.code == 404:
-            raise CommandError("Parameter does not exist") from None
         raise
 
 

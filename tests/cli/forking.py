@@ -1,0 +1,60 @@
+"""A process that has imported `jumpmqctl`, and forks to run it: a new one would take a third of a second each time.
+
+    python -m tests.cli.forking SOCKET
+
+Whoever connects to the socket sends ``{"arguments", "environment", "directory", "stdout", "stderr"}`` as JSON, the last
+two names of files, and gets the exit status.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+
+from jumpmq.cli.jumpmqctl import main
+
+
+def serve(path: str) -> None:
+    """Serve until the process that started this one is gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who serve
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(16)
+        print("ready", flush=True)
+        while True:
+            client, _ = listener.accept()
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                listener.close()
+                attend(client)
+            client.close()
+
+
+def attend(client: socket.socket) -> None:
+    """Run one command, and tell what came of it; does not return."""
+    asked = json.loads(client.makefile().readline())
+    child = os.fork()
+    if child == 0:
+        client.close()
+        become(asked)
+        main()
+        sys.exit()
+    client.sendall(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+    os._exit(0)
+
+
+def become(asked: dict[str, str]) -> None:
+    """Have the arguments, the environment and the streams that are asked for."""
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["directory"])
+    sys.argv = ["jumpmqctl", *asked["arguments"]]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    for number, name in ((1, asked["stdout"]), (2, asked["stderr"])):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

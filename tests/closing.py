@@ -1,0 +1,27 @@
+"""What the tests of closing share: the close itself, and whether who hears it is left in peace."""
+
+import pytest
+from tests.wire import Basic, Connection, ConnectionClosed, WireConnection
+
+CLOSE = Connection.Close(200, "bye", 0, 0)
+
+
+def is_open(connection: WireConnection) -> bool:
+    """Whether the broker leaves it to the client to close the socket: it has neither closed nor reset it."""
+    try:
+        return bool(connection.read_octets(0.3))
+    except TimeoutError:
+        return True
+
+
+def hear_a_close_by_the_broker(connection: WireConnection, queue: str, load: int) -> None:
+    """Publish one message, make a mistake, go on with so many messages of 4,000 octets, and hear of the mistake."""
+    publisher = connection.channel()
+    publisher.confirm_select()
+    publisher.publish("", queue, b"before")
+    publisher.wait_for_confirms()
+    publisher.send(Basic.Qos(prefetch_size=10))  # not implemented
+    connection.send(publisher.publication("", queue, bytes(4000)) * load)
+    with pytest.raises(ConnectionClosed) as closed:
+        publisher.next()
+    assert closed.value.code == 540
