@@ -114,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         congested: whether the client reads too slowly for more deliveries.
         connected_at: seconds since the epoch.
         received_octets, sent_octets: since the start.
+        reads, writes: how often the socket was read and written.
     """
 
     vhost: VirtualHost
@@ -133,6 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = asyncio.Event()
         self.connected_at = time.time()
         self.received_octets = self.sent_octets = 0
+        self.reads = self.writes = 0
         self._transport: asyncio.Transport
         self.reading = Reading()
         self._rest: Iterator[Event] | None = None
@@ -177,6 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         self._asks_soon = now - self._last_sent < SOON
         self._services.wakefulness.rest()
         self.received_octets += nbytes
+        self.reads += 1
         octets = self._buffer.received(len(self._kept) + nbytes)
         self._work(self._pieces(self.protocol.receive(octets, time.time())))
         if nbytes >= READ_SIZE:
@@ -571,6 +574,7 @@ class Connection(asyncio.BufferedProtocol):
             answers, self._unwritten = not self._unwritten, 0
             self._last_sent = time.monotonic()
             self.sent_octets += octets
+            self.writes += 1
             if len(buffers) == 1:
                 self._transport.write(buffers[0])
             elif octets <= JOINED_UP_TO:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue
+from jumpmq.queues.runs import body_octets
 
 if TYPE_CHECKING:
     from jumpmq.broker.dead_lettering import Dead
@@ -33,6 +34,7 @@ class UndeliveredLetters:
     def keep(self, queue: Queue, dead: "Dead") -> None:
         """Try messages again that died in a queue."""
         queue.undelivered_count += len(dead.messages)
+        queue.undelivered_octets += body_octets(dead.messages)
         self._kept.append((queue, dead))
 
     def hurry(self, queue: Queue) -> None:
@@ -62,6 +64,7 @@ class UndeliveredLetters:
             if piece:
                 tried[queue.id] = tried.get(queue.id, 0) + len(piece)
                 queue.undelivered_count -= len(piece)
+                queue.undelivered_octets -= body_octets(piece)
                 yield dead._replace(messages=piece)
 
     def has_reached(self, original: Message, queue: str) -> bool:

@@ -125,7 +125,8 @@ class Queue(ABC):
         redelivered: of the delivered, those that were delivered before.
         returned: whether a message of its may have been delivered before.
         unacknowledged_count: messages that were taken and not settled.
-        undelivered_count: messages that are dead, and whose dead letters have not reached all their queues.
+        undelivered_count, undelivered_octets: messages that are dead, and whose dead letters have not reached all their
+            queues, and octets of their bodies.
 
     Class attributes are what a kind declares of itself:
         type: its name, the value of ``x-queue-type``.
@@ -183,7 +184,7 @@ class Queue(ABC):
         self.published = self.delivered = self.acknowledged = 0
         self.delivered_unasked = self.got = self.got_unasked = self.got_nothing = self.redelivered = 0
         self.returned = False
-        self.unacknowledged_count = self.undelivered_count = 0
+        self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = 0
         self._journal = journal if durable and not exclusive else None
         self._pages = journal
         self._account = MemoryAccount() if memory is None else memory

@@ -470,10 +470,11 @@ class ClassicQueue(Queue):
         return refused
 
     def _has_room(self, message: Message) -> bool:
-        """Whether the length limits admit one more."""
+        """Whether the length limits admit one more; dead letters that wait for their queues count with the ready."""
         limits = self.limits
-        return (limits.max_length is None or len(self._ready) < limits.max_length) and (
-            limits.max_length_bytes is None or self._ready.size + len(message.body) <= limits.max_length_bytes
+        count, octets = len(self._ready) + self.undelivered_count, self._ready.size + self.undelivered_octets
+        return (limits.max_length is None or count < limits.max_length) and (
+            limits.max_length_bytes is None or octets + len(message.body) <= limits.max_length_bytes
         )
 
     def _set_ttl(self, messages: list[Message], ttl: int) -> None:

@@ -144,6 +144,7 @@ class QuorumQueue(ClassicQueue):
             "members": [self.node],
             "online": [self.node],
             "messages_dlx": self.undelivered_count,
+            "message_bytes_dlx": self.undelivered_octets,
         }
 
     def _record_attempts(self, seq: int, attempts: int) -> None:

@@ -133,6 +133,8 @@ def shown(request: Request, connection: Connection) -> dict[str, Any]:
         "connected_at": int(connection.connected_at * 1000),
         "send_pend": connection.unwritten_octets,
         **request.app.state.rates.octets(connection),
+        "recv_cnt": connection.reads,
+        "send_cnt": connection.writes,
         "client_properties": connection.handshake.client_properties,
     }
     return add_samples(request, found, lambda: request.app.state.history.of(connection))
