@@ -25,6 +25,7 @@ from tests.wire import (
 
 import jumpmq
 from jumpmq import RunningBroker
+from jumpmq.broker import connection as broker_connection
 from jumpmq.cli.certificates import Certificates, make_certificates
 
 CLOSE_OK = marshal(Connection.CloseOk(), 0)
@@ -141,6 +142,30 @@ def test_a_closed_connection_is_shown_until_its_socket_is(log_in: Login, broker:
         assert state_of(broker, port) == "closed"
         listed = run("jumpmqctl", "--url", broker.http_url, "--quiet", "list_connections", "peer_port", "state")
         assert f"{port}\tclosed" in listed.stdout.splitlines()
+
+
+@pytest.mark.parametrize("whose", ["client", "broker"])
+def test_who_leaves_its_socket_open_after_a_close_has_a_time_limit(
+    log_in: Login, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    assert broker_connection.CLOSE_TIMEOUT == 30
+    monkeypatch.setattr(broker_connection, "CLOSE_TIMEOUT", 0.5)
+    with log_in() as connection:
+        if whose == "client":
+            connection.send_method(0, CLOSE)
+            read_until_close_ok(connection, b"")
+        else:
+            connection.channel().send(Basic.Qos(prefetch_size=10))  # not implemented; nobody answers the close
+        assert connection.closed_by_broker
+
+
+def test_who_does_not_log_in_has_a_time_limit(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert broker_connection.HANDSHAKE_TIMEOUT == 10
+    monkeypatch.setattr(broker_connection, "HANDSHAKE_TIMEOUT", 0.5)
+    with dial(broker.port) as connection:
+        connection.send(PROTOCOL_HEADER)
+        connection.expect(Connection.Start)
+        assert connection.closed_by_broker
 
 
 def shown(broker: RunningBroker) -> list[dict[str, object]]:
