@@ -5,7 +5,8 @@
 Prints the broker's processor time a message (through a consistent hash exchange, bodies of 100 octets, acknowledged
 automatically), and what counting its key adds to the routing, with and without interleaved; then, in milliseconds, the
 time from a click to the list of queues drawn in a browser, sorted by name and by rate, and the longest way of a message
-there and back, alone, and while the page is opened view after view.
+there and back in all rounds, alone, while the page is opened view after view, and while everything is asked for over
+HTTP that tells of all queues.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ RUN = 50
 ROUNDS = 5
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 VIEWS = ("", "queues", "exchanges", "connections", "readers", "shards", "queues?sort=messages")
+PATHS = ("api/overview", "api/vhosts", "api/queues", "api/definitions", "metrics", "metrics/per-object")
 DRAWN = "main table tbody tr, main .empty"
 
 
@@ -55,8 +57,14 @@ def main() -> None:
         session.post(f"{api}/definitions", json={"queues": queues}, timeout=60).raise_for_status()
         with pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)) as connection:
             channel = connection.channel()
-            report("longest message, alone", lambda: longest_message(channel, lambda: time.sleep(3)))
+            report("longest message, alone", lambda: longest_message(channel, lambda: time.sleep(3)), max)
             browsing(f"http://{HOST}:{broker.http_port}/", channel)
+
+            def fetch() -> None:
+                for path in PATHS:
+                    session.get(f"http://{HOST}:{broker.http_port}/{path}", timeout=60).raise_for_status()
+
+            report("longest message, while all is asked for", lambda: beside(channel, fetch), max)
 
 
 def key_counting() -> None:
@@ -137,7 +145,7 @@ def browsing(address: str, channel: pika.adapters.blocking_connection.BlockingCh
                 page.locator(DRAWN).first.wait_for()
                 page.wait_for_timeout(500)
 
-        report("longest message, while the page is looked at", lambda: beside(channel, visit))
+        report("longest message, while the page is looked at", lambda: beside(channel, visit), max)
         browser.close()
 
 
@@ -167,8 +175,8 @@ def longest_message(channel: pika.adapters.blocking_connection.BlockingChannel, 
     return longest
 
 
-def report(what: str, measure: Callable[[], float]) -> None:
-    print(f"{what:44} {1000 * statistics.median(measure() for _ in range(ROUNDS)):8.1f} ms", flush=True)
+def report(what: str, measure: Callable[[], float], of: Callable[[list[float]], float] = statistics.median) -> None:
+    print(f"{what:44} {1000 * of([measure() for _ in range(ROUNDS)]):8.1f} ms", flush=True)
 
 
 if __name__ == "__main__":

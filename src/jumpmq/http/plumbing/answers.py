@@ -9,7 +9,7 @@ import asyncio
 import heapq
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from types import MappingProxyType
@@ -118,6 +118,33 @@ async def _places(keys: list[tuple[Key, int]], reverse: bool) -> list[int]:
 def answer_object(request: Request, shown: dict[str, Any]) -> Response:
     """Answer with one object, in the columns that the query asks for."""
     return _answer(_dump(_select(shown, _columns(request))))
+
+
+def answer_long(shown: Mapping[str, Any]) -> Response:
+    """Answer with one object whose values may be long lists: those are written in parts, and may be made meanwhile."""
+    return StreamingResponse(_object(shown), media_type="application/json")
+
+
+async def _object(shown: Mapping[str, Any]) -> AsyncIterator[str]:
+    separator = "{"
+    for name, value in shown.items():
+        yield f"{separator}{_dump(name)}:"
+        separator = ","
+        if isinstance(value, Iterator):
+            async for part in _array_of(value):
+                yield part
+        else:
+            yield _dump(value)
+    yield "}"
+
+
+async def _array_of(items: Iterator[Any]) -> AsyncIterator[str]:
+    separator = "["
+    while texts := [_dump(item) for item in islice(items, CHUNK)]:
+        yield separator + ",".join(texts)
+        separator = ","
+        await asyncio.sleep(0)
+    yield "]" if separator == "," else "[]"
 
 
 def answer(value: Any) -> Response:

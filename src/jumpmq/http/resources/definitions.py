@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -11,14 +12,15 @@ from starlette.responses import Response
 from jumpmq._version import __version__
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
-from jumpmq.http.plumbing.answers import answer
+from jumpmq.http.plumbing.answers import answer, answer_long
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources import bindings, parameters, topic_permissions
 from jumpmq.http.resources.import_definitions import FILE, import_definitions
 from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.resources.policies import shown as shown_policy
 from jumpmq.http.resources.users import shown_user
-from jumpmq.topology import VirtualHost
+from jumpmq.topology import Binding, VirtualHost
+from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.vhost import default_description
 
 if TYPE_CHECKING:
@@ -41,11 +43,15 @@ def _named(host: VirtualHost) -> dict[str, Any]:
 
 async def export_all(request: Request) -> Response:
     """``GET /api/definitions``: users, virtual hosts and all that is declared in them."""
-    return answer(exported(requested.broker(request)))
+    return answer_long(_exported(requested.broker(request)))
 
 
 def exported(broker: Broker) -> dict[str, Any]:
     """The whole broker as a definitions file has it."""
+    return {name: list(value) if isinstance(value, Iterator) else value for name, value in _exported(broker).items()}
+
+
+def _exported(broker: Broker) -> dict[str, Any]:
     hosts, users = list(broker.topology.vhosts.values()), list(broker.topology.users.values())
     return {
         "rabbit_version": COMPATIBLE_WITH,
@@ -65,9 +71,12 @@ async def export_host(request: Request) -> Response:
     """``GET /api/definitions/{vhost}``: all that is declared in one virtual host."""
     declared = _declared([requested.virtual_host(request)])
     for kind in ("queues", "exchanges", "bindings"):  # where it is not named
-        for entry in declared[kind]:
-            del entry["vhost"]
-    return answer({"rabbit_version": COMPATIBLE_WITH, **declared})
+        declared[kind] = map(_without_host, declared[kind])
+    return answer_long({"rabbit_version": COMPATIBLE_WITH, **declared})
+
+
+def _without_host(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name != "vhost"}
 
 
 async def import_all(request: Request) -> Response:
@@ -99,35 +108,40 @@ def _imported(skipped: list[str]) -> Response:
     return answer({"skipped": skipped[:MAX_TOLD], "skipped_count": len(skipped)})
 
 
-def _declared(hosts: list[VirtualHost]) -> dict[str, list[dict[str, Any]]]:
+def _declared(hosts: list[VirtualHost]) -> dict[str, Any]:
+    """What is declared now; queues, exchanges and bindings, which may be many, are shown as they are taken."""
     return {
         "parameters": [parameter for host in hosts for parameter in parameters.of_host(host)],
         "policies": [shown_policy(policy) for host in hosts for policy in host.policies.all(operator=False)],
-        "queues": [entry for host in hosts for entry in _queues(host)],
-        "exchanges": [entry for host in hosts for entry in _exchanges(host)],
-        "bindings": [entry for host in hosts for entry in _bindings(host)],
+        "queues": _shown(chain.from_iterable([_queues(host) for host in hosts])),
+        "exchanges": _shown(chain.from_iterable([_exchanges(host) for host in hosts])),
+        "bindings": chain.from_iterable([_bindings(host) for host in hosts]),
     }
 
 
-def _queues(host: VirtualHost) -> Iterator[dict[str, Any]]:
-    for queue in host.queues.values():
-        if not queue.exclusive:
-            yield host.definition(queue).shown()
+def _shown(definitions: Iterable[ExchangeDefinition | QueueDefinition]) -> Iterator[dict[str, Any]]:
+    return (definition.shown() for definition in definitions)
 
 
-def _exchanges(host: VirtualHost) -> Iterator[dict[str, Any]]:
-    for exchange in host.exchanges.values():
-        if exchange.name and not exchange.name.startswith("amq."):
-            yield exchange.definition.shown()
+def _queues(host: VirtualHost) -> list[QueueDefinition]:
+    return [host.definition(queue) for queue in host.queues.values() if not queue.exclusive]
+
+
+def _exchanges(host: VirtualHost) -> list[ExchangeDefinition]:
+    found = host.exchanges.values()
+    return [one.definition for one in found if one.name and not one.name.startswith("amq.")]
 
 
 def _bindings(host: VirtualHost) -> Iterator[dict[str, Any]]:
-    for binding in host.bindings():
-        exclusive = binding.kind == "queue" and host.queues[binding.destination].exclusive
-        if binding.source and not exclusive:
-            shown = bindings.shown((host.name, binding))
-            del shown["properties_key"]
-            yield shown
+    exclusive = {queue.name for queue in host.queues.values() if queue.exclusive}
+    found = [one for exchange in host.exchanges.values() if exchange.name for one in exchange.bindings]
+    return (_shown_binding(host, one) for one in found if one.kind != "queue" or one.destination not in exclusive)
+
+
+def _shown_binding(host: VirtualHost, binding: Binding) -> dict[str, Any]:
+    shown = bindings.shown((host.name, binding))
+    del shown["properties_key"]
+    return shown
 
 
 ROUTES = [

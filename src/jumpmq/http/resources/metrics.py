@@ -8,12 +8,13 @@ written out in a thread, so that deliveries go on meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
@@ -43,6 +44,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AT_ONCE = 500
 """Queues that are looked at before others are served."""
 
+LINES_AT_ONCE = 2000
+"""That are written out at once."""
+
+NO_TEXTS: Mapping[str, list[str]] = MappingProxyType({})
+
 
 async def metrics(request: Request) -> Response:
     """``GET /metrics``: totals of the broker, and the balance of its hash rings, for Prometheus."""
@@ -59,9 +65,10 @@ async def metrics_per_object(request: Request) -> Response:
     """``GET /metrics/per-object``: as ``/metrics``, but queues, channels and connections each by itself."""
     found = [one for one in _of_all(request, "per-object") if not one.name.startswith("rabbitmq_channel_")]
     found += metric_families.delivered(await _by_kind(request))
+    texts: dict[str, list[str]] = {}
     for family in object_families.FAMILIES.values():
-        found += await object_families.each(request, family, PREFIX, [])
-    return await _answer(found)
+        texts |= await object_families.each(request, family, PREFIX, [])
+    return await _answer(found, texts)
 
 
 async def metrics_detailed(request: Request) -> Response:
@@ -78,16 +85,26 @@ async def metrics_detailed(request: Request) -> Response:
         found += family(request, DETAILED_PREFIX) if name in wanted else ()
     for name, of_cluster in OF_CLUSTER.items():
         found += of_cluster(request) if name in wanted else ()
+    texts: dict[str, list[str]] = {}
     for name, of_objects in object_families.FAMILIES.items():
         if name in wanted:
-            found += await object_families.each(request, of_objects, DETAILED_PREFIX, vhosts)
-    return await _answer(found)
+            texts |= await object_families.each(request, of_objects, DETAILED_PREFIX, vhosts)
+    return await _answer(found, texts)
 
 
-async def _answer(families: Iterable[Metric]) -> Response:
+async def _answer(families: Iterable[Metric], texts: Mapping[str, list[str]] = NO_TEXTS) -> Response:
+    """Answer with families, and with such as are written already."""
     found = list({one.name: one for one in families}.values())
     text = await asyncio.to_thread(lambda: generate_latest(_registry(found)))
-    return Response(text, headers={"Content-Type": CONTENT_TYPE})
+    return StreamingResponse(_parts(text, texts.values()), headers={"Content-Type": CONTENT_TYPE})
+
+
+async def _parts(text: bytes, texts: Iterable[list[str]]) -> AsyncIterator[bytes]:
+    yield text
+    for lines in texts:
+        for start in range(0, len(lines), LINES_AT_ONCE):
+            yield "".join(lines[start : start + LINES_AT_ONCE]).encode()
+            await asyncio.sleep(0)
 
 
 def _registry(families: list[Metric]) -> CollectorRegistry:

@@ -1,6 +1,7 @@
 """The families of metrics that queues, channels and connections have, under RabbitMQ's names: for each, or summed up.
 
-They are collected in small steps, so that deliveries go on meanwhile.
+They are collected, and written, in small steps, so that deliveries go on meanwhile: there may be a value for each of
+many thousand queues, too many to make objects of.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.requests import Request
 
 from jumpmq.broker.channel import Channel
@@ -20,7 +21,7 @@ from jumpmq.http.rates import Rates
 from jumpmq.http.resources.metric_families import CHANNEL_COUNTERS
 from jumpmq.queues import Queue
 
-AT_ONCE = 200
+AT_ONCE = 100
 """Objects that are looked at before others are served."""
 
 Value = float | None
@@ -58,18 +59,29 @@ class Family:
     read: Callable[[Request], Read]
 
 
-async def each(request: Request, family: Family, prefix: str, vhosts: list[str]) -> list[Metric]:
-    """The family with a value for each object, of these virtual hosts or of all."""
-    found = [_made(figure, prefix, family.labels) for figure in family.figures]
+async def each(request: Request, family: Family, prefix: str, vhosts: list[str]) -> dict[str, list[str]]:
+    """The family with a value for each object, of these virtual hosts or of all: lines of text by the metric's name."""
+    names = [f"{prefix}{figure.name}{'_total' if figure.counted else ''}" for figure in family.figures]
+    found = [_beginning(name, figure) for name, figure in zip(names, family.figures, strict=True)]
     read = family.read(request)
     for number, one in enumerate(_objects(request, family.of, vhosts)):
-        key = family.key(one)
-        for metric, value in zip(found, read(one), strict=True):
+        labels = ",".join(
+            [f'{name}="{_escaped(value)}"' for name, value in zip(family.labels, family.key(one), strict=True)]
+        )
+        for name, lines, value in zip(names, found, read(one), strict=True):
             if value is not None:
-                metric.add_metric(key, value)
+                lines.append(f"{name}{{{labels}}} {value}\n")
         if not (number + 1) % AT_ONCE:
             await asyncio.sleep(0)
-    return found
+    return dict(zip(names, found, strict=True))
+
+
+def _beginning(name: str, figure: Figure) -> list[str]:
+    return [f"# HELP {name} {figure.about}\n# TYPE {name} {'counter' if figure.counted else 'gauge'}\n"]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 async def summed(request: Request, family: Family, prefix: str) -> list[Metric]:
@@ -84,11 +96,6 @@ async def summed(request: Request, family: Family, prefix: str) -> list[Metric]:
         for figure, total in zip(family.figures, totals, strict=True)
         if figure.adds_up and not figure.counted
     ]
-
-
-def _made(figure: Figure, prefix: str, labels: tuple[str, ...]) -> Any:
-    made = CounterMetricFamily if figure.counted else GaugeMetricFamily
-    return made(prefix + figure.name, figure.about, labels=labels)
 
 
 def _objects(request: Request, kind: str, vhosts: list[str]) -> Iterable[Any]:
