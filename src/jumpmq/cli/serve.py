@@ -80,8 +80,9 @@ def _calm_garbage_collection() -> None:
 
     Messages are no business of the collector (they are in no circles), and connections and queues let go of what refers
     to them, so what it must find is little. A collection of the young takes one or two milliseconds, one of the next
-    generation some; a full one comes after a million more objects were made than went.
+    generation some. A full one, which takes 35 ms behind ten thousand new queues, comes after eight million more
+    objects were made than went.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(4_000, 2, 100)
+    gc.set_threshold(4_000, 2, 1_000)

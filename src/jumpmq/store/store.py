@@ -35,6 +35,7 @@ from jumpmq.store.index import Index
 from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import DIRECTORY, SEGMENT_BYTES, Log
 from jumpmq.store.reader import Reader
+from jumpmq.store.records import GATHER
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.reserve import Reserve
 from jumpmq.store.upkeep import Moves, Upkeep
@@ -51,6 +52,9 @@ COMMIT_MESSAGES = 1 << 15
 
 LINGER_BYTES = 32 << 20
 """Octets of bodies up to which turns that nobody waits for are put off, unless told otherwise."""
+
+COPIED_BYTES = 16 << 20
+"""Octets of small bodies after which they do: the broker's thread copies them side by side."""
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
@@ -282,7 +286,7 @@ class Store:
         receipt = changes.receipt
         if not (changes if settlements else changes.pressing):
             receipt -= 1
-        elif waiting or changes.octets >= self._linger_bytes or changes.count >= COMMIT_MESSAGES:
+        elif waiting or _is_much(changes, self._linger_bytes):
             self._requested = True
         if begin:
             self.begin()
@@ -353,8 +357,7 @@ class Store:
             self._next.leave_out(turn)
             self._turn = Changes(0)
             octets = self._commit_bytes if self._requested else self._linger_bytes
-            full = self._next.octets >= octets or self._next.count >= COMMIT_MESSAGES
-            if full and self.error is None:
+            if _is_much(self._next, octets) and self.error is None:
                 self._sealed.append(self._next)
                 self._next = Changes(self._next.receipt + 1)
         if self._moves:
@@ -667,6 +670,13 @@ class Store:
             select.select([self.fileno()], [], [])
             for result in self._writer.results():
                 self._conclude(result)
+
+
+def _is_much(changes: Changes, octets: int) -> bool:
+    """Whether a commit should hold no more: ``octets`` of bodies, or fewer where they have to be copied together."""
+    if changes.octets < GATHER * changes.count:
+        octets = min(octets, COPIED_BYTES)
+    return changes.octets >= octets or changes.count >= COMMIT_MESSAGES
 
 
 def _unsettled(batch: Batch, messages: list[Message]) -> list[Message]:
