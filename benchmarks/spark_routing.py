@@ -71,7 +71,6 @@ def _same_number(keys: pa.Array) -> pa.Array:
 
 
 _same_number.__annotations__ = {"keys": pa.Array, "return": pa.Array}
-through_python = arrow_udf(_same_number, "int")
 
 
 def seconds_of(frame: DataFrame) -> float:
@@ -91,7 +90,7 @@ def main() -> None:
         keys = spark.read.parquet(f"{directory}/keys")
         theirs = seconds_of(keys.selectExpr("key", "pmod(hash(key), 100) as place"))
         print(f"{'pmod(hash(key), 100)':<32} {count / theirs:>12,.0f} keys/s", flush=True)
-        through = seconds_of(keys.withColumn("place", through_python(col("key"))))
+        through = seconds_of(keys.withColumn("place", arrow_udf(_same_number, "int")(col("key"))))
         print(f"{'to Python and back':<32} {count / through:>12,.0f} keys/s {theirs / through:>8.2f}x", flush=True)
         for function in ("phash2", "xxh64"):
             ours = seconds_of(route(keys, "key", Router.even(100, function)))

@@ -1,12 +1,18 @@
 """Wrong options and missing things are said clearly, where Spark shows them."""
 
+import os
 import socket
+import subprocess
+import sys
+import time
 
+import pika
 import pytest
 from benchmarks.brokers import RabbitMQ
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
-from tests.spark.sources import stream, table
+from tests.spark.processes import SHORT_LIVED
+from tests.spark.sources import declare, stream, table
 
 import jumpmq
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, Router
@@ -88,6 +94,48 @@ def test_a_wrong_password(spark, broker):
     url = broker.http_url.replace("guest:guest", "guest:wrong")
     with pytest.raises(PySparkException, match="refuses user 'guest': Login failed"):
         table(spark, broker, url=url, queue="q").collect()
+
+
+def test_a_broker_that_went_away(spark, tmp_path):
+    """A query is told so at planning, or where it was when ``brokerRetrySeconds`` were over."""
+    with jumpmq.running() as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            declare(connection.channel())
+        frame = stream(spark, broker, exchange="x", brokerRetrySeconds=1)
+        query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+        while not query.recentProgress:
+            assert query.isActive, query.exception()
+            time.sleep(0.05)
+    with pytest.raises(PySparkException, match=r"nothing listens at .*: is the broker running"):
+        query.awaitTermination(60)
+    rows = spark.sql("select 'k' as routing_key, 'b' as body").write.format("jumpmq").mode("append")
+    for ask in (
+        table(spark, broker, exchange="x").count,
+        rows.options(url=broker.http_url, exchange="x").save,
+        lambda: Router.from_broker(broker.http_url, "x"),
+    ):
+        with pytest.raises((PySparkException, JumpMQError), match="is the broker running, and is this its management"):
+            ask()
+
+
+def test_the_command_line_says_what_is_wrong_in_one_line(broker, channel, tmp_path):
+    run = [
+        sys.executable,
+        "-m",
+        "jumpmq.cli.jumpmq",
+        "pipeline",
+        "publish",
+        str(tmp_path / "nothing"),
+        "x",
+        "--key",
+        "k",
+    ]
+    found = subprocess.run(
+        [*run, "--url", broker.http_url, "--master", "local[1]"],
+        env=os.environ | {"JAVA_TOOL_OPTIONS": SHORT_LIVED}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.returncode == 1
+    assert "jumpmq: Spark failed: [PATH_NOT_FOUND] Path does not exist" in found.stderr.splitlines()[-1]
 
 
 def test_nothing_listening(spark, broker):

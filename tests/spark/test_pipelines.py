@@ -46,6 +46,10 @@ def test_a_table_is_published(spark, broker, channel, tmp_path):
     assert publishing.publish(spark, place, "csv", "id", target(broker, exchange="x"), body="value") == 100
     with pytest.raises(JumpMQError, match="there is no column 'nothing' in"):
         publishing.publish(spark, place, "csv", "nothing", target(broker, exchange="x"))
+    nested = str(tmp_path / "nested")
+    spark.sql("select struct(1, 2) as id").write.parquet(nested)
+    with pytest.raises(JumpMQError, match=r"column 'id' in .* is of type struct<.*>, which is no key"):
+        publishing.publish(spark, nested, "parquet", "id", target(broker, exchange="x"))
     with pytest.raises(PySparkException, match="PATH_NOT_FOUND"):
         publishing.publish(spark, place + "-not", "csv", "id", target(broker, exchange="x"))
 

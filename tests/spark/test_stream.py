@@ -225,6 +225,14 @@ def test_a_checkpoint_belongs_to_what_it_was_made_for(spark, broker, channel, tm
         run_available(stream(spark, broker, queue="q1"), tmp_path, Sink())
 
 
+def test_a_checkpoint_of_another_source_is_told(spark, broker, channel, tmp_path):
+    run_available(spark.readStream.format("rate").load(), tmp_path, Sink())
+    with pytest.raises(
+        PySparkException, match="checkpoint is not of queues of JumpMQ: give it a checkpoint of its own"
+    ):
+        run_available(stream(spark, broker, exchange="x"), tmp_path, Sink())
+
+
 def test_octets_bound_micro_batches(spark, broker, channel, tmp_path):
     published = publish(channel, numbered(1, 50))
     sink = Sink()

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from jumpmq.spark.delta import delta_writer
 from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.iceberg import iceberg_writer
 from jumpmq.spark.movement import movement
 from jumpmq.spark.router import Router
 from jumpmq.spark.routing import register_route, repartition_by_queue, route
@@ -30,6 +31,7 @@ __all__ = [
     "JumpMQError",
     "Router",
     "delta_writer",
+    "iceberg_writer",
     "movement",
     "register",
     "register_route",

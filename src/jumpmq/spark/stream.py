@@ -91,6 +91,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_seqs = {queue: at["last_seq"] for queue, at in self._client.ranges(exchange, names).items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        self._require_own(start)
         done, ends = start["queues"], self._ends(start)
         end = self._reserve(start, limit, ends)
         if end == done and ends != self._last_seqs and not self._went_on:  # the run that had these ends is complete
@@ -108,6 +109,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"ready": waiting, "total": sum(waiting.values())} if waiting else None
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        self._require_own(start)
         done, group = start["queues"], self._opened(end).group
         new = {queue: upto for queue, upto in end["queues"].items() if upto != done.get(queue)}
         if not new:
@@ -182,19 +184,29 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 what = "messages" if count is None else f"{count} messages"
                 raise JumpMQError(f"queue '{queue}' was deleted with {what} that the query had not read; {GO_ON}")
 
+    def _require_own(self, offset: Offset) -> None:
+        """Refuse unless the checkpoint is this query's.
+
+        Raises:
+            JumpMQError: it is another's.
+        """
+        if not isinstance(offset, dict) or "queues" not in offset or "group" not in offset:
+            raise JumpMQError("the query's checkpoint is not of queues of JumpMQ: give it a checkpoint of its own")
+        group, source = offset["group"], offset.get("source")
+        if self._options.group not in (None, group):
+            raise JumpMQError(
+                f"the query's checkpoint belongs to group '{group}', but option 'group' is '{self._options.group}'"
+            )
+        if source not in (None, self._options.subject):
+            raise JumpMQError(
+                f"the query's checkpoint is of {source}, but the query reads {self._options.subject}: "
+                "give it a checkpoint of its own"
+            )
+
     def _opened(self, offset: Offset) -> Session:
-        """The query's session, once the checkpoint has been found to be this query's."""
+        """The query's session."""
         if self._session is None:
-            group, source = offset["group"], offset.get("source")
-            if self._options.group not in (None, group):
-                raise JumpMQError(
-                    f"the query's checkpoint belongs to group '{group}', but option 'group' is '{self._options.group}'"
-                )
-            if source not in (None, self._options.subject):
-                raise JumpMQError(
-                    f"the query's checkpoint is of {source}, but the query reads {self._options.subject}: "
-                    "give it a checkpoint of its own"
-                )
+            group = offset["group"]
             self._client.require_broker()
             log = None if self._options.checkpoint is None else CommitLog(self._options.checkpoint)
             query = str(offset.get("query", group))

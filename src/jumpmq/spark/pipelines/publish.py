@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, struct, to_json
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.schema import SCHEMA
@@ -24,12 +25,15 @@ def publish(
         body: the column that becomes the body; all columns as JSON unless given.
 
     Raises:
-        JumpMQError: there is no such column.
+        JumpMQError: there is no such column, or the key's is of a type that is no key.
     """
     frame = read(spark, path, format)
     for name in (key, body):
         if name is not None and name not in frame.columns:
             raise JumpMQError(f"there is no column '{name}' in {path}; there are {', '.join(frame.columns)}")
+    if isinstance(frame.schema[key].dataType, ArrayType | MapType | StructType):
+        type_ = frame.schema[key].dataType.simpleString()
+        raise JumpMQError(f"column '{key}' in {path} is of type {type_}, which is no key: text, octets and numbers are")
     content = to_json(struct(*frame.columns)) if body is None else col(body)
     rows = frame.select(col(key).cast("string").alias("routing_key"), content.alias("body"))
     return _write(rows, target)

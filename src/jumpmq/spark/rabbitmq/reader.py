@@ -158,8 +158,9 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _require_own(self, offset: Offset) -> None:
         """Refuse unless the checkpoint is this query's."""
-        if offset.get("source") != self._options.subject or "run" not in offset:
+        source = offset.get("source") if isinstance(offset, dict) and "run" in offset else None
+        if source != self._options.subject:
             raise JumpMQError(
-                f"the query's checkpoint is of {offset.get('source')}, but the query reads {self._options.subject} "
-                "over AMQP: give it a checkpoint of its own"
+                f"the query's checkpoint is of {source or 'another source'}, but the query reads "
+                f"{self._options.subject} over AMQP: give it a checkpoint of its own"
             )

@@ -151,10 +151,8 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _require_own(self, offset: Offset) -> None:
         """Refuse unless the checkpoint is this query's."""
-        if "streams" not in offset:
-            raise JumpMQError(
-                "the query's checkpoint is of queues, but it reads streams: give it a checkpoint of its own"
-            )
+        if not isinstance(offset, dict) or "streams" not in offset:
+            raise JumpMQError("the query's checkpoint is not of streams of JumpMQ: give it a checkpoint of its own")
         if offset["source"] != self._options.subject:
             raise JumpMQError(
                 f"the query's checkpoint is of {offset['source']}, but the query reads {self._options.subject}: "

@@ -1,0 +1,66 @@
+"""What `docs/spark.md` says to type works, from top to bottom."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click import Context
+from pyspark.sql import SparkSession
+from tests.http.api import API
+from typer.main import get_command
+
+from jumpmq.cli.jumpmq import app
+from jumpmq.management import ManagementClient
+
+PAGE = (Path(__file__).parents[2] / "docs/spark.md").read_text()
+
+
+def blocks(kind: str) -> list[str]:
+    """The page's blocks of code of a kind."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    return [block for name, block in found if name == kind]
+
+
+@pytest.mark.timeout(400)
+def test_its_programs_run_one_after_the_other(
+    spark: SparkSession, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for needed in ("deltalake", "pyiceberg"):
+        pytest.importorskip(needed)
+    monkeypatch.chdir(tmp_path)
+    client, api = ManagementClient(broker.http_url), API(broker.http_url)
+    (definitions,) = blocks("json")
+    client.post("definitions", body=json.loads(definitions))
+    client.put("exchanges", "/", "clicks", body={"type": "fanout", "durable": True})
+    client.put("queues", "/", "clicks", body={"durable": True, "arguments": {"x-queue-type": "stream"}})
+    client.post("bindings", "/", "e", "clicks", "q", "clicks", body={})
+    client.put("queues", "/", "orders", body={"durable": True})
+    names: dict[str, object] = {}
+    for source in blocks("python"):
+        for address, ours in (
+            ("http://guest:guest@127.0.0.1:15672", broker.http_url),
+            ("amqp://me:secret@rabbit:5672/%2F", broker.amqp_url),
+        ):
+            source = source.replace(address, ours)
+        exec(compile(source, "docs/spark.md", "exec"), names)
+        for one in spark.streams.active:
+            one.awaitTermination()
+    assert spark.read.parquet("flights.parquet").count() == 10_000
+    assert names["orders"].count() == 0
+    assert (tmp_path / "lake/flights").is_dir() and (tmp_path / "lake/archive/flights").is_dir()
+    assert [api.counts(queue)[0] for queue in ("flights-1", "flights-2")] == [0, 0]
+
+
+def test_its_commands_are_such() -> None:
+    command, lines = get_command(app), [line for block in blocks("") for line in block.splitlines()]
+    ours = [line for line in lines if line.startswith("jumpmq ")]
+    assert len(ours) > 5
+    for line in ours:
+        words = shlex.split(re.sub(r"\[(.*?)\]", r"\1", line))[1:]
+        context = Context(command)
+        found = command
+        while hasattr(found, "commands"):
+            found = found.commands[words.pop(0)]
+        found.make_context(line, words, parent=context)

@@ -1,0 +1,36 @@
+"""Micro-batches into an Iceberg table: what is repeated is there once."""
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from tests.spark.sources import numbered, publish, run_available, stream
+
+from jumpmq.spark import iceberg_writer
+
+pytestmark = pytest.mark.timeout(400)
+catalogs = pytest.importorskip("pyiceberg.catalog")
+
+
+def test_a_query_that_dies_between_the_two_commits_repeats_nothing(spark, broker, channel, tmp_path):
+    published = publish(channel, numbered(1, 60))
+    catalog = {"name": "local", "type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    catalog["warehouse"] = f"file://{tmp_path}/lake"
+    write, died = iceberg_writer(catalog, "lake.messages", "archive"), []
+
+    def write_and_die(frame, number):
+        write(frame, number)
+        if number == 1 and not died:
+            died.append(number)
+            raise RuntimeError("lightning")
+
+    frame = stream(spark, broker, exchange="x", maxMessagesPerTrigger=20)
+    with pytest.raises(StreamingQueryException, match="lightning"):
+        run_available(frame, tmp_path, write_and_die)
+    found = catalogs.load_catalog(**catalog)
+    assert found.load_table("lake.messages").scan().count() == 40
+    run_available(frame, tmp_path, write_and_die)
+    table = found.load_table("lake.messages")
+    rows = table.scan().to_arrow()
+    assert sorted(rows["body"].to_pylist()) == published
+    assert set(rows["queue"].to_pylist()) == {"q1", "q2"}
+    assert {one["delivery_mode"] for one in rows["properties"].to_pylist()} == {2}
+    assert int(table.properties["jumpmq.archive"]) >= 2
