@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import logging
 import select
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable
@@ -24,12 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import columns, migration, schema
+from jumpmq.store import opening, schema
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes
 from jumpmq.store.commits import Prepared, prepare
-from jumpmq.store.errors import Damaged, StoreError
+from jumpmq.store.contents import Contents
+from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index
 from jumpmq.store.lock import DirectoryLock
@@ -121,6 +121,7 @@ class Store:
         self._writer = Writer(files)
         self._background = Background("jumpmq-background", self._writer.wake)
         self._reading = Background("jumpmq-reading", self._writer.wake)
+        self._contents = Contents(self._reader, self._reading, self._log.directory)
         self._segments = Background("jumpmq-segments", self._writer.wake)
         self._turning = False
         self._upkeep = Upkeep(
@@ -164,13 +165,12 @@ class Store:
         files = files or Files()
         lock = DirectoryLock(directory)
         try:
-            if migration.is_old(directory):
-                _migrate(directory)
+            opening.migrate(directory, lambda work: cls.open(work, on_commit=lambda receipt: None))
             noted: list[tuple[Batch, int, int]] = []
-            found = _look(directory, files, noted.append)
+            found = opening.look(directory, files, noted.append)
             for warning in found.warnings:
                 log.warning("%s", warning)
-            _create(directory)
+            opening.create(directory)
             linger_bytes = max(linger_bytes, commit_bytes)
             return cls(
                 directory, lock, found, noted, files, segment_bytes, commit_bytes, linger_bytes, on_commit, on_error
@@ -560,69 +560,18 @@ class Store:
     # --- reading ---
 
     def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]:
-        """The messages of a batch that are not settled, in order. Any thread may call it.
-
-        Of those that are not yet written these are the very objects that were appended; others are new ones, without
-        queue, consumer and ``redelivered``. What is damaged is left out, and named in the log of the broker.
-
-        Args:
-            first, last: the lowest and highest number wanted; None for all.
-
-        Raises:
-            StoreError: they are gone because their queue was dropped.
-        """
-        if not batch.remaining:
-            return []
-        return _unsettled(batch, self._read(batch, first, last))
+        """The messages of a batch that are not settled, in order: see :meth:`Contents.read`. Any thread may call it."""
+        return self._contents.read(batch, first, last)
 
     def read_soon(
         self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], Any]
     ) -> None:
-        """As :meth:`read`, by a thread: ``then`` gets the messages of each range later, in :meth:`completed`.
-
-        None says that they cannot be read, and :meth:`read` why. All is as it is then, but for what was dropped or
-        purged meanwhile: whoever asks must know of that.
-        """
-
-        def deliver(found: Any) -> None:
-            if isinstance(found, Exception):
-                then(None)
-            else:
-                then([_unsettled(batch, messages) for (batch, _, _), messages in zip(ranges, found, strict=True)])
-
-        self._reading.run(lambda: [self._read(*one) for one in ranges], deliver)
-
-    def _read(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
-        """As :meth:`read`, with those that are settled."""
-        staged = batch.messages
-        unwritten = list(staged) if staged is not None else []
-        found: list[Message] = []
-        if batch.positions:
-            found = self._reader.messages(batch, first, last)
-        elif not unwritten:
-            raise StoreError(
-                f"messages {batch.first_seq} to {batch.last_seq} of queue number {batch.queue_id} are no longer in "
-                f"{self._log.directory}"
-            )
-        if unwritten:
-            begin = unwritten[0].seq
-            found = [message for message in found if message.seq < begin]
-            low, high = begin if first is None else first, unwritten[-1].seq if last is None else last
-            found += [message for message in unwritten if low <= message.seq <= high]
-        return found
+        """As :meth:`read`, by a thread: see :meth:`Contents.read_soon`."""
+        self._contents.read_soon(ranges, then)
 
     def arrow(self, batch: Batch) -> pa.RecordBatch:
-        """All messages of a batch, also settled ones, as Arrow columns.
-
-        Returns:
-            ``seq`` int64, ``exchange`` string, ``routing_key``, ``properties``, ``body`` binary, ``published_at``
-            timestamp[us, UTC].
-
-        Raises:
-            StoreError: they are gone because they are all settled or their queue was dropped.
-        """
-        found = self._reader.messages(batch, None, None) if batch.positions else []
-        return columns.from_messages(found + (batch.messages or []))
+        """All messages of a batch as Arrow columns: see :meth:`Contents.arrow`. Any thread may call it."""
+        return self._contents.arrow(batch)
 
     # --- the end ---
 
@@ -677,39 +626,3 @@ def _is_much(changes: Changes, octets: int) -> bool:
     if changes.octets < GATHER * changes.count:
         octets = min(octets, COPIED_BYTES)
     return changes.octets >= octets or changes.count >= COMMIT_MESSAGES
-
-
-def _unsettled(batch: Batch, messages: list[Message]) -> list[Message]:
-    settled = batch.settled
-    return [message for message in messages if message.seq not in settled] if settled.count else messages
-
-
-def _look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]], object]) -> Recovery:
-    """What there is; an index that cannot be used is set aside, and made anew from the log."""
-    try:
-        return Recovery(directory, files, note)
-    except Damaged as damage:
-        path = directory / schema.FILE_NAME
-        try:
-            aside = schema.set_aside(path)
-        except OSError as error:
-            raise StoreError(f"cannot rename {path}, which is damaged: {error.strerror}; put that right") from damage
-        log.warning("%s; it is kept as %s. Some messages may come again", damage, aside)
-        return Recovery(directory, files, note)
-
-
-def _migrate(directory: Path) -> None:
-    try:
-        migration.migrate(directory, lambda work: Store.open(work, on_commit=lambda receipt: None))
-    except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"cannot move the store in {directory} into a log: {error}; it is as it was") from error
-
-
-def _create(directory: Path) -> None:
-    path = directory / schema.FILE_NAME
-    try:
-        (directory / DIRECTORY).mkdir(mode=0o700, exist_ok=True)
-        if not path.exists():
-            schema.create(path)
-    except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"cannot create {path}: {error}; choose a directory that this user may write to") from error

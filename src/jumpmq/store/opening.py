@@ -1,0 +1,64 @@
+"""Opening a data directory: what an older version left is moved into a log, a damaged index is set aside, what is
+missing is made.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jumpmq.store import migration, schema
+from jumpmq.store.batch import Batch
+from jumpmq.store.errors import Damaged, StoreError
+from jumpmq.store.files import Files
+from jumpmq.store.log import DIRECTORY
+from jumpmq.store.recovery import Recovery
+
+if TYPE_CHECKING:
+    from jumpmq.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+def look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]], object]) -> Recovery:
+    """What there is; an index that cannot be used is set aside, and made anew from the log."""
+    try:
+        return Recovery(directory, files, note)
+    except Damaged as damage:
+        path = directory / schema.FILE_NAME
+        try:
+            aside = schema.set_aside(path)
+        except OSError as error:
+            raise StoreError(f"cannot rename {path}, which is damaged: {error.strerror}; put that right") from damage
+        log.warning("%s; it is kept as %s. Some messages may come again", damage, aside)
+        return Recovery(directory, files, note)
+
+
+def migrate(directory: Path, open_store: "Callable[[Path], Store]") -> None:
+    """Move the store of an older version into a log, where that is what is there.
+
+    Raises:
+        StoreError: that fails; the store is as it was.
+    """
+    if not migration.is_old(directory):
+        return
+    try:
+        migration.migrate(directory, open_store)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"cannot move the store in {directory} into a log: {error}; it is as it was") from error
+
+
+def create(directory: Path) -> None:
+    """Make what is missing of a store.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    path = directory / schema.FILE_NAME
+    try:
+        (directory / DIRECTORY).mkdir(mode=0o700, exist_ok=True)
+        if not path.exists():
+            schema.create(path)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"cannot create {path}: {error}; choose a directory that this user may write to") from error
