@@ -6,6 +6,8 @@ Whoever connects to the socket sends ``{"arguments", "environment", "directory",
 two names of files, and gets the exit status.
 """
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -17,6 +19,7 @@ from jumpmq.cli.jumpmqctl import main
 
 def serve(path: str) -> None:
     """Serve until the process that started this one is gone."""
+    warm_up()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who serve
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -29,6 +32,13 @@ def serve(path: str) -> None:
                 listener.close()
                 attend(client)
             client.close()
+
+
+def warm_up() -> None:
+    """Have everything imported that a command imports when it runs."""
+    sys.argv = ["jumpmqctl", "version"]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        main()
 
 
 def attend(client: socket.socket) -> None:
