@@ -1,6 +1,9 @@
 """Queues, exchanges, bindings and the overview, as RabbitMQ's management API shows them."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from tests.http.api import API
 
 
 @pytest.fixture(autouse=True)
@@ -116,3 +119,15 @@ def test_columns_choose_parts_by_dotted_names(api):
 def test_argument_types_that_json_lacks_are_shown_as_text(api, channel):
     channel.queue_declare("odd", arguments={"x-octets": b"\xff\x00"})
     assert api.get("queues", "/", "odd")["arguments"] == {"x-octets": "\ufffd\x00"}
+
+
+def test_queues_that_go_while_they_are_listed_are_left_out(api, broker, channel):
+    """Others are served while a long list is made."""
+    for number in range(1500):
+        channel.queue_declare(f"gone-{number}", exclusive=True)
+    with ThreadPoolExecutor() as pool:
+        listings = [pool.submit(API(broker.http_url).request, "GET", "queues", "/") for _ in range(4)]
+        channel.connection.close()
+        found = [one.result() for one in listings]
+    assert {one.status_code for one in found} == {200}
+    assert [queue["name"] for queue in api.get("queues", "/")] == ["q/1"]

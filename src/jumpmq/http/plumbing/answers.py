@@ -36,13 +36,14 @@ NOTHING_AT_HAND: Mapping[str, Any] = MappingProxyType({})
 async def answer_list(
     request: Request,
     items: Iterable[T],
-    show: Callable[[T], dict[str, Any]],
+    show: Callable[[T], dict[str, Any] | None],
     order: tuple[str, ...] = ("vhost", "name"),
     at_hand: Mapping[str, Callable[[T], Any]] = NOTHING_AT_HAND,
 ) -> Response:
     """Answer with a list of objects: sorted, of the page, and in the columns that the query asks for.
 
     Args:
+        show: an item as an object; None where it is gone meanwhile, as others are served while this is done.
         order: the columns that it is sorted by where the query is silent.
         at_hand: columns, the name among them, that an object has without being shown: a page that is sorted by these
             alone costs a tenth, since only its own objects are shown.
@@ -54,7 +55,7 @@ async def answer_list(
     found = list(items)
     if page is not None and wanted.is_among(at_hand):
         places = await _places(await _keys_at_hand(found, page, wanted, at_hand), wanted.reverse)
-        return _page(page, len(found), places, [_select(show(found[place]), columns) for place in page.cut(places)])
+        return _page(page, len(found), places, _selected(found, page.cut(places), show, columns))
     texts: list[str] = []
     keys: list[tuple[Key, int]] = []
     async for number, shown in _shown(found, show):
@@ -66,7 +67,13 @@ async def answer_list(
     places = await _places(keys, wanted.reverse)
     if page is None:
         return StreamingResponse(_array([texts[place] for place in places]), media_type="application/json")
-    return _page(page, len(found), places, [_select(show(found[place]), columns) for place in page.cut(places)])
+    return _page(page, len(found), places, _selected(found, page.cut(places), show, columns))
+
+
+def _selected(
+    items: list[T], places: list[int], show: Callable[[T], dict[str, Any] | None], columns: list[list[str]]
+) -> list[dict[str, Any]]:
+    return [_select(shown, columns) for place in places if (shown := show(items[place])) is not None]
 
 
 def _page(page: Page, total: int, places: list[int], shown: list[dict[str, Any]]) -> Response:
@@ -95,9 +102,12 @@ async def _array(texts: list[str]) -> AsyncIterator[str]:
     yield "]" if texts else "[]"
 
 
-async def _shown(items: list[T], show: Callable[[T], dict[str, Any]]) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+async def _shown(
+    items: list[T], show: Callable[[T], dict[str, Any] | None]
+) -> AsyncIterator[tuple[int, dict[str, Any]]]:
     for number, item in enumerate(items):
-        yield number, show(item)
+        if (shown := show(item)) is not None:
+            yield number, shown
         if not (number + 1) % CHUNK:
             await asyncio.sleep(0)
 

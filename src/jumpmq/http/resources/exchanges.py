@@ -71,7 +71,12 @@ async def delete_exchange(request: Request) -> Response:
 async def _answer(request: Request, exchanges: list[Exchange]) -> Response:
     wanted = request.query_params.get("type")
     chosen = exchanges if wanted is None else [exchange for exchange in exchanges if exchange.type == wanted]
-    return await answer_list(request, chosen, lambda exchange: _shown(request, exchange), at_hand=AT_HAND)
+    vhosts = requested.broker(request).topology.vhosts
+
+    def shown_if_there(exchange: Exchange) -> dict[str, Any] | None:
+        return _shown(request, exchange) if exchange.vhost in vhosts else None
+
+    return await answer_list(request, chosen, shown_if_there, at_hand=AT_HAND)
 
 
 def _shown(request: Request, exchange: Exchange) -> dict[str, Any]:

@@ -123,7 +123,13 @@ async def rebalance(request: Request) -> Response:
 async def _answer(request: Request, queues: list[Queue]) -> Response:
     wanted = request.query_params.get("type")
     chosen = queues if wanted is None else [queue for queue in queues if queue.type == wanted]
-    return await answer_list(request, chosen, lambda queue: _sampled(request, queue), at_hand=AT_HAND | _rates(request))
+    at_hand = AT_HAND | _rates(request)
+    return await answer_list(request, chosen, lambda queue: _sampled_if_there(request, queue), at_hand=at_hand)
+
+
+def _sampled_if_there(request: Request, queue: Queue) -> dict[str, Any] | None:
+    host = requested.broker(request).topology.vhosts.get(queue.vhost)
+    return _sampled(request, queue) if host is not None and host.queues.get(queue.name) is queue else None
 
 
 def _sampled(request: Request, queue: Queue) -> dict[str, Any]:
