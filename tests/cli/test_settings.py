@@ -27,7 +27,7 @@ def test_whence_each_value_is(file: Path) -> None:
         "port = 2  # --port",
         "heartbeat = 20  # JUMPMQ_HEARTBEAT",
         f'node = "jumpmq@file"  # {file}',
-        'host = "127.0.0.1"  # default',
+        'host = "localhost"  # default',
         "# tls-cert is not set",
     } <= set(lines)
 

@@ -18,7 +18,7 @@ class Config:
     """Settings of a broker.
 
     Attributes:
-        host: address to listen on.
+        host: address to listen on, or a name: then each of its addresses.
         port: of AMQP; 0 picks a free one, None listens nowhere. The same of the other ports.
         http_port: of the management API.
         tls_port, https_port: of both with TLS; they are listened on where there is a certificate.
@@ -48,7 +48,7 @@ class Config:
             limit at most.
     """
 
-    host: str = "127.0.0.1"
+    host: str = "localhost"
     port: int | None = 5672
     http_port: int | None = 15672
     tls_port: int | None = 5671

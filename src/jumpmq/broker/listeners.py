@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import resource
 import socket
@@ -32,6 +33,9 @@ WATCH_INTERVAL = 5.0
 RESERVED_FILES = 32
 """Files that the process needs for itself: the store's, the log's, the event loop's."""
 
+LOCALHOST = "127.0.0.1", "::1"
+"""What ``localhost`` is, whatever the machine's files say: some clients try the one first, some the other."""
+
 SHARE_OF_FILES = 0.75
 """Of the files that the process may open, what clients of AMQP may take beside those that are reserved."""
 
@@ -52,10 +56,11 @@ class Refused(asyncio.Protocol):
 
 @dataclass
 class Listener:
-    """One socket that is listened on.
+    """One port that is listened on.
 
     Attributes:
         protocol: as the management API names it: ``amqp``, ``amqp/ssl``, ``http``, ``https``.
+        host: an address, or a name: then each of its addresses is listened on.
         port: 0 picks a free one; which it is, once it listens.
         accept: makes the protocol of a new connection.
         tls: None where it speaks plainly.
@@ -66,18 +71,22 @@ class Listener:
     port: int
     accept: Callable[[], asyncio.BaseProtocol]
     tls: ServerTLS | None = None
-    _socket: socket.socket | None = field(default=None, init=False)
-    _server: asyncio.Server | None = field(default=None, init=False)
+    _sockets: list[socket.socket] = field(default_factory=list, init=False)
+    _servers: list[asyncio.Server] = field(default_factory=list, init=False)
     _versions: Any = field(default=None, init=False)
 
     async def start(self) -> None:
         """Listen.
 
         Raises:
-            BrokerError: the address cannot be listened on, or TLS cannot be set up.
+            BrokerError: an address cannot be listened on, or TLS cannot be set up.
         """
-        self._socket = _bind(self.host, self.port, self.protocol)
-        self.port = self._socket.getsockname()[1]
+        try:
+            self._sockets = _bind(self.host, self.port)
+        except (OSError, OverflowError) as error:
+            reason = "there is no such port" if isinstance(error, OverflowError) else error.strerror or str(error)
+            raise BrokerError(f"cannot listen for {self.protocol} on {self.host}:{self.port}: {reason}") from None
+        self.port = self._sockets[0].getsockname()[1]
         try:
             await self._serve()
         except CertificateError as error:
@@ -90,10 +99,11 @@ class Listener:
         Raises:
             CertificateError: they cannot be used; those before stay in use.
         """
-        if self.tls is not None and self._server is not None:
-            before = self._server
+        if self.tls is not None and self._servers:
+            before = self._servers
             await self._serve()
-            before.close()
+            for server in before:
+                server.close()
 
     @property
     def is_outdated(self) -> bool:
@@ -103,24 +113,31 @@ class Listener:
     @property
     def is_suspended(self) -> bool:
         """Whether it does not listen, until :meth:`start`."""
-        return self._server is None
+        return not self._servers
 
     def close(self) -> None:
         """Listen no more; who is connected stays so."""
-        if self._server is not None:
-            self._server.close()
-        if self._socket is not None:
-            self._socket.close()
-        self._server = self._socket = None
+        for server in self._servers:
+            server.close()
+        for listening in self._sockets:
+            listening.close()
+        self._servers, self._sockets = [], []
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens."""
+        return [listening.getsockname()[0] for listening in self._sockets]
 
     async def _serve(self) -> None:
-        assert self._socket is not None
         encryption: dict[str, Any] = {}
         if self.tls is not None:
             self._versions = self.tls.versions()
             encryption = {"ssl": self.tls.context(), "ssl_handshake_timeout": TLS_TIMEOUT}
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self.accept, sock=self._socket.dup(), backlog=BACKLOG, **encryption)
+        self._servers = [
+            await loop.create_server(self.accept, sock=listening.dup(), backlog=BACKLOG, **encryption)
+            for listening in self._sockets
+        ]
 
 
 class CertificateWatch:
@@ -163,12 +180,25 @@ class CertificateWatch:
                     log.info("new certificates on port %s", listener.port)
 
 
-def _bind(host: str, port: int, protocol: str) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise BrokerError(f"cannot listen for {protocol} on {host}:{port}: {reason}") from None
-    except OverflowError:
-        raise BrokerError(f"cannot listen for {protocol} on {host}:{port}: there is no such port") from None
+def _bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on each address of a host, on one port; those of its addresses that this machine lacks are
+    left out, as ``::1`` where there is no IPv6."""
+    families: dict[tuple[Any, ...], socket.AddressFamily] = {}
+    for name in LOCALHOST if host == "localhost" else (host,):
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        families |= {address[:2]: family for family, _, _, _, address in found}
+    bound: list[socket.socket] = []
+    for (address, _), family in families.items():
+        place = address, bound[0].getsockname()[1] if bound else port
+        dual = family is socket.AF_INET6 and address == "::" and len(families) == 1 and socket.has_dualstack_ipv6()
+        try:
+            bound.append(socket.create_server(place, family=family, backlog=BACKLOG, dualstack_ipv6=dual))
+        except OSError as error:
+            if bound and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                continue
+            for listening in bound:
+                listening.close()
+            if bound and not port and error.errno == errno.EADDRINUSE:  # it was free on the first address only
+                return _bind(host, port)
+            raise
+    return bound

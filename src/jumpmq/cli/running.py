@@ -26,7 +26,7 @@ def running(*, tls: bool = False, **config: Any) -> Iterator[RunningBroker]:
 
     Args:
         tls: whether it speaks TLS too, with certificates made for it; clients find their authority's at `tls_ca`.
-        config: fields of `jumpmq.Config`. Unless given, the broker listens on free ports of 127.0.0.1 and keeps
+        config: fields of `jumpmq.Config`. Unless given, the broker listens on free ports of localhost and keeps
             everything in memory; with `data_dir` it is durable.
 
     Yields:

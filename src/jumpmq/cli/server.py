@@ -94,9 +94,10 @@ async def serving(config: Config, stop: Callable[[], None] | None = None) -> Asy
 
 
 def _endpoints(broker: Broker) -> RunningBroker:
+    host = broker.config.host
     return RunningBroker(
         broker.node,
-        broker.config.host,
+        "127.0.0.1" if host == "localhost" else host,  # what every client takes the same way
         broker.port,
         broker.port_of("http"),
         broker.config.data_dir,

@@ -127,10 +127,10 @@ SETTINGS = {
         Setting(
             "host",
             "ADDRESS",
-            "an address",
-            "to listen on; 0.0.0.0 for all of this machine's",
+            "an address, or a name",
+            "to listen on; :: for all of this machine's, 0.0.0.0 for those of IPv4",
             _text,
-            "127.0.0.1",
+            "localhost",
         ),
         _port_of("port", "of AMQP", 5672),
         _port_of("http_port", "of the management API", 15672),

@@ -122,8 +122,9 @@ def listeners(request: Request) -> list[dict[str, Any]]:
     """Where the broker listens, as RabbitMQ lists it."""
     broker = requested.broker(request)
     return [
-        {"node": broker.node, "protocol": one.protocol, "ip_address": one.host, "port": one.port}
+        {"node": broker.node, "protocol": one.protocol, "ip_address": address, "port": one.port}
         for one in broker.listeners
+        for address in one.addresses
     ]
 
 
