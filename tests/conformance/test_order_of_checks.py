@@ -1,12 +1,13 @@
 """What a client that may do nothing is told: of its permissions before anything of what is there, but for a few."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from benchmarks.brokers import BrokerProcess
 from pamqp.base import Frame as Method
 from tests.conformance.operator import Operator
-from tests.wire import Basic, Closed, Exchange, Queue, WireChannel, login
+from tests.wire import Basic, ChannelClosed, Closed, Exchange, Queue, WireChannel, login
 
 NOBODY = "nobody"
 QUEUE = "access to queue '{}' in vhost '/' refused for user 'nobody'"
@@ -88,3 +89,27 @@ def test_a_quorum_queue_ignores_that_a_consumer_wants_to_be_alone(
     channel.consume(queue, "alone", exclusive=True)
     channel.consume(queue, "third")
     channel.call(Queue.Delete(queue=queue))
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "arguments", "text"),
+    [
+        ("headers", "", {"x-match": "1"}, "PRECONDITION_FAILED - Invalid x-match field value"),
+        ("headers", "", {"x-match": 0}, "PRECONDITION_FAILED - Invalid x-match field type"),
+        ("x-consistent-hash", "no number", {}, "PRECONDITION_FAILED - The binding key must be an integer"),
+        ("headers", "", {"x-match": "any"}, "RESOURCE_LOCKED - cannot obtain exclusive access"),
+    ],
+)
+def test_what_is_wrong_with_a_binding_is_told_before_that_its_queue_is_anothers(
+    broker: BrokerProcess,
+    channel: WireChannel,
+    unique: Callable[[str], str],
+    kind: str,
+    key: str,
+    arguments: Any,
+    text: str,
+) -> None:
+    queue, exchange = channel.queue(unique("queue")), channel.exchange(unique("exchange"), kind)
+    channel.bind(queue, exchange, "1")
+    with login(broker.port) as other, pytest.raises(ChannelClosed, match=text):
+        other.channel().bind(queue, exchange, key, arguments)

@@ -203,8 +203,9 @@ def _check_bind(topology: Topology, change: changes.Bind) -> None:
     vhost, binding = topology.vhost(change.vhost), change.binding
     refuse_default_exchanges(binding)
     source = vhost.exchange(binding.source)
-    vhost.destination(binding, change.connection)
+    vhost.destination(binding)
     source.check(binding)
+    vhost.destination(binding, change.connection)  # that it is another's is told last, as RabbitMQ does
     if binding not in source.bindings:
         act = f"bind {binding.kind} '{binding.destination}'"
         limit = limits.reached(vhost.limits, "max-bindings", vhost.binding_count)
