@@ -76,6 +76,16 @@ def test_what_carries_a_header_of_a_name(twin: ModuleType) -> None:
 
 
 @TWINS
+@pytest.mark.parametrize("count", [0, 1, 11, 12, 13, 24, 100])
+def test_what_has_this_very_body(twin: ModuleType, count: int) -> None:
+    paged = bytes(bytearray(b"on disk"))
+    equal = bytes(bytearray(paged))
+    messages = [Message("", b"", b"\0\0", paged if place % 3 else equal) for place in range(count)]
+    assert twin.of_body(messages, paged) == [one for place, one in enumerate(messages) if place % 3]
+    assert twin.body_octets(messages) == 7 * count
+
+
+@TWINS
 @pytest.mark.parametrize(("last", "taken"), [(1, []), (2, [2]), (4, [2, 4]), (6, [2, 4, 5]), (1 << 63, [2, 4, 5, 9])])
 def test_tags_up_to_one_are_taken(twin: ModuleType, last: int, taken: list[int]) -> None:
     waiting = {tag: f"message {tag}" for tag in (2, 4, 5, 9)}
