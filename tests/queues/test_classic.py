@@ -9,7 +9,7 @@ from tests.queues.consumers import Taker, message, push, ready
 
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.messages import Message
-from jumpmq.queues import Outcome, clock
+from jumpmq.queues import Outcome, clock, delivery
 from jumpmq.queues.base import NEVER
 from jumpmq.queues.classic import CHUNK_OCTETS, STEP, ClassicQueue
 from jumpmq.queues.memory import MemoryAccount
@@ -153,6 +153,17 @@ def test_a_consumer_holds_no_more_than_its_prefetch(queue: ClassicQueue) -> None
     taker.ack(1)
     assert taker.bodies == [b"b", b"c"]
     assert (queue.ready_count, queue.unacknowledged_count) == (1, 2)
+
+
+def test_a_consumer_that_takes_everything_gets_it_in_steps(queue: ClassicQueue) -> None:
+    bodies = [b"%d" % number for number in range(3 * delivery.STEP)]
+    push(queue, *bodies)
+    taker = Taker(queue).start()
+    assert len(taker.bodies) == delivery.STEP
+    while queue.ready_count:
+        assert queue.wakes_at < NEVER
+        queue.look_after(clock.now())
+    assert taker.bodies == bodies
 
 
 def test_a_consumer_without_acknowledgement_holds_nothing(queue: ClassicQueue) -> None:
