@@ -15,9 +15,13 @@ Name = Callable[[str], str]
 
 @pytest.fixture(scope="module", autouse=True)
 def impatient(broker: BrokerProcess) -> None:
-    """RabbitMQ tries again what reached no queue after three minutes, unless told otherwise."""
+    """RabbitMQ tries again what reached no queue after three minutes, and counts it every five seconds, unless told
+    otherwise."""
     if isinstance(broker, RabbitMQ):
-        broker.ctl("eval", "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 500).")
+        times = {"dead_letter_worker_publisher_confirm_timeout": 500, "quorum_tick_interval": 300}
+        broker.ctl(
+            "eval", " ".join(f"application:set_env(rabbit, {name}, {time})," for name, time in times.items()) + " ok."
+        )
 
 
 class World:

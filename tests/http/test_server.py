@@ -16,7 +16,7 @@ def test_a_busy_port_is_said_in_one_line():
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         with (
-            pytest.raises(jumpmq.BrokerError, match=f"cannot listen for http on 127.0.0.1:{port}: Address already"),
+            pytest.raises(jumpmq.BrokerError, match=f"cannot listen for http on localhost:{port}: Address already"),
             jumpmq.running(http_port=port),
         ):
             pass
