@@ -33,8 +33,8 @@ def test_its_management_api_answers() -> None:
 
 
 def test_a_data_directory_outlives_it(tmp_path: Path) -> None:
-    for expected in (0, 1):
-        with jumpmq.running(data_dir=tmp_path) as broker:
+    for expected, data_dir in enumerate((tmp_path, str(tmp_path))):
+        with jumpmq.running(data_dir=data_dir) as broker:
             assert message_count(broker, "orders") == expected
             connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
             channel = connection.channel()

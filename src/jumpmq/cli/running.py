@@ -17,6 +17,7 @@ from jumpmq.cli.server import RunningBroker, serving
 
 __all__ = ["RunningBroker", "running"]
 
+PATHS = {"data_dir", "tls_cert", "tls_key", "tls_ca"}
 FREE_PORTS: dict[str, Any] = {"port": 0, "http_port": 0, "tls_port": 0, "https_port": 0}
 
 
@@ -26,8 +27,8 @@ def running(*, tls: bool = False, **config: Any) -> Iterator[RunningBroker]:
 
     Args:
         tls: whether it speaks TLS too, with certificates made for it; clients find their authority's at `tls_ca`.
-        config: fields of `jumpmq.Config`. Unless given, the broker listens on free ports of localhost and keeps
-            everything in memory; with `data_dir` it is durable.
+        config: fields of `jumpmq.Config`; paths may be text. Unless given, the broker listens on free ports of
+            localhost and keeps everything in memory; with `data_dir` it is durable.
 
     Yields:
         where it listens: `port`, `http_port`, `amqp_url`, `http_url` (both with user and password), `data_dir`; with
@@ -38,7 +39,8 @@ def running(*, tls: bool = False, **config: Any) -> Iterator[RunningBroker]:
     """
     with ExitStack() as stack:
         made = _certificates(stack) if tls else {}
-        yield stack.enter_context(_running(Config(**FREE_PORTS | made | config)))
+        paths = {name: Path(config[name]) for name in PATHS & config.keys() if config[name] is not None}
+        yield stack.enter_context(_running(Config(**FREE_PORTS | made | config | paths)))
 
 
 def _certificates(stack: ExitStack) -> dict[str, Any]:
