@@ -88,7 +88,7 @@ def test_killed_in_mid_load(broker: JumpMQ) -> None:
         broker.start()
         account.check(contents(broker.port, list(QUEUES)), killed_at)
     assert len(account.confirmed) > 1000
-    assert len(account.queue_of_key) == 60
+    assert len(account.queue_of_key) > 30  # of 60; the consumer may have had all of a key
     assert acknowledged_long_ago > 100  # so there was something to check
     account.check(contents(broker.port, list(QUEUES), acknowledge=True), killed_at)
     assert broker.stop() == 0

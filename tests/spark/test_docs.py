@@ -44,10 +44,11 @@ def test_its_programs_run_one_after_the_other(
             ("amqp://me:secret@rabbit:5672/%2F", broker.amqp_url),
         ):
             source = source.replace(address, ours)
+        source = re.sub(r'"(\w+\.(?:parquet|checkpoint))"', rf'"{tmp_path}/\1"', source)  # Java stays where it began
         exec(compile(source, "docs/spark.md", "exec"), names)
         for one in spark.streams.active:
             one.awaitTermination()
-    assert spark.read.parquet("flights.parquet").count() == 10_000
+    assert spark.read.parquet(f"{tmp_path}/flights.parquet").count() == 10_000
     assert names["orders"].count() == 0
     assert (tmp_path / "lake/flights").is_dir() and (tmp_path / "lake/archive/flights").is_dir()
     assert [api.counts(queue)[0] for queue in ("flights-1", "flights-2")] == [0, 0]

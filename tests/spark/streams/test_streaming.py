@@ -111,7 +111,7 @@ def test_a_checkpoint_belongs_to_what_it_was_made_for(broker, streams):
     of_stream, of_queue = Query(broker, queue="s1").end, Query(broker, queue="q").end
     with pytest.raises(JumpMQError, match="checkpoint is of queue 's1' in vhost '/', but the query reads queue 's2'"):
         Query(broker, of_stream, queue="s2").batch()
-    with pytest.raises(JumpMQError, match="checkpoint is of queues, but it reads streams"):
+    with pytest.raises(JumpMQError, match="checkpoint is not of streams of JumpMQ"):
         Query(broker, of_queue, queue="s1").batch()
     with pytest.raises(JumpMQError, match="'s1' is a stream and 'q' is of type classic"):
         Query(broker, queues="q,s1")

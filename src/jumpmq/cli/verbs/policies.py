@@ -46,7 +46,7 @@ def set_policy(
 def clear_policy(session: Session, name: Name) -> None:
     """Clears a policy."""
     session.inform(f'Clearing policy "{name}" on vhost "{session.vhost}" ...')
-    clear(session, "policies", name)
+    clear(session, "policies", session.vhost, name)
 
 
 def list_operator_policies(session: Session) -> None:
@@ -74,7 +74,7 @@ def set_operator_policy(
 def clear_operator_policy(session: Session, name: Name) -> None:
     """Clears an operator policy."""
     session.inform(f'Clearing operator policy "{name}" on vhost "{session.vhost}" ...')
-    clear(session, "operator-policies", name)
+    clear(session, "operator-policies", session.vhost, name)
 
 
 def _list(session: Session, kind: str) -> None:
