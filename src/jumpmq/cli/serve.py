@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import resource
@@ -38,8 +37,6 @@ def serve(config: Config) -> None:
     configure(config.log_level, config.log_format)
     _raise_file_limit()
     keep_few_arenas()
-    with contextlib.suppress(ValueError):  # the broker will say what is wrong with the limit
-        keep_freed_memory(memory_limit(config.memory_limit))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve_until_signal(config))
 
@@ -52,6 +49,7 @@ async def _serve_until_signal(config: Config) -> None:
         hang_up = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
         _calm_garbage_collection()
+        keep_freed_memory(memory_limit(config.memory_limit))  # not before: what the start took goes back
         print(control.endpoints.ready_line(), flush=True)
         notify("READY=1")
         reloading = asyncio.create_task(_reload_certificates(control, hang_up), name="reload")
