@@ -1,6 +1,7 @@
-"""`jumpmq.running()` is a whole broker inside this process."""
+"""`jumpmq.running()` is a whole broker of a program's own."""
 
 import json
+import multiprocessing
 import threading
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -19,8 +20,9 @@ def message_count(broker: jumpmq.RunningBroker, queue: str, **arguments: object)
     return declared.method.message_count
 
 
-def test_its_url_is_all_a_client_needs() -> None:
-    with jumpmq.running() as broker:
+@pytest.mark.parametrize("process", [False, True])
+def test_its_url_is_all_a_client_needs(process: bool) -> None:
+    with jumpmq.running(process=process) as broker:
         assert message_count(broker, "orders") == 0
 
 
@@ -54,22 +56,34 @@ def test_two_at_once_know_nothing_of_each_other() -> None:
         connection.close()
 
 
-def test_it_is_gone_after_the_block_even_when_the_block_fails() -> None:
-    with pytest.raises(ZeroDivisionError), jumpmq.running() as broker:
+@pytest.mark.parametrize("process", [False, True])
+def test_it_is_gone_after_the_block_even_when_the_block_fails(process: bool) -> None:
+    with pytest.raises(ZeroDivisionError), jumpmq.running(process=process) as broker:
         assert message_count(broker, "orders") == 0
         raise ZeroDivisionError
+    assert not multiprocessing.active_children()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("jumpmq")]
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
 
 
-def test_a_broker_that_cannot_start_says_why() -> None:
+@pytest.mark.parametrize("process", [False, True])
+def test_a_broker_that_cannot_start_says_why(process: bool) -> None:
     with (
         jumpmq.running() as broker,
         pytest.raises(jumpmq.BrokerError, match=str(broker.port)),
-        jumpmq.running(port=broker.port),
+        jumpmq.running(port=broker.port, process=process),
     ):
         pass
+
+
+def test_a_process_that_is_killed_takes_no_program_with_it() -> None:
+    with jumpmq.running(process=True) as broker:
+        (child,) = multiprocessing.active_children()
+        child.kill()
+        child.join()
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
 
 
 def test_an_unknown_name_in_the_package_is_an_attribute_error() -> None:

@@ -5,6 +5,7 @@ import time
 
 import pika
 import pytest
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_connections_channels_and_consumers_are_shown_and_closed(api, broker):
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
         connection.process_data_events(5)
     assert (closed.value.reply_code, closed.value.reply_text) == (320, "CONNECTION_FORCED - time for bed")
-    assert api.request("DELETE", "connections", shown["name"]).status_code == 404
+    until(lambda: api.request("DELETE", "connections", shown["name"]).status_code == 404)
 
 
 def test_rates_are_of_the_last_seconds(api, channel):

@@ -35,6 +35,7 @@ class Timers:
         self._looked_at = 0.0
 
     def start(self) -> None:
+        self._services.alarms.look()
         self._tick = self._loop.call_later(TICK, self._on_tick)
 
     def stop(self) -> None:

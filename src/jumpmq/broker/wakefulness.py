@@ -8,6 +8,7 @@ for the next one by itself for a while, instead of going to sleep. Others who wa
 
 import asyncio
 import os
+import threading
 import time
 
 SOON = 0.0002
@@ -21,7 +22,8 @@ class Wakefulness:
         self._loop = asyncio.get_running_loop()
         self._until = 0.0
         self._awake = False
-        self._alone = os.cpu_count() == 1  # the client could not run meanwhile
+        # With one processor, or in a thread beside its client, the client could not run meanwhile.
+        self._alone = os.cpu_count() == 1 or threading.current_thread() is not threading.main_thread()
 
     def stay(self) -> None:
         """Somebody was answered who is likely to ask again soon."""

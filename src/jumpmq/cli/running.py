@@ -1,18 +1,22 @@
-"""A broker inside this process, for tests and examples."""
+"""A broker of a program's own, for tests and examples: in a thread, or in a process beside it."""
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import signal
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvloop
 
-from jumpmq.broker import Config
+from jumpmq.broker import BrokerError, Config
 from jumpmq.cli.server import RunningBroker, serving
 
 __all__ = ["RunningBroker", "running"]
@@ -22,10 +26,13 @@ FREE_PORTS: dict[str, Any] = {"port": 0, "http_port": 0, "tls_port": 0, "https_p
 
 
 @contextmanager
-def running(*, tls: bool = False, **config: Any) -> Iterator[RunningBroker]:
+def running(*, tls: bool = False, process: bool = False, **config: Any) -> Iterator[RunningBroker]:
     """Runs a broker in a thread of its own for as long as the block lasts.
 
     Args:
+        process: whether it runs in a process of its own instead, and does not share the interpreter with the program:
+            a program that publishes much gets several times as far. It starts a little later. As with any use of
+            `multiprocessing`, a script needs its ``if __name__ == "__main__":``.
         tls: whether it speaks TLS too, with certificates made for it; clients find their authority's at `tls_ca`.
         config: fields of `jumpmq.Config`; paths may be text. Unless given, the broker listens on free ports of
             localhost and keeps everything in memory; with `data_dir` it is durable.
@@ -40,7 +47,8 @@ def running(*, tls: bool = False, **config: Any) -> Iterator[RunningBroker]:
     with ExitStack() as stack:
         made = _certificates(stack) if tls else {}
         paths = {name: Path(config[name]) for name in PATHS & config.keys() if config[name] is not None}
-        yield stack.enter_context(_running(Config(**FREE_PORTS | made | config | paths)))
+        run = _in_process if process else _in_thread
+        yield stack.enter_context(run(Config(**FREE_PORTS | made | config | paths)))
 
 
 def _certificates(stack: ExitStack) -> dict[str, Any]:
@@ -52,7 +60,7 @@ def _certificates(stack: ExitStack) -> dict[str, Any]:
 
 
 @contextmanager
-def _running(config: Config) -> Iterator[RunningBroker]:
+def _in_thread(config: Config) -> Iterator[RunningBroker]:
     started: Future[RunningBroker] = Future()
     stop: Future[None] = Future()
     with ThreadPoolExecutor(1, thread_name_prefix="jumpmq") as thread:
@@ -77,3 +85,45 @@ async def _serve(config: Config, started: Future[RunningBroker], stop: Future[No
     async with serving(config) as control:
         started.set_result(control.endpoints)
         await asyncio.wrap_future(stop)
+
+
+@contextmanager
+def _in_process(config: Config) -> Iterator[RunningBroker]:
+    context = multiprocessing.get_context("spawn")  # the broker must not share this one's sockets and threads
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_child, args=(config, theirs), name="jumpmq")
+    child.start()
+    theirs.close()
+    try:
+        yield _started(child, ours)
+    finally:
+        ours.close()
+        child.join()
+
+
+def _started(child: BaseProcess, pipe: Connection) -> RunningBroker:
+    try:
+        started: RunningBroker | BrokerError = pipe.recv()
+    except EOFError:
+        child.join()
+        raise BrokerError(f"the broker's process ended with status {child.exitcode}") from None
+    if isinstance(started, BrokerError):
+        raise started
+    return started
+
+
+def _child(config: Config, parent: Connection) -> None:
+    """Serves until the parent closes its end, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
+    try:
+        _run(_serve_for(config, parent))
+    except BrokerError as error:
+        parent.send(error)
+
+
+async def _serve_for(config: Config, parent: Connection) -> None:
+    gone = asyncio.Event()
+    async with serving(config) as control:
+        parent.send(control.endpoints)
+        asyncio.get_running_loop().add_reader(parent.fileno(), gone.set)
+        await gone.wait()

