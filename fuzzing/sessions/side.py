@@ -145,6 +145,9 @@ class Side:
                 yield
                 client.wait(lambda event: _ends(event, channel) or isinstance(event.method, m.ChannelCloseOk))
             else:
+                if isinstance(step.method, m.TxCommit):  # RabbitMQ bears nothing behind it until it is done
+                    yield
+                    client.wait(lambda event: _ends(event, channel) or isinstance(event.method, m.TxCommitOk))
                 if isinstance(step.method, m.ChannelOpen):
                     self._open.add(step.place)
                 opened = self.is_open(step.place)
