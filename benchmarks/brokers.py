@@ -27,6 +27,9 @@ from benchmarks.load.client import Address, Connection, LoadError
 
 HOST = "127.0.0.1"
 
+PATIENCE = 180.0
+"""Seconds that a broker may take until it answers."""
+
 
 class BrokerError(Exception):
     """A broker did not start; the text ends with what it logged."""
@@ -76,7 +79,7 @@ class BrokerProcess:
         self.close()
 
     def start(self) -> None:
-        """Starts the broker and returns when it answers. Raises BrokerError if it ends or stays silent for 60 s."""
+        """Starts the broker and returns when it answers. Raises BrokerError if it ends or stays silent."""
         raise NotImplementedError
 
     def stop(self, timeout: float = 30) -> int:
@@ -177,10 +180,10 @@ class RabbitMQ(BrokerProcess):
     def start(self) -> None:
         self._configure()
         began = time.perf_counter()
-        self._start_epmd(began + 10)
+        self._start_epmd(began + PATIENCE)
         self._launch([str(self.scripts / "rabbitmq-server")], self._environment())
         while not (accepts_clients(self.port) and listening(self.http_port)):
-            self._check_alive(began + 60)
+            self._check_alive(began + PATIENCE)
             time.sleep(0.02)
         self.startup = time.perf_counter() - began
 
@@ -278,7 +281,7 @@ class JumpMQ(BrokerProcess):
         began = time.perf_counter()
         self._launch([*self.command, *serve, *self._arguments], _with_checkout())
         while not self._find_ports() or not accepts_clients(self.port):
-            self._check_alive(began + 60)
+            self._check_alive(began + PATIENCE)
             time.sleep(0.005)
         self.startup = time.perf_counter() - began
 

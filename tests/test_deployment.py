@@ -58,12 +58,12 @@ def test_systemd_hears_when_the_broker_is_ready_and_when_it_stops(tmp_path: Path
     address = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(address))
-        supervisor.settimeout(30)
+        supervisor.settimeout(60)
         with serving(tmp_path / "data", NOTIFY_SOCKET=str(address)) as broker:
             assert supervisor.recv(100) == b"READY=1"
             broker.process.terminate()
             assert supervisor.recv(100) == b"STOPPING=1"
-            broker.process.wait(30)
+            broker.process.wait(60)
 
 
 def test_the_first_user_may_be_another_than_guest(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_first_user_may_be_another_than_guest(tmp_path: Path) -> None:
         assert requests.get(url, auth=("admin", "of our own")).json()["tags"] == ["administrator"]
         assert requests.get(url, auth=("guest", "guest")).status_code == 401
         broker.process.terminate()
-        broker.process.wait(30)
+        broker.process.wait(60)
     with serving(tmp_path / "data") as broker:
         url = f"http://127.0.0.1:{broker.http_port}/api/whoami"
         assert requests.get(url, auth=("guest", "guest")).status_code == 401, "only a new data directory has it"
@@ -102,7 +102,6 @@ def pythons() -> list[Path]:
     return found
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("python", pythons(), ids=lambda path: path.resolve().name)
 def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path, python: Path) -> None:
     source = tmp_path / "source"

@@ -29,7 +29,7 @@ __all__ = [
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds to wait for a frame that must come."""
 
 

@@ -31,10 +31,12 @@ def publisher(port: int) -> WireConnection:
     return login(port, capabilities=TOLD)
 
 
-def publish_until_blocked(channel: WireChannel, queue: str, properties: Any = None) -> tuple[int, str]:
-    """Publishes until the broker says that it reads no more; returns how many, and why."""
+def publish_until_blocked(api: API, channel: WireChannel, queue: str, properties: Any = None) -> tuple[int, str]:
+    """Publishes one by one until the broker says that it reads no more; returns how many, and why."""
     for number in range(1, 2000):
         channel.publish("", queue, BODY, properties or Basic.Properties())
+        while sum(api.counts(queue)) < number:
+            pass
         try:
             blocked = channel.connection.next_event(0, timeout=0.005)
         except TimeoutError:
@@ -49,7 +51,7 @@ def test_a_publisher_is_blocked_at_the_limit_and_goes_on_when_there_is_room(brok
     with publisher(broker.port) as connection, login(broker.port) as bystander:
         channel, other = connection.channel(), bystander.channel()
         queue = channel.queue(exclusive=False)
-        count, reason = publish_until_blocked(channel, queue)
+        count, reason = publish_until_blocked(api, channel, queue)
         assert reason == "low on memory"
         assert 30 <= count <= 60
         channel.publish("", queue, b"last")
@@ -98,7 +100,7 @@ def test_unacknowledged_messages_count(broker: jumpmq.RunningBroker) -> None:
         channel, other = connection.channel(), consumer.channel()
         queue = channel.queue(exclusive=False)
         other.consume(queue)
-        assert publish_until_blocked(channel, queue)[1] == "low on memory"
+        assert publish_until_blocked(api, channel, queue)[1] == "low on memory"
         held = api.get("nodes", api.get("nodes")[0]["name"], "memory")["memory"]
         assert held["unacknowledged"] >= 4_000_000
         assert api.get("queues", "/", queue)["memory"] >= 4_000_000
@@ -194,7 +196,7 @@ def test_a_disk_that_fills_up_blocks_publishers_and_keeps_what_is_confirmed(smal
         channel = connection.channel()
         channel.confirm_select()
         queue = channel.queue("kept", durable=True, exclusive=False)
-        count, reason = publish_until_blocked(channel, queue, PERSISTENT)
+        count, reason = publish_until_blocked(API(serve.http_url), channel, queue, PERSISTENT)
         assert reason == "low on disk"
         assert API(serve.http_url).get("nodes")[0]["disk_free_alarm"]
         ballast.unlink()
@@ -215,7 +217,7 @@ def test_a_disk_that_is_full_blocks_publishers_and_the_broker_recovers_by_itself
         channel = connection.channel()
         channel.confirm_select()
         queue = channel.queue("kept", durable=True, exclusive=False)
-        count, reason = publish_until_blocked(channel, queue, PERSISTENT)
+        count, reason = publish_until_blocked(API(serve.http_url), channel, queue, PERSISTENT)
         assert reason == "low on disk"
         ballast.unlink()
         assert isinstance(connection.next_event(0), Connection.Unblocked)

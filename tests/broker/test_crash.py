@@ -77,7 +77,6 @@ class Account:
             assert self.queue_of_key.setdefault(key_of(message), queue) == queue, "a key in two queues"
 
 
-@pytest.mark.timeout(90)
 def test_killed_in_mid_load(broker: JumpMQ) -> None:
     with login(broker.port) as connection:
         declare(connection.channel())

@@ -103,7 +103,6 @@ class Reader(Client):
         self.acknowledged = self.offset
 
 
-@pytest.mark.timeout(90)
 def test_each_message_is_read_once(broker: JumpMQ) -> None:
     with login(broker.port) as connection:
         channel = connection.channel()

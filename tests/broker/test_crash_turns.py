@@ -61,7 +61,6 @@ def declare(channel: WireChannel) -> None:
     channel.bind("worked", "all", "#")
 
 
-@pytest.mark.timeout(90)
 def test_each_message_is_in_one_place(broker: JumpMQ) -> None:
     with login(broker.port) as connection:
         declare(connection.channel())

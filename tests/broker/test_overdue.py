@@ -10,7 +10,7 @@ import jumpmq
 
 @pytest.fixture(scope="module")
 def connection() -> Iterator[WireConnection]:
-    with jumpmq.running(consumer_timeout=1) as broker, closing(login(broker.port)) as opened:
+    with jumpmq.running(consumer_timeout=2) as broker, closing(login(broker.port)) as opened:
         yield opened
 
 
@@ -27,7 +27,7 @@ def test_the_channel_is_closed_and_what_it_held_comes_back(connection: WireConne
         lazy.next()
     assert closed.value.code == 406
     assert closed.value.text == (
-        f"PRECONDITION_FAILED - delivery acknowledgement on channel {lazy.number} timed out. Timeout value used: 1000 "
+        f"PRECONDITION_FAILED - delivery acknowledgement on channel {lazy.number} timed out. Timeout value used: 2000 "
         "ms. This timeout value can be configured, see consumers doc guide to learn more"
     )
     assert closed.value.method == (0, 0)

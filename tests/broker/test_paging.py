@@ -83,7 +83,7 @@ def test_a_backlog_and_deliveries_are_paged_and_come_back(serve: Serving, delive
             assert message.body == body(number)
             assert message.method.redelivered
             assert message.properties.delivery_mode == delivery_mode
-        assert api(serve).get("queues", "/", queue)["memory"] == 0
+        until(lambda: api(serve).get("queues", "/", queue)["memory"] == 0)
         until(lambda: resident(serve) < ALLOWED)
 
 

@@ -25,7 +25,7 @@ def test_the_order_survives_a_restart(tmp_path: Path) -> None:
         channel.queue("q", durable=True, exclusive=False, arguments={"x-max-priority": 9})
         fill(channel, 2000, 20)
         shown = requests.get(
-            f"http://{HOST}:{broker.http_port}/api/queues/%2F/q", auth=("guest", "guest"), timeout=10
+            f"http://{HOST}:{broker.http_port}/api/queues/%2F/q", auth=("guest", "guest"), timeout=60
         ).json()
         assert shown["backing_queue_status"]["priority_lengths"] == {str(number): 200 for number in range(10)}
         taken = [channel.get("q") for _ in range(300)]

@@ -128,7 +128,7 @@ def kill_under(broker: JumpMQ, clients: Sequence[Client], seconds: float) -> flo
     killed_at = time.monotonic()
     broker.kill()
     for client in clients:
-        client.join(10)
+        client.join(60)
         assert not client.is_alive()
     return killed_at
 

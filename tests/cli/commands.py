@@ -25,7 +25,9 @@ def command(name: str, *arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", f"jumpmq.cli.{name}", *map(str, arguments)]
 
 
-def run(name: str, *arguments: str | Path, timeout: float = 60, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    name: str, *arguments: str | Path, timeout: float = 200, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end, without a terminal."""
     if name == "jumpmqctl":
         return _run_forked([*map(str, arguments)], os.environ | environment, timeout)

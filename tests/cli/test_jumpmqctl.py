@@ -104,7 +104,7 @@ def test_json_is_only_json(listed: Listed) -> None:
 def test_on_a_terminal_the_table_is_drawn_and_fits(broker: jumpmq.RunningBroker) -> None:
     terminal, its_end = pty.openpty()
     line = command("jumpmqctl", "list_queues", "name", "arguments", "--url", broker.http_url)
-    subprocess.run(line, stdout=its_end, timeout=30, check=True, env=os.environ | {"COLUMNS": "30", "TERM": "xterm"})
+    subprocess.run(line, stdout=its_end, timeout=200, check=True, env=os.environ | {"COLUMNS": "30", "TERM": "xterm"})
     os.close(its_end)
     shown = re.sub(r"\x1b\[[0-9;]*m", "", os.read(terminal, 10_000).decode())
     os.close(terminal)

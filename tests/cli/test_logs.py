@@ -15,7 +15,7 @@ def logged(tmp_path: Path, *arguments: str) -> str:
     with log.open("w") as stderr, serving(tmp_path / "data", *arguments, stderr=stderr) as broker:
         work(broker)
         broker.process.terminate()
-        broker.process.wait(20)
+        broker.process.wait(60)
     return log.read_text()
 
 

@@ -79,7 +79,7 @@ def test_definitions_and_messages_are_moved(rabbitmq: RabbitMQ, broker: jumpmq.R
                 properties = pika.BasicProperties(delivery_mode=2, message_id=str(number), headers={"n": number})
                 opened.basic_publish("orders", f"{queue}.{number}", b"%d" % number, properties)
         opened.basic_publish("orders", "orders-1.large", b"x" * 20_000_000)
-    result = run("jumpmq", "migrate", *urls(rabbitmq, broker), timeout=100)
+    result = run("jumpmq", "migrate", *urls(rabbitmq, broker), timeout=300)
     assert (result.returncode, result.stdout) == (
         0,
         "definitions are copied, 901 messages of 3 queues are moved\n",
@@ -98,7 +98,7 @@ def test_definitions_and_messages_are_moved(rabbitmq: RabbitMQ, broker: jumpmq.R
     assert [(one["name"], one["definition"]) for one in policies] == [("limited", {"max-length": 5000})]
     streamed = requests.get(f"{broker.http_url}/api/queues/%2F/log").json()
     assert (streamed["type"], streamed["messages"]) == ("stream", 300)
-    again = run("jumpmq", "migrate", *urls(rabbitmq, broker), timeout=100)
+    again = run("jumpmq", "migrate", *urls(rabbitmq, broker), timeout=300)
     assert again.stdout == "definitions are copied, 0 messages of 0 queues are moved\n", again.stderr
 
 
@@ -121,7 +121,7 @@ def test_a_move_that_is_killed_goes_on_where_it_was(rabbitmq: RabbitMQ, broker: 
         with subprocess.Popen(line, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=dict(os.environ)) as move:
             time.sleep(random.uniform(0.5, 2.0))
             move.send_signal(signal.SIGKILL)
-    result = run("jumpmq", "migrate", *urls(rabbitmq, broker, "/killed"), timeout=100)
+    result = run("jumpmq", "migrate", *urls(rabbitmq, broker, "/killed"), timeout=300)
     assert result.returncode == 0, result.stderr
     requests.put(
         f"{broker.http_url}/api/permissions/killed/guest", json={"configure": ".*", "write": ".*", "read": ".*"}

@@ -30,7 +30,7 @@ def test_its_management_api_answers() -> None:
     with jumpmq.running(node="jumpmq@sparrow") as broker:
         request = Request(f"http://127.0.0.1:{broker.http_port}/api/overview")
         request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
-        with urlopen(request, timeout=10) as answer:
+        with urlopen(request, timeout=60) as answer:
             assert json.load(answer)["node"] == "jumpmq@sparrow"
 
 

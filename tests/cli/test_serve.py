@@ -64,7 +64,7 @@ def test_a_signal_stops_it_whoever_lingers_and_nothing_is_lost(tmp_path: Path, n
         publish(broker.amqp_url, 100)
         lingering = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
         broker.process.send_signal(number)
-        assert broker.process.wait(20) == 0
+        assert broker.process.wait(60) == 0
         with pytest.raises(pika.exceptions.AMQPError):
             lingering.process_data_events(1)
     with serving(tmp_path) as broker:

@@ -42,7 +42,7 @@ def test_what_is_published_is_delivered_in_order(amqp: AMQPConnection, queue: st
     assert (amqp.unconfirmed, amqp.refused, amqp.returned) == (0, 0, [])
     consumer = amqp.consume(queue, 1_000)
     found = []
-    while len(found) < len(bodies) and amqp.wait(10):
+    while len(found) < len(bodies) and amqp.wait(60):
         found += amqp.deliveries
         amqp.deliveries.clear()
         amqp.ack(found[-1].tag)
@@ -88,7 +88,7 @@ def test_a_queue_that_is_deleted_while_it_is_consumed(amqp: AMQPConnection, brok
     with AMQPConnection(AMQPAddress("127.0.0.1", broker.port)) as other:
         other.call(m.QueueDelete(queue=queue), m.QueueDeleteOk)
     with pytest.raises(Refused, match="its queue is gone"):
-        amqp.wait(10)
+        amqp.wait(60)
 
 
 def test_a_wrong_password(broker: BrokerProcess) -> None:
@@ -122,7 +122,7 @@ def test_over_tls() -> None:
             publish(amqp, "q", b"x" * 3_000_000, b"second")
             amqp.consume("q", 10)
             found: list[int] = []
-            while len(found) < 2 and amqp.wait(10):
+            while len(found) < 2 and amqp.wait(60):
                 found.append(len(amqp.deliveries.popleft().body))
             assert found == [3_000_000, 6]
 

@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent
 def report(command: list[str], **environment: str) -> dict[str, str]:
     """Run a programme and return the lines that it printed as names and values."""
     finished = subprocess.run(
-        command, capture_output=True, text=True, timeout=100, check=False, env=os.environ | environment
+        command, capture_output=True, text=True, timeout=300, check=False, env=os.environ | environment
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return dict(line.split(": ", 1) for line in finished.stdout.splitlines() if ": " in line)

@@ -18,7 +18,7 @@ def run(broker: BrokerProcess) -> Callable[..., subprocess.CompletedProcess[str]
 
     def tool(name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [f"amqp-{name}", "-s", "127.0.0.1", f"--port={broker.port}", *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=200, check=False)
 
     return tool
 

@@ -1,9 +1,11 @@
 """pika, the Python client, as applications use it."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import pytest
 from benchmarks.brokers import BrokerProcess
+from tests.waiting import until
 
 pika = pytest.importorskip("pika", reason="pika is not installed (pip install pika)")
 
@@ -39,9 +41,8 @@ def test_publish_with_confirms_and_read_back(channel, unique: Name) -> None:
     channel.basic_qos(prefetch_count=10)
     bodies = set()
     for queue in queues:
-        for method, properties, body in channel.consume(queue, inactivity_timeout=0.3):
-            if method is None:
-                break
+        count = channel.queue_declare(queue, passive=True).method.message_count
+        for method, properties, body in islice(channel.consume(queue), count):
             assert properties.headers == {"source": "pika"}
             channel.basic_ack(method.delivery_tag)
             bodies.add(body.decode())
@@ -98,7 +99,7 @@ def test_a_consumer_is_told_that_its_queue_is_gone(connection, channel) -> None:
     channel.add_on_cancel_callback(lambda frame: told.append(frame.method.consumer_tag))
     tag = channel.basic_consume(queue, lambda *_: None)
     connection.channel().queue_delete(queue)
-    connection.process_data_events(time_limit=5)
+    until(lambda: connection.process_data_events(time_limit=0.1) or told)
     assert told == [tag]
 
 

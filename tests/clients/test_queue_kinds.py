@@ -27,7 +27,7 @@ def test_a_quorum_queue_with_pika(url: str, unique: Name) -> None:
         channel.basic_publish("", queue, b"order")
         channel.basic_qos(prefetch_count=10)
         seen = []
-        for method, properties, _ in channel.consume(queue, inactivity_timeout=20):
+        for method, properties, _ in channel.consume(queue, inactivity_timeout=60):
             seen.append((properties.headers or {}).get("x-delivery-count"))
             if len(seen) < 3:
                 channel.basic_nack(method.delivery_tag, requeue=True)
@@ -50,7 +50,7 @@ def test_a_stream_with_pika(url: str, unique: Name) -> None:
         channel.basic_qos(prefetch_count=5)
         seen = []
         arguments = {"x-stream-offset": 7}
-        for method, properties, body in channel.consume(queue, arguments=arguments, inactivity_timeout=20):
+        for method, properties, body in channel.consume(queue, arguments=arguments, inactivity_timeout=60):
             seen.append((properties.headers["x-stream-offset"], body))
             channel.basic_ack(method.delivery_tag)
             if len(seen) == 13:
@@ -171,7 +171,7 @@ def test_all_kinds_with(command: list[str], probe: str, program: str, url: str, 
         pytest.skip(f"{probe} fails: the client is not installed")
     done = subprocess.run(
         [*command, program, url, unique("kinds")],
-        capture_output=True, text=True, timeout=60, check=False, env=environment,
+        capture_output=True, text=True, timeout=200, check=False, env=environment,
     )  # fmt: skip
     assert (done.stdout.split("\n"), done.stderr) == (["1 3", "3 1", "1 3", ""], "")
 
@@ -213,5 +213,5 @@ def test_celery_orders_its_tasks(url: str, unique: Name, tmp_path: Path) -> None
     queue = unique("celery")
     for role in ("publish", "work"):
         command = [sys.executable, str(program), role, url.replace("%2F", "/"), queue, str(noted)]
-        subprocess.run(command, cwd=tmp_path, timeout=60, check=True)
+        subprocess.run(command, cwd=tmp_path, timeout=200, check=True)
     assert noted.read_text().split() == ["9", "9", "7", "5", "3", "1", "last"]

@@ -80,7 +80,7 @@ def test_amqplib_over_tls(broker: jumpmq.RunningBroker) -> None:
     done = subprocess.run(
         ["node", "-e", test_queue_kinds.AMQPLIB_PROGRAM, broker.amqps_url, "amqplib"],
         env=os.environ | {"NODE_PATH": modules, "NODE_EXTRA_CA_CERTS": str(broker.tls_ca)},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert (done.stdout.split("\n"), done.stderr) == (["1 3", "3 1", "1 3", ""], "")
 

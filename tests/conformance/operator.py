@@ -56,6 +56,10 @@ class Operator:
 
     # --- what is there ---
 
+    def finds_queue(self, name: str) -> bool:
+        """Whether a queue is there; unlike a passive declaration this does not renew its lease."""
+        return self.ask("GET", "queues", "/", name).status_code == 200
+
     @property
     def node(self) -> str:
         return str(self.see("overview")["node"])

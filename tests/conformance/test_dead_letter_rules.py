@@ -1,11 +1,11 @@
 """Which queues a dead letter reaches, and what its ``x-death`` header says: circles, forged headers, CC, long keys."""
 
 import itertools
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.waiting import until
 from tests.wire import Basic, Content, WireChannel
 
 Name = Callable[[str], str]
@@ -20,11 +20,8 @@ def dying(channel: WireChannel, name: str, key: str | None, exchange: str = "", 
 
 def arrival(channel: WireChannel, queue: str) -> Content:
     """The next message of a queue, left unacknowledged."""
-    until = time.monotonic() + 5
-    while (message := channel.get(queue, no_ack=False)) is None:
-        assert time.monotonic() < until
-        assert channel.is_silent(0.02)
-    return message
+    found: Content = until(lambda: channel.get(queue, no_ack=False))
+    return found
 
 
 def reject(channel: WireChannel, message: Content) -> None:

@@ -21,7 +21,6 @@ def pair() -> Iterator[Pair]:
         yield Pair(reference, ours)
 
 
-@pytest.mark.timeout(600)
 def test_random_sessions_come_to_the_same(pair: Pair) -> None:
     for number in range(ROUNDS):
         with contextlib.suppress(Flaky):  # what does not show again was chance, and ends its round

@@ -5,14 +5,10 @@ from collections.abc import Callable
 
 import pytest
 from tests.conformance.operator import Operator
-from tests.waiting import until
-from tests.wire import Basic, Queue, WireChannel
+from tests.waiting import punctually, until
+from tests.wire import Basic, Queue, WireChannel, WireConnection
 
 Unique = Callable[[str], str]
-
-
-def is_there(channel: WireChannel, queue: str) -> bool:
-    return channel.connection.finds(Queue.Declare(queue=queue, passive=True))
 
 
 # --- length ---
@@ -73,7 +69,9 @@ def test_a_message_expires_in_each_queue_by_itself(channel: WireChannel, queue: 
     exchange = channel.exchange(unique("exchange"), "fanout")
     channel.bind(queue, exchange)
     channel.bind(brief, exchange)
+    channel.confirm_select()
     channel.publish(exchange, "", b"kept")
+    channel.wait_for_confirms()
     time.sleep(0.2)
     assert channel.bodies(brief) == []
     assert channel.bodies(queue) == [b"kept"]
@@ -82,53 +80,68 @@ def test_a_message_expires_in_each_queue_by_itself(channel: WireChannel, queue: 
 @pytest.mark.parametrize(("of_queue", "of_message"), [(50, "60000"), (60000, "50")])
 def test_the_lower_time_to_live_counts(channel: WireChannel, unique: Unique, of_queue: int, of_message: str) -> None:
     queue = channel.queue(unique("brief"), arguments={"x-message-ttl": of_queue})
+    channel.confirm_select()
     channel.publish("", queue, b"brief", Basic.Properties(expiration=of_message))
+    channel.wait_for_confirms()
     time.sleep(0.2)
     assert channel.bodies(queue) == []
 
 
-def test_what_is_put_back_keeps_its_expiry(channel: WireChannel, unique: Unique) -> None:
-    queue = channel.queue(unique("brief"), arguments={"x-message-ttl": 300})
-    channel.publish("", queue, b"brief")
-    assert channel.get(queue, no_ack=False) is not None
-    time.sleep(0.4)
-    assert channel.is_silent(0.05)
-    channel.send(Basic.Nack(1, requeue=True))
-    assert channel.bodies(queue) == []
+def test_what_is_put_back_keeps_its_expiry(connection: WireConnection, unique: Unique) -> None:
+    def trial() -> None:
+        channel = connection.channel()
+        queue = channel.queue(unique("brief"), arguments={"x-message-ttl": 300})
+        channel.publish("", queue, b"brief")
+        assert channel.get(queue, no_ack=False) is not None
+        assert channel.is_silent(0.45)
+        channel.send(Basic.Nack(1, requeue=True))
+        assert channel.bodies(queue) == []
+
+    punctually(0.7, trial)
 
 
 # --- leases ---
 
 
 @pytest.mark.parametrize("use", ["get", "declare"])
-def test_using_a_queue_renews_its_lease(channel: WireChannel, unique: Unique, use: str) -> None:
-    name, lease = unique("leased"), {"x-expires": 800}
-    channel.queue(name, exclusive=False, arguments=lease)
-    for _ in range(4):
-        time.sleep(0.4)
-        if use == "get":
-            assert channel.get(name) is None
-        else:
-            channel.queue(name, exclusive=False, arguments=lease)
-    until(lambda: time.sleep(1) is None and not is_there(channel, name))
+def test_using_a_queue_renews_its_lease(
+    connection: WireConnection, operator: Operator, unique: Unique, use: str
+) -> None:
+    lease = {"x-expires": 800}
+
+    def trial() -> None:
+        name, channel = unique("leased"), connection.channel()
+        channel.queue(name, exclusive=False, arguments=lease)
+        for _ in range(4):
+            assert channel.is_silent(0.4)
+            assert operator.finds_queue(name)
+            if use == "get":
+                assert channel.get(name) is None
+            else:
+                channel.queue(name, exclusive=False, arguments=lease)
+        until(lambda: not operator.finds_queue(name))
+
+    punctually(2, trial)
 
 
-def test_publishing_does_not_renew_a_lease(channel: WireChannel, unique: Unique) -> None:
+def test_publishing_does_not_renew_a_lease(channel: WireChannel, operator: Operator, unique: Unique) -> None:
     name = channel.queue(unique("leased"), exclusive=False, arguments={"x-expires": 600})
-    for _ in range(6):
-        time.sleep(0.2)
+
+    def is_gone() -> bool:
         channel.publish("", name)
-    assert not is_there(channel, name)
+        return not operator.finds_queue(name)
+
+    until(is_gone)
 
 
 def test_what_was_in_a_queue_whose_lease_ends_is_not_dead_lettered(
-    channel: WireChannel, queue: str, unique: Unique
+    channel: WireChannel, operator: Operator, queue: str, unique: Unique
 ) -> None:
     arguments = {"x-expires": 200, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
     name = channel.queue(unique("leased"), exclusive=False, arguments=arguments)
     channel.publish("", name)
-    time.sleep(0.6)
-    assert not is_there(channel, name)
+    until(lambda: not operator.finds_queue(name))
+    assert channel.is_silent(0.2)
     assert channel.bodies(queue) == []
 
 

@@ -91,7 +91,7 @@ def test_kinds_of_delivery_are_counted(channel: WireChannel, operator: Operator,
         "ack": 2, "deliver_get": 7,
     }  # fmt: skip
     shows(operator, "queues", "/", queue, **{f"message_stats__{name}": count for name, count in stats.items()})
-    (name,) = [one["name"] for one in operator.see("channels") if one["message_stats"].get("deliver_no_ack") == 3]
+    (name,) = wait_for(lambda: [one["name"] for one in operator.see("channels") if counted(one, "deliver_no_ack") == 3])
     shows(operator, "channels", name, **{f"message_stats__{kind}": count for kind, count in stats.items()})
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.waiting import until
 from tests.wire import Basic, Content, Queue, WireChannel
 
 Name = Callable[[str], str]
@@ -62,7 +63,7 @@ def test_too_much_drops_the_highest_first(channel: WireChannel) -> None:
     dead = channel.queue()
     queue = declare(channel, max_length=3, dead_letter_exchange="", dead_letter_routing_key=dead)
     fill(channel, queue, (5, b"5"), (1, b"1"), (3, b"3"), (2, b"2"), (4, b"4"), (0, b"0"))
-    time.sleep(0.1)
+    until(lambda: channel.ready(dead) == 3)
     assert channel.bodies(queue) == [b"2", b"1", b"0"]
     assert channel.bodies(dead) == [b"5", b"4", b"3"]
 
@@ -92,8 +93,11 @@ def test_purging_counts_all(channel: WireChannel) -> None:
 def test_what_has_expired_behind_a_higher_one_is_not_delivered(channel: WireChannel) -> None:
     dead = channel.queue()
     queue = declare(channel, dead_letter_exchange="", dead_letter_routing_key=dead)
+    channel.confirm_select()
     channel.publish("", queue, b"low", Basic.Properties(priority=1, expiration="50"))
     channel.publish("", queue, b"high", Basic.Properties(priority=5))
+    channel.wait_for_confirms()
     time.sleep(0.3)
     assert channel.bodies(queue) == [b"high"]
+    until(lambda: channel.ready(dead) == 1)
     assert channel.bodies(dead) == [b"low"]

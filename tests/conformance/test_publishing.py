@@ -1,6 +1,5 @@
 """What becomes of a publication: returned, confirmed, copied, passed on."""
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -155,16 +154,6 @@ def test_an_impersonator_publishes_in_anothers_name(
             assert closed.value.code == 406
     channel.call(Queue.Delete(queue=f"{queue}-open"))
     operator.ask("DELETE", "users", user)
-
-
-def test_expiration_counts_from_the_commit(channel: WireChannel, queue: str) -> None:
-    channel.call(Tx.Select())
-    channel.publish("", queue, b"in time", Basic.Properties(expiration="400"))
-    time.sleep(0.5)
-    channel.call(Tx.Commit())
-    message = channel.get(queue)
-    assert message is not None
-    assert message.body == b"in time"
 
 
 def test_what_was_published_before_a_malformed_message_arrives(channel: WireChannel, queue: str) -> None:

@@ -1,6 +1,5 @@
 """Declaring, naming, emptying and deleting queues, and those that go by themselves."""
 
-import time
 from collections.abc import Callable
 
 from benchmarks.brokers import BrokerProcess
@@ -145,15 +144,6 @@ def test_a_name_may_have_255_octets(channel: WireChannel) -> None:
     name = channel.queue("q" * 255)
     channel.publish("", name, b"found")
     assert channel.bodies(name) == [b"found"]
-
-
-def test_a_passive_declaration_renews_the_lease(channel: WireChannel, unique: Name) -> None:
-    queue = channel.queue(unique("leased"), arguments={"x-expires": 700})
-    for _ in range(4):
-        time.sleep(0.3)
-        assert exists(channel, queue)
-    time.sleep(1.2)
-    assert not exists(channel, queue)
 
 
 def test_declaring_again_compares_the_arguments_of_the_queues_kind(channel: WireChannel, unique: Name) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from benchmarks.brokers import BrokerProcess
+from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Closed, ConnectionClosed, Content, Queue, WireChannel, login
 
 Name = Callable[[str], str]
@@ -44,22 +45,20 @@ def fill(channel: WireChannel, queue: str, *bodies: bytes) -> None:
 
 def get(channel: WireChannel, queue: str) -> Content:
     """Get a message, which may take a moment to be there again."""
-    for _ in range(100):
-        message = channel.get(queue, no_ack=False)
-        if message is not None:
-            return message
-        time.sleep(0.02)
-    raise AssertionError(f"nothing comes from {queue}")
+    found: Content = until(lambda: channel.get(queue, no_ack=False))
+    return found
 
 
 def count(message: Content) -> Any:
     return (message.properties.headers or {}).get("x-delivery-count")
 
 
-def requeue(channel: WireChannel, *messages: Content) -> None:
+def requeue(channel: WireChannel, *messages: Content, ready: int | None = None) -> None:
+    """Put messages back; with ``ready``, wait until so many are ready."""
     for message in messages:
         channel.send(Basic.Nack(delivery_tag=message.method.delivery_tag, requeue=True))
-    time.sleep(0.1)
+    if ready is not None:
+        until(lambda: channel.ready(messages[0].method.routing_key) == ready)
 
 
 ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
@@ -139,7 +138,7 @@ def test_without_a_limit_what_is_put_back_goes_to_the_end(channel: WireChannel, 
     queue = quorum()
     fill(channel, queue, b"1", b"2", b"3", b"4")
     first, second, _third = (get(channel, queue) for _ in range(3))
-    requeue(channel, first, second)
+    requeue(channel, first, second, ready=3)
     again = [get(channel, queue) for _ in range(3)]
     assert [(message.body, count(message)) for message in again] == [(b"4", 0), (b"1", 1), (b"2", 1)]
 
@@ -148,7 +147,7 @@ def test_with_a_limit_what_is_put_back_comes_next(channel: WireChannel, quorum: 
     queue = quorum(delivery_limit=5)
     fill(channel, queue, b"1", b"2", b"3", b"4")
     first, second, _third = (get(channel, queue) for _ in range(3))
-    requeue(channel, first, second)
+    requeue(channel, first, second, ready=3)
     again = [get(channel, queue) for _ in range(3)]
     assert [(message.body, count(message)) for message in again] == [(b"1", 1), (b"2", 1), (b"4", 0)]
 
@@ -160,7 +159,7 @@ def test_what_a_channel_leaves_behind_comes_next(channel: WireChannel, quorum: D
     get(other, queue)
     get(other, queue)
     other.close()
-    time.sleep(0.1)
+    until(lambda: channel.ready(queue) == 3)
     again = [get(channel, queue) for _ in range(3)]
     assert [(message.body, count(message)) for message in again] == [(b"1", 1), (b"2", 1), (b"3", 0)]
 
@@ -204,8 +203,7 @@ def test_a_policy_that_another_kind_is_meant_by_is_not_in_force(
     operator.set_policy(unique("policy"), f"^{queue}$", {"max-length": 1, **extra})
     time.sleep(0.3)
     fill(channel, queue, b"1", b"2")
-    time.sleep(0.1)
-    assert channel.ready(queue) == len(kept)
+    until(lambda: channel.ready(queue) == len(kept))
     assert [get(channel, queue).body for _ in kept] == kept
 
 

@@ -35,7 +35,7 @@ def admin(broker: BrokerProcess, directory: Path, *arguments: str) -> str:
     """What the script prints, on both outputs."""
     command = [sys.executable, str(INSTALLED[-1]), "-H", HOST, "-P", str(broker.http_port), *arguments]
     finished = subprocess.run(
-        command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+        command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200
     )
     return finished.stdout
 

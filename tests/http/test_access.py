@@ -58,7 +58,7 @@ def test_ones_own_connection_is_closed(broker, user):
     name = next(one["name"] for one in mine.get("connections") if one["user"] == user)
     assert mine.request("DELETE", "connections", name).status_code == 204
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
-        opened.process_data_events(time_limit=10)
+        opened.process_data_events(time_limit=60)
 
 
 @pytest.fixture

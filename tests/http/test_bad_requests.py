@@ -4,6 +4,7 @@ import socket
 
 import pytest
 import requests
+from tests.http.api import publish
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_a_wrong_body_is_said(api, body, reason):
 
 def test_a_reservation_with_one_unknown_queue_reserves_nothing(api, channel):
     channel.queue_declare("q")
-    channel.basic_publish("", "q", b"1")
+    publish(channel, "q", [b"1"])
     response = api.request("POST", "readers", "/", "g", "reserve", json={"queues": {"q": None, "nothing": None}})
     assert (response.status_code, response.json()["reason"]) == (404, "no queue 'nothing' in vhost '/'")
     assert api.counts("q") == (1, 0)

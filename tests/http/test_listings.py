@@ -94,6 +94,7 @@ def test_the_default_exchange_is_bound_to_every_queue(api):
 
 
 def test_overview(api, broker, channel):
+    channel.confirm_delivery()
     channel.basic_publish("", "q/1", b"1")
     shown = api.get("overview")
     assert shown["product_name"] == "JumpMQ"

@@ -1,8 +1,5 @@
 """Sorting, pages, and what lists show of the living."""
 
-import contextlib
-import time
-
 import pika
 import pytest
 from tests.waiting import until
@@ -75,24 +72,23 @@ def test_connections_channels_and_consumers_are_shown_and_closed(api, broker):
     assert (consumer["queue"]["name"], consumer["prefetch_count"], consumer["ack_required"]) == ("q", 7, True)
     assert api.request("DELETE", "connections", shown["name"], headers={"X-Reason": "time for bed"}).status_code == 204
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
-        connection.process_data_events(5)
+        connection.process_data_events(60)
     assert (closed.value.reply_code, closed.value.reply_text) == (320, "CONNECTION_FORCED - time for bed")
     until(lambda: api.request("DELETE", "connections", shown["name"]).status_code == 404)
 
 
 def test_rates_are_of_the_last_seconds(api, channel):
     channel.queue_declare("q")
-    time.sleep(1.2)
-    for _ in range(100):
-        channel.basic_publish("", "q", b"x")
-    deadline = time.monotonic() + 3
-    while time.monotonic() < deadline:
-        with contextlib.suppress(AssertionError):
-            assert api.get("queues", "/", "q")["message_stats"]["publish_details"]["rate"] > 10
-            assert api.get("overview")["message_stats"]["publish_details"]["rate"] > 10
-            return
-        time.sleep(0.1)
-    raise AssertionError(api.get("queues", "/", "q")["message_stats"])
+
+    def rates():
+        for _ in range(100):
+            channel.basic_publish("", "q", b"x")
+        shown = [
+            api.get(*path)["message_stats"]["publish_details"]["rate"] for path in (("queues", "/", "q"), ("overview",))
+        ]
+        return min(shown) > 10
+
+    until(rates)
 
 
 @pytest.mark.parametrize(

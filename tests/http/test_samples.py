@@ -1,10 +1,9 @@
 """Samples over time, as clients of RabbitMQ's API ask for them, are those of the object, in lists as well as alone."""
 
-import time
-
 import pika
 import pytest
 from tests.http.api import API, publish
+from tests.waiting import until
 
 import jumpmq
 
@@ -50,12 +49,15 @@ def sampled(broker, api):
     publish(channel, "q", [b"x"] * 3)
     channel.basic_publish("e", "", b"y")
     channel.basic_get("q")
-    end = time.monotonic() + 30
-    while len(api.get(*names["queue"], **ASKED)["messages_details"]["samples"]) < 4:
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    until(lambda: came_last(api.get(*names["queue"], **ASKED)))
     yield names
     connection.close()
+
+
+def came_last(shown):
+    """Whether there are some samples, the latest of which knows of the message that was got."""
+    unacknowledged = [one["sample"] for one in shown["messages_unacknowledged_details"]["samples"]]
+    return len(unacknowledged) >= 4 and unacknowledged[0] == 1
 
 
 def latest(details):
@@ -117,12 +119,13 @@ def samples_in(shown, at=""):
 
 
 def test_a_page_of_many_queues_has_as_many_as_there_is_room_for(api, channel_of_many):
-    shown = api.get("queues", page=1, page_size=300, sort="name", name="many-", **ASKED)["items"]
-    time.sleep(2.5)
-    shown = api.get("queues", page=1, page_size=300, sort="name", name="many-", **ASKED)["items"]
-    with_samples = [one for one in shown if one["messages_details"]["samples"]]
-    assert len(shown) == 300
-    assert 150 <= len(with_samples) < 300
+
+    def with_samples():
+        shown = api.get("queues", page=1, page_size=300, sort="name", name="many-", **ASKED)["items"]
+        assert len(shown) == 300
+        return len([one for one in shown if one["messages_details"]["samples"]])
+
+    assert until(lambda: (count := with_samples()) >= 150 and count) < 300
     assert api.get("queues", "/", "q", **ASKED)["messages_details"]["samples"], "who came first is not pushed aside"
 
 

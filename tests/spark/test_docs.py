@@ -23,7 +23,6 @@ def blocks(kind: str) -> list[str]:
     return [block for name, block in found if name == kind]
 
 
-@pytest.mark.timeout(400)
 def test_its_programs_run_one_after_the_other(
     spark: SparkSession, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,6 @@ def exchanges(channel):
     return list(kinds)
 
 
-@pytest.mark.timeout(300)
 def test_every_hash_exchange_decides_as_the_broker_does(spark, broker, channel, exchanges):
     for name in exchanges:
         for number in range(KEYS):

@@ -46,7 +46,7 @@ class Opened:
 
     def work_until(self, condition: Callable[[], bool]) -> None:
         """Let the store work until something is so."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline
             select.select([self.store.fileno()], [], [], 1)

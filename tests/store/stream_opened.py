@@ -35,7 +35,7 @@ class Opened:
 
     def work_until(self, condition: Callable[[], bool]) -> None:
         """Let the streams work until something is so."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline and self.files.fileno is not None
             select.select([self.files.fileno], [], [], 1)

@@ -7,7 +7,6 @@ import sys
 import threading
 from pathlib import Path
 
-import pytest
 from tests.store.committer import QUEUES
 from tests.store.opened import Opened, killed_now
 
@@ -52,7 +51,6 @@ def run_and_kill(directory: Path, seed: int, last: list[int], seconds: float, ac
         killer.cancel()
 
 
-@pytest.mark.timeout(60)
 def test_killed_in_the_midst_of_commits(tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)

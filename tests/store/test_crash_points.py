@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.store.crashes import Recorder, SimulatedDisk
@@ -167,7 +166,6 @@ def difference(found: State, expected: State) -> str:
     )
 
 
-@pytest.mark.timeout(300)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
 def test_a_crash_leaves_the_state_of_a_commit(steps: list[Any], seed: int) -> None:

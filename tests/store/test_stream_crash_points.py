@@ -25,7 +25,6 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.timeout(300)
 @settings(max_examples=15, deadline=None)
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
 def test_a_crash_leaves_a_prefix_with_all_that_was_confirmed(steps: list[tuple[int, int, bool]], seed: int) -> None:

@@ -96,7 +96,7 @@ def test_tags_of_a_virtual_host(output) -> None:
 def test_connections_of_a_user_are_closed(output, channel) -> None:
     assert output("close_all_user_connections", "guest", "bye") == "Closing connections of user guest, reason: bye...\n"
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="CONNECTION_FORCED - bye"):
-        channel.connection.process_data_events(10)
+        channel.connection.process_data_events(60)
 
 
 def test_listeners(output, running: jumpmq.RunningBroker) -> None:

@@ -30,7 +30,7 @@ def test_status_as_json(output, running: jumpmq.RunningBroker) -> None:
 def test_stop(tmp_path: Path) -> None:
     with serving(tmp_path) as broker:
         assert run("jumpmqctl", "-q", "stop", "--url", broker.http_url).returncode == 0
-        assert broker.process.wait(20) == 0
+        assert broker.process.wait(60) == 0
         assert run("jumpmqctl", "stop", "--url", broker.http_url).returncode == 69
         assert run("jumpmqctl", "stop", "--idempotent", "--url", broker.http_url).returncode == 0
 

@@ -49,7 +49,7 @@ def test_a_password_is_read_from_standard_input(running: jumpmq.RunningBroker, o
         env=os.environ | {"JUMPMQ_URL": running.http_url},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=200,
     )
     assert (result.returncode, result.stderr) == (0, "")
     output("set_user_tags", "carla", "management")
