@@ -5,11 +5,29 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.queues.consumers import message
 
+from jumpmq.amqp.messages import Message
 from jumpmq.broker import deliveries
 from jumpmq.broker.deliveries import Deliveries
-from jumpmq.queues.memory import PAGED
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 
 TAGS = st.integers(1, 200)
+
+
+def delivered(queue: ClassicQueue, tag: int) -> Message:
+    """A message that is known by its number, which is its tag."""
+    one = message(b"%d" % tag)
+    one.queue, one.seq, one.redelivered = queue, tag, tag % 3 == 0
+    return one
+
+
+def paged(messages: list[Message], octets: int = 10) -> None:
+    for one in messages:
+        one.body, one.paged = PAGED, octets
+
+
+def seen(messages: list[Message]) -> list[tuple[int, bool]]:
+    return [(one.seq, one.redelivered) for one in messages]
 
 
 class Held(RuleBasedStateMachine):
@@ -17,20 +35,29 @@ class Held(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bits, deliveries.BITS = deliveries.BITS, 3
+        self.constants = deliveries.BITS, deliveries.WORTH_PARKING
+        deliveries.BITS, deliveries.WORTH_PARKING = 3, 2
+        self.queue = ClassicQueue("/", "q", id=1)
         self.held = Deliveries()
-        self.model: dict[int, object] = {}
+        self.model: dict[int, tuple[int, bool]] = {}
         self.next = 1
 
     def teardown(self) -> None:
-        deliveries.BITS = self.bits
+        deliveries.BITS, deliveries.WORTH_PARKING = self.constants
 
     @rule(count=st.integers(0, 30))
     def deliver(self, count: int) -> None:
-        messages = [message(b"%d" % (self.next + place)) for place in range(count)]
+        messages = [delivered(self.queue, self.next + place) for place in range(count)]
         self.held.add(self.next, messages)
-        self.model |= dict(enumerate(messages, self.next))
+        self.model |= dict(enumerate(seen(messages), self.next))
         self.next += count
+
+    @rule(dropped=st.integers(0, 20))
+    def park(self, dropped: int) -> None:
+        """The bodies of the first are on disk."""
+        paged([one for some in self.held.look_at(3) for one in some][:dropped])
+        for _ in self.held.park():
+            pass
 
     @rule(tags=st.lists(TAGS, max_size=10))
     def claim(self, tags: list[int]) -> None:
@@ -39,26 +66,28 @@ class Held(RuleBasedStateMachine):
             if tag not in self.model:
                 break
             found.append(self.model.pop(tag))
-        assert self.held.claim(tags) == found
+        assert seen(self.held.claim(tags)) == found
 
     @rule(tag=st.integers(0, 200), put_back=st.booleans())
     def take_upto(self, tag: int, put_back: bool) -> None:
         taken = self.held.take_upto(tag)
         expected = {one: held for one, held in self.model.items() if one <= tag or not tag}
-        assert list(taken.items()) == list(expected.items())
         assert len(taken) == len(expected)
+        items = list(taken.items())
+        assert [(tag, *seen([one])) for tag, one in items] == list(expected.items())
         if put_back:
-            self.held.put_back(taken.items())
+            self.held.put_back(items)
         else:
             self.model = {one: held for one, held in self.model.items() if one not in expected}
 
     @invariant()
     def they_are_the_same(self) -> None:
-        assert list(self.held.items()) == list(self.model.items())
         assert len(self.held) == len(self.model)
         assert all(tag in self.held for tag in self.model)
         assert self.next not in self.held
-        assert [one for some in self.held.look_at(3) for one in some] == list(self.model.values())
+        assert self.held.first_tag == next(iter(self.model), None)
+        parked = len(self.model) - sum(map(len, self.held.look_at(3)))
+        assert self.queue.memory == parked * (PARKED - OVERHEAD - len(PAGED))
 
 
 TestHeld = Held.TestCase
@@ -80,8 +109,8 @@ def test_all_leave_in_order_or_the_last_first_some_at_a_time() -> None:
 
 
 def test_those_whose_bodies_are_on_disk_leave_in_smaller_steps() -> None:
-    held = filled(100)
-    for some in held.look_at(100):
-        for one in some:
-            one.body = PAGED
-    assert [len(some) for some in held.backwards()] == [32, 32, 32, 4]
+    for steps in (Deliveries.forwards, Deliveries.backwards):
+        held = filled(100)
+        for some in held.look_at(100):
+            paged(some, octets=1 << 15)
+        assert [len(some) for some in steps(held)] == [32, 32, 32, 4]

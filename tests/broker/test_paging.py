@@ -104,6 +104,37 @@ def test_paged_deliveries_are_dead_lettered_with_their_bodies(serve: Serving) ->
             assert channel.next().body == body(number)
 
 
+def test_many_small_deliveries_take_next_to_no_memory_and_come_back(tmp_path: Path) -> None:
+    count, many = 20_000, 1_000
+    with serving(tmp_path, "--memory-limit", "4MB") as serve, login(serve.port) as connection:
+        channel = connection.channel()
+        queue = channel.queue("small", exclusive=False)
+        holder = connection.channel()
+        holder.consume(queue)
+        held: list[Content] = []
+        for number in range(count):
+            channel.publish("", queue, b"%d" % number, Basic.Properties(delivery_mode=1 + number % 2))
+            if number % many == many - 1:
+                held += [holder.next() for _ in range(many)]
+        assert numbers(held) == list(range(count))
+        # An object for each would take more.
+        until(lambda: api(serve).get("queues", "/", queue)["memory"] < count * 100)
+        # Some are acknowledged, one by one and together, some are rejected, and the others come back.
+        holder.send(Basic.Ack(delivery_tag=held[7_000].method.delivery_tag))
+        holder.send(Basic.Ack(delivery_tag=held[4_999].method.delivery_tag, multiple=True))
+        holder.send(Basic.Nack(delivery_tag=held[5_999].method.delivery_tag, multiple=True, requeue=False))
+        holder.close()
+        again = connection.channel()
+        again.consume(queue, no_ack=True)
+        left = [number for number in range(6_000, count) if number != 7_000]
+        messages = [again.next() for _ in left]
+        assert numbers(messages) == left
+        assert all(message.method.redelivered for message in messages)
+        assert [message.properties.delivery_mode for message in messages] == [1 + number % 2 for number in left]
+        until(lambda: api(serve).counts(queue) == (0, 0))
+        assert api(serve).get("queues", "/", queue)["memory"] == 0
+
+
 def api(serve: Serving) -> API:
     return API(serve.http_url)
 

@@ -8,6 +8,7 @@ cdef class Message:
     cdef public bint persistent
     cdef public bint redelivered
     cdef public int attempts
+    cdef public unsigned int paged
     cdef public double published_at
     cdef public double expires_at
     cdef public long long seq

@@ -11,6 +11,7 @@ class Message:
     seq: int
     redelivered: bool
     attempts: int
+    paged: int
     queue: Any
     consumer: Any
     batch: Any

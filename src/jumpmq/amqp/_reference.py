@@ -50,6 +50,7 @@ class Message:
         seq: its number in its queue, from 1; 0 before it is in one.
         redelivered: whether it may have been delivered before.
         attempts: how many deliveries this one makes, where its queue counts them (``x-delivery-count``), else 0.
+        paged: octets of its body, while that is on disk alone.
         expires_at: seconds since the epoch; 0 is never.
         queue, consumer, batch: the queue it is in, who holds it unacknowledged, and where it is stored; or None.
     """
@@ -61,6 +62,7 @@ class Message:
         "consumer",
         "exchange",
         "expires_at",
+        "paged",
         "persistent",
         "properties",
         "published_at",
@@ -89,6 +91,7 @@ class Message:
         self.seq = 0
         self.redelivered = False
         self.attempts = 0
+        self.paged = 0
         self.queue: Any = None
         self.consumer: Any = None
         self.batch: Any = None

@@ -1,30 +1,57 @@
 """The deliveries of a channel that await what becomes of them, by delivery tag.
 
 They lie in pieces of some thousand tags. One dictionary of ten million would stop everybody for 200 ms when it grows
-and for 40 ms when it goes, and could not be cut in two; pieces change hands whole.
+and for 40 ms when it goes, and could not be cut in two; pieces change hands whole. Where memory is tight, a piece whose
+bodies are all on disk is parked, and comes back as it was when one of its deliveries is asked for.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.memory import PAGED
+from jumpmq.queues.bodies import at_once
+from jumpmq.queues.parked import Parked
 from jumpmq.queues.runs import claim, split_upto
 
 BITS = 12
 """A piece has the tags that differ in so many low bits: to settle one takes a millisecond or two."""
 
-PAGED_AT_ONCE = 32
-"""Deliveries taken at once where their bodies have to be read back, which may be large."""
+WORTH_PARKING = 64
+"""Deliveries that a piece has at least that is parked."""
+
+
+class _ParkedPiece:
+    """The tags and messages of a piece."""
+
+    __slots__ = ("messages", "tags")
+
+    def __init__(self, tags: list[int], messages: Parked) -> None:
+        first, last = tags[0], tags[-1]
+        self.tags = range(first, last + 1) if last - first + 1 == len(tags) else array("Q", tags)
+        self.messages = messages
+
+    def __len__(self) -> int:
+        return len(self.tags)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.tags)
+
+    def __contains__(self, tag: int) -> bool:
+        return tag in self.tags
+
+    def taken_back(self) -> dict[int, Message]:
+        return dict(zip(self.tags, self.messages.taken_back(), strict=True))
 
 
 class Deliveries:
     """Deliveries by their tags, in order."""
 
-    __slots__ = ("_count", "_pieces")
+    __slots__ = ("_count", "_parked", "_pieces")
 
     def __init__(self) -> None:
-        self._pieces: dict[int, dict[int, Message]] = {}
+        self._pieces: dict[int, dict[int, Message] | _ParkedPiece] = {}
+        self._parked = 0
         self._count = 0
 
     def __len__(self) -> int:
@@ -37,11 +64,13 @@ class Deliveries:
     @property
     def first_tag(self) -> int | None:
         """The lowest tag."""
-        return next((tag for tag, _ in self.items()), None)
+        return next((tag for piece in self._pieces.values() for tag in piece), None)
 
     def look_at(self, count: int) -> Iterator[list[Message]]:
-        """All of them, up to ``count`` at once; others may come and go meanwhile."""
+        """All that are not parked, up to ``count`` at once; others may come and go meanwhile."""
         for piece in list(self._pieces.values()):
+            if isinstance(piece, _ParkedPiece):
+                continue
             tags = list(piece)
             for start in range(0, len(tags), count):
                 yield [piece[tag] for tag in tags[start : start + count] if tag in piece]
@@ -52,7 +81,7 @@ class Deliveries:
         self._count += count
         while start < count:
             number = first >> BITS
-            piece = self._pieces.get(number)
+            piece = self._piece(number)
             if piece is None:
                 piece = self._pieces[number] = {}
             stop = min(count, start + (number + 1 << BITS) - first)
@@ -62,16 +91,22 @@ class Deliveries:
 
     def put_back(self, items: Iterable[tuple[int, Message]]) -> None:
         """Deliveries that were taken are here again, in their places."""
+        pieces: dict[int, dict[int, Message]] = {}
         for tag, message in items:
-            self._pieces.setdefault(tag >> BITS, {})[tag] = message
+            pieces.setdefault(tag >> BITS, {})[tag] = message
             self._count += 1
-        self._pieces = {number: dict(sorted(piece.items())) for number, piece in sorted(self._pieces.items())}
+        for number, piece in pieces.items():
+            self._pieces[number] = dict(sorted((piece | (self._piece(number) or {})).items()))
+        self._pieces = dict(sorted(self._pieces.items()))
 
     # --- taking ---
 
     def claim(self, tags: list[int]) -> list[Message]:
         """Take the deliveries with these tags, up to the first tag that is unknown."""
-        claimed = claim(self._pieces, tags, BITS)
+        if self._parked:
+            for number in {tag >> BITS for tag in tags}:
+                self._piece(number)
+        claimed = claim(self._pieces, tags, BITS)  # type: ignore[arg-type]
         self._count -= len(claimed)
         return claimed
 
@@ -81,10 +116,16 @@ class Deliveries:
         for number in list(self._pieces):
             if tag and number > tag >> BITS:
                 break
-            piece = self._pieces[number]
-            claimed = piece if not tag or number < tag >> BITS else split_upto(piece, tag)
-            if claimed is piece or not piece:
-                del self._pieces[number]
+            if not tag or number < tag >> BITS:
+                claimed = self._pieces.pop(number)
+                parked = isinstance(claimed, _ParkedPiece)
+                self._parked -= parked
+                taken._parked += parked
+            else:
+                piece = self._piece(number) or {}
+                claimed = split_upto(piece, tag)
+                if not piece:
+                    del self._pieces[number]
             if claimed:
                 taken._pieces[number] = claimed
             taken._count += len(claimed)
@@ -93,26 +134,58 @@ class Deliveries:
 
     def items(self) -> Iterator[tuple[int, Message]]:
         """Tags and deliveries, in order; nothing else may be done with them meanwhile."""
-        return (item for piece in self._pieces.values() for item in piece.items())
+        return chain.from_iterable([(self._piece(number) or {}).items() for number in list(self._pieces)])
 
     def messages(self) -> list[Message]:
         """The deliveries without their tags, in order."""
-        return list(chain.from_iterable([piece.values() for piece in self._pieces.values()]))
+        return list(chain.from_iterable([(self._piece(number) or {}).values() for number in list(self._pieces)]))
 
     def forwards(self) -> Iterator[list[Message]]:
-        """Take all in steps, the first first."""
+        """Take all in steps, the first first; as many at once as may have their bodies read back at one stretch."""
         while self._pieces:
-            piece = self._pieces.pop(next(iter(self._pieces)))
-            self._count -= len(piece)
-            yield list(piece.values())
-
-    def backwards(self) -> Iterator[list[Message]]:
-        """Take all in steps, the last first; each step's are in order."""
-        while self._pieces:
-            number, piece = self._pieces.popitem()
-            count = PAGED_AT_ONCE if next(reversed(piece.values())).body is PAGED else len(piece)
-            messages = [piece.popitem()[1] for _ in range(min(count, len(piece)))][::-1]
-            if piece:
-                self._pieces[number] = piece
+            number = next(iter(self._pieces))
+            piece = self._piece(number) or {}
+            messages = list(piece.values())
+            messages = messages[: at_once(messages)]
+            if len(messages) == len(piece):
+                del self._pieces[number]
+            else:
+                for tag in list(islice(piece, len(messages))):
+                    del piece[tag]
             self._count -= len(messages)
             yield messages
+
+    def backwards(self) -> Iterator[list[Message]]:
+        """As :meth:`forwards`, the last first; each step's are in order."""
+        while self._pieces:
+            number = next(reversed(self._pieces))
+            piece = self._piece(number) or {}
+            messages = list(piece.values())
+            messages = messages[-at_once(messages, last=True) :]
+            if len(messages) == len(piece):
+                del self._pieces[number]
+            else:
+                for _ in messages:
+                    piece.popitem()
+            self._count -= len(messages)
+            yield messages
+
+    # --- parking ---
+
+    def park(self) -> Iterator[None]:
+        """Park what can be, a piece at a time; others may come and go meanwhile."""
+        for number, piece in list(self._pieces.items()):
+            if isinstance(piece, dict) and len(piece) >= WORTH_PARKING and self._pieces.get(number) is piece:
+                parked = Parked.of(list(piece.values()))
+                if parked is not None:
+                    self._pieces[number] = _ParkedPiece(list(piece), parked)
+                    self._parked += 1
+                yield
+
+    def _piece(self, number: int) -> dict[int, Message] | None:
+        """The piece of a number, if there is one, with an object for each delivery."""
+        piece = self._pieces.get(number)
+        if isinstance(piece, _ParkedPiece):
+            piece = self._pieces[number] = piece.taken_back()
+            self._parked -= 1
+        return piece

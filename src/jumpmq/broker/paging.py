@@ -2,13 +2,11 @@
 that is not enough the bodies of deliveries, too."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 
 from jumpmq.broker.channel import Channel
 from jumpmq.broker.heap import FreedMemory
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
-from jumpmq.queues.base import Held
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.reservations import Reservations
 from jumpmq.queues.runs import by_holder
@@ -83,10 +81,12 @@ class Paging:
                 for _, queue, share in by_holder(messages):
                     queue.page_held(share)
                 yield
+            for _ in channel.unacknowledged.park():
+                yield
 
     def _page_reservations(self) -> Iterator[None]:
         for place in self._places():
-            held = iter(list(place.messages))
-            while self._account.tight and (some := list(islice(held, HELD_AT_ONCE))):
-                place.queue.page_held([one for one in some if one.queue is place.queue], Held.RESERVED)
+            for _ in place.page():
                 yield
+                if not self._account.tight:
+                    return

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
-from jumpmq.amqp.messages import Message
 from jumpmq.broker.reader_group import LEASE, ReaderGroup
-from jumpmq.queues.reservations import Reservations
+from jumpmq.queues.parked import Parked
+from jumpmq.queues.reservations import Piece, Reservations
 
 if TYPE_CHECKING:
     from jumpmq.broker.broker import Broker
@@ -212,7 +212,7 @@ class ReaderGroups:
 
     async def held(
         self, host: VirtualHost, name: str, slices: list[Slice], accept_loss: bool = False
-    ) -> list[tuple[str, list[Message]]]:
+    ) -> list[tuple[str, Piece]]:
         """The messages of parts of reservations, with their queues, as :meth:`Reservations.held`.
 
         What has lapsed is held again if it can be.
@@ -225,7 +225,7 @@ class ReaderGroups:
             NotFound: no such queue.
         """
         group = self._groups.get((host.name, name)) or ReaderGroup(host.name, name)
-        found: list[tuple[str, list[Message]]] = []
+        found: list[tuple[str, Piece]] = []
         async with group.turn:
             group.touch(_now())
             for one in slices:
@@ -236,8 +236,8 @@ class ReaderGroups:
                     place = Reservations(host.queue(one.queue, NO_CONNECTION), name)
                 if place.lapsed:
                     await _steps(place.reinstate(partly=accept_loss))
-                lists = place.held(one.after, one.upto, accept_loss=accept_loss)
-                found += [(one.queue, part) for part in _sliced(lists, one.first, one.count)]
+                pieces = place.held(one.after, one.upto, accept_loss=accept_loss)
+                found += [(one.queue, part) for part in _sliced(pieces, one.first, one.count)]
         return found
 
     async def release(self, host: VirtualHost, name: str) -> None:
@@ -426,15 +426,15 @@ def _fitting(
     return result
 
 
-def _sliced(lists: list[list[Message]], first: int, count: int | None) -> Iterator[list[Message]]:
-    """What stands at some positions, counted through all the lists."""
-    left = count if count is not None else sum(map(len, lists))
-    for messages in lists:
-        if left > 0 and first < len(messages):
-            part = messages[first : first + left]
+def _sliced(pieces: list[Piece], first: int, count: int | None) -> Iterator[Piece]:
+    """What stands at some positions, counted through all the pieces."""
+    left = count if count is not None else sum(map(len, pieces))
+    for piece in pieces:
+        if left > 0 and first < len(piece):
+            part = piece.cut(first, first + left) if isinstance(piece, Parked) else piece[first : first + left]
             left -= len(part)
             yield part
-        first = max(0, first - len(messages))
+        first = max(0, first - len(piece))
 
 
 async def _steps(steps: Iterator[None]) -> None:

@@ -87,10 +87,13 @@ def _decide_upto(channel: "Channel", tag: int, settlement: Settlement) -> None:
     if settlement is requeue:
         give_back(channel.upkeep, waiting, Outcome.REQUEUED)
         channel.serve()
-    elif len(waiting) > 1 << BITS:
-        channel.upkeep.work("settling deliveries", _settling(channel, waiting, settlement))
+    elif settlement is acknowledge and len(waiting) <= 1 << BITS:
+        acknowledge(channel, waiting.messages())
     else:
-        settlement(channel, waiting.messages())
+        steps = _settling(channel, waiting, settlement)
+        next(steps, None)
+        if waiting:
+            channel.upkeep.work("settling deliveries", steps)
 
 
 def _settling(channel: "Channel", waiting: Deliveries, settlement: Settlement) -> Iterator[None]:

@@ -212,6 +212,11 @@ class Queue(ABC):
     def memory(self) -> int:
         """Octets of memory that its messages take, ready and unacknowledged, roughly."""
 
+    @property
+    def memory_is_tight(self) -> bool:
+        """Whether what is on disk is to leave memory."""
+        return self._account.tight
+
     def figures(self) -> Figures | None:
         """Octets of its messages, and where they are; None where the kind does not tell."""
         return None
@@ -224,8 +229,13 @@ class Queue(ABC):
         """Drop the bodies of what was taken from memory until they are wanted, if possible; returns the octets."""
         return 0
 
-    def restored(self, messages: list[Message]) -> list[Message]:
-        """What is reserved, with the bodies that :meth:`page_held` dropped; what cannot be read any more is gone."""
+    def count_parked(self, count: int, held: Held) -> None:  # noqa: B027  (not every kind pages what was taken)
+        """So many more of what was taken take next to no memory; a negative number takes some again."""
+
+    def readable(self, messages: list[Message]) -> list[Message]:
+        """Messages that were taken, to be looked at: where :meth:`page_held` dropped a body, a copy with that stands
+        for the message, which stays as it is. What cannot be read any more is left out.
+        """
         return messages
 
     def page_out(self, kept: int) -> int:

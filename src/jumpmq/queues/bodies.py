@@ -6,7 +6,11 @@ from typing import Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.memory import PAGED
+from jumpmq.queues.runs import of_body
 from jumpmq.store import Batch
+
+READ_AT_ONCE = 1 << 20
+"""Octets of bodies that are read back at one stretch, give or take a message."""
 
 
 class BatchReader(Protocol):
@@ -26,18 +30,39 @@ def droppable(messages: list[Message], reader: BatchReader) -> list[Message]:
 
     What is not stored is handed over, and droppable when this is asked again.
     """
-    loaded = [message for message in messages if message.body is not PAGED and len(message.body) > len(PAGED)]
+    loaded = [message for message in messages if message.body is not PAGED]
     if unstored := [message for message in loaded if message.batch is None]:
         reader.spill(sorted(unstored, key=lambda message: message.seq))
     return [message for message in loaded if message.batch is not None and message.batch.is_written(message.seq)]
 
 
 def read_back(messages: list[Message], reader: BatchReader) -> list[Message]:
-    """Give messages their bodies again; returns those whose body cannot be read any more."""
+    """Give messages their bodies again, and all else that was published; returns those that cannot be read any more."""
     messages = sorted(messages, key=lambda message: message.seq)
     for batch, group in groupby(messages, key=lambda message: message.batch):
         run = list(group)
-        found = {one.seq: one.body for one in reader.read(batch, run[0].seq, run[-1].seq)}
+        found = {one.seq: one for one in reader.read(batch, run[0].seq, run[-1].seq)}
         for message in run:
-            message.body = found.get(message.seq, PAGED)
+            if (stored := found.get(message.seq)) is not None:
+                _restore(message, stored)
     return [message for message in messages if message.body is PAGED]
+
+
+def _restore(message: Message, stored: Message) -> None:
+    message.exchange, message.routing_key, message.properties = stored.exchange, stored.routing_key, stored.properties
+    message.published_at, message.expires_at = stored.published_at, stored.expires_at
+    message.body = stored.body
+
+
+def at_once(messages: list[Message], *, last: bool = False) -> int:
+    """How many of the first messages, or of the last, may have their bodies read back at one stretch."""
+    if not of_body(messages, PAGED):
+        return len(messages)
+    count = octets = 0
+    for message in reversed(messages) if last else messages:
+        count += 1
+        if message.body is PAGED:
+            octets += message.paged
+            if octets >= READ_AT_ONCE:
+                break
+    return count

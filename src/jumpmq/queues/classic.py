@@ -16,7 +16,7 @@ from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import settle_spilled
-from jumpmq.queues.memory import OVERHEAD, PAGED
+from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, enter_queue, of_body, persistent, settle_stored
@@ -61,8 +61,7 @@ class ClassicQueue(Queue):
         self._was_read = False
         self._ready = self._ready_messages()
         self._held = 0
-        self._paged: dict[int, int] = {}
-        self._paged_octets = 0
+        self._paged = self._paged_octets = self._parked = 0
         self._transient = self._transient_octets = 0
         self._leaving: list[Iterator[None]] = []
         self._returns = 0
@@ -104,7 +103,8 @@ class ClassicQueue(Queue):
     def figures(self) -> Figures:
         ready = self._ready
         loaded, loaded_octets = ready.in_memory()
-        held_octets = self._held - OVERHEAD * self.unacknowledged_count - len(PAGED) * len(self._paged)
+        beside = OVERHEAD * (self.unacknowledged_count - self._parked) + PARKED * self._parked
+        held_octets = self._held - beside - len(PAGED) * (self._paged - self._parked)
         unacknowledged = held_octets + self._paged_octets
         stored = self._journal is not None
         spilled, spilled_octets = ready.spilled()
@@ -112,7 +112,7 @@ class ClassicQueue(Queue):
             ready_octets=ready.size,
             unacknowledged_octets=unacknowledged,
             ready_in_memory=loaded,
-            unacknowledged_in_memory=self.unacknowledged_count - len(self._paged),
+            unacknowledged_in_memory=self.unacknowledged_count - self._paged,
             octets_in_memory=loaded_octets + held_octets,
             # While a purge is on its way, those not to be kept are still counted.
             persistent=max(0, self.message_count - self._transient) if stored else 0,
@@ -266,17 +266,26 @@ class ClassicQueue(Queue):
         octets = body_octets(dropped)
         freed = octets - len(PAGED) * len(dropped)
         for message in dropped:
-            self._paged[message.seq] = len(message.body)
-            message.body = PAGED
+            message.paged, message.body = len(message.body), PAGED
+        self._paged += len(dropped)
         self._paged_octets += octets
         self._hold(-freed, held)
         return freed
 
-    def restored(self, messages: list[Message]) -> list[Message]:
-        before = body_octets(messages)
-        found = self._unpaged(messages)
-        self._hold(body_octets(found) - before - OVERHEAD * (len(messages) - len(found)), Held.RESERVED)
-        return found
+    def count_parked(self, count: int, held: Held) -> None:
+        self._parked += count
+        self._hold(count * (PARKED - OVERHEAD - len(PAGED)), held)
+
+    def readable(self, messages: list[Message]) -> list[Message]:
+        paged = of_body(messages, PAGED)
+        if not paged:
+            return messages
+        assert self._pages is not None
+        copies = {message.seq: _copied(message) for message in paged}
+        for lost in read_back(list(copies.values()), self._pages):
+            del copies[lost.seq]
+        found = [copies.get(message.seq) if message.body is PAGED else message for message in messages]
+        return [message for message in found if message is not None]
 
     def _unpaged(self, messages: list[Message]) -> list[Message]:
         """The deliveries with their bodies again; those whose body cannot be read any more are gone."""
@@ -285,11 +294,11 @@ class ClassicQueue(Queue):
             return messages
         assert self._pages is not None
         lost = read_back(missing, self._pages)
-        for message in missing:
-            self._paged_octets -= self._paged.pop(message.seq, 0)
-        self.unacknowledged_count -= len(lost)
-        self._forget(lost)
-        settle_stored(lost)
+        if lost:
+            self.unacknowledged_count -= len(lost)
+            self._forget(lost)
+            settle_stored(lost)
+        self._count_unpaged([message for message in missing if message.body is not PAGED])
         return [message for message in messages if message.body is not PAGED] if lost else messages
 
     def delivered_unacknowledged(self, messages: list[Message]) -> None:
@@ -516,16 +525,26 @@ class ClassicQueue(Queue):
         if self._transient:
             kept = persistent(messages)
             self._transient -= len(messages) - len(kept)
+            self._transient_octets -= body_octets(messages) - body_octets(kept)
             if self._paged:
-                transient = [message for message in messages if not message.persistent]
-                self._transient_octets -= sum(self._paged.get(one.seq, len(one.body)) for one in transient)
-            else:
-                self._transient_octets -= body_octets(messages) - body_octets(kept)
+                paged = of_body([message for message in messages if not message.persistent], PAGED)
+                self._transient_octets -= sum([message.paged - len(PAGED) for message in paged])
         if self._paged:
-            for message in messages:
-                self._paged_octets -= self._paged.pop(message.seq, 0)
+            self._count_unpaged(of_body(messages, PAGED))
+
+    def _count_unpaged(self, messages: list[Message]) -> None:
+        """The bodies of these are no longer dropped, or they are gone."""
+        self._paged -= len(messages)
+        self._paged_octets -= sum([message.paged for message in messages])
 
     def _prepare(self, messages: list[Message]) -> None:
         """Make messages that were read back from the store the queue's again."""
         for message in messages:
             message.queue = self
+
+
+def _copied(message: Message) -> Message:
+    """A message that was taken, to be given its body for the occasion."""
+    copied = message.copy()
+    copied.seq, copied.batch, copied.redelivered = message.seq, message.batch, message.redelivered
+    return copied

@@ -8,6 +8,9 @@ paged, the broker when publishers are to be blocked.
 OVERHEAD = 256
 """Octets that a message in memory takes beside its body (measured: an object, routing key and headers of its own)."""
 
+PARKED = 24
+"""Octets that a message takes which was taken, and is on disk alone (measured)."""
+
 PAGING_SHARE = 0.5
 """Of the limit: beyond it bodies are paged, as RabbitMQ's ``vm_memory_high_watermark_paging_ratio``."""
 

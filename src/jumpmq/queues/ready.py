@@ -409,7 +409,7 @@ class ReadyMessages:
         dropped = droppable(messages, self._reader)
         self._charge(len(PAGED) * len(dropped) - body_octets(dropped))
         for message in dropped:
-            message.body = PAGED
+            message.paged, message.body = len(message.body), PAGED
 
     def _spill_tail(self) -> int:
         """Store one step's worth of the tail that is not stored; returns how many messages."""

@@ -20,13 +20,19 @@ serve others between two steps. Nothing else may operate on the same reservation
 
 from collections.abc import Iterator
 from itertools import chain, groupby, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.base import Held, Outcome, Queue
+from jumpmq.queues.bodies import at_once
+from jumpmq.queues.parked import Parked
 
 STEP = 8192
 """Messages handled at once: some milliseconds of work."""
+
+
+Piece: TypeAlias = list[Message] | Parked
+"""Neighbouring messages of a reservation."""
 
 
 class ReservationGone(Exception):
@@ -47,20 +53,19 @@ class Reservation:
     Attributes:
         runs: which messages these are, in queue order.
         count: how many.
-        messages: the messages while they are held; None while the reservation is lapsed.
+        pieces: the messages while they are held, some thousands in a piece; None while the reservation is lapsed.
     """
 
-    __slots__ = ("count", "messages", "runs")
+    __slots__ = ("count", "pieces", "runs")
 
     def __init__(self, runs: list[Run] | None = None) -> None:
         self.runs = runs or []
         self.count = sum(run.last - run.first + 1 for run in self.runs)
-        self.messages: list[Message] | None = None if self.runs else []
+        self.pieces: list[Piece] | None = None if self.runs else []
 
     def extend(self, messages: list[Message]) -> None:
         """Add messages to a held reservation, in queue order."""
-        assert self.messages is not None
-        self.messages += messages
+        self.hold(messages)
         self.count += len(messages)
         for run in _runs(messages):
             before = self.runs[-1] if self.runs else None
@@ -68,6 +73,24 @@ class Reservation:
                 self.runs[-1] = before._replace(last=run.last)
             else:
                 self.runs.append(run)
+
+    def hold(self, messages: list[Message]) -> None:
+        """Hold messages that follow those that are held; where memory is tight, their bodies on disk alone."""
+        assert self.pieces is not None
+        queue = messages[0].queue
+        last = self.pieces[-1] if self.pieces else None
+        if isinstance(last, list) and len(last) + len(messages) <= STEP:
+            last += messages
+        else:
+            self.pieces.append(messages)
+        if queue.memory_is_tight:
+            self.page(queue, len(self.pieces) - 1)
+
+    def page(self, queue: Queue, place: int) -> None:
+        """Drop from memory what is on disk of a piece."""
+        if self.pieces is not None and place < len(self.pieces) and isinstance(piece := self.pieces[place], list):
+            queue.page_held(piece, Held.RESERVED)
+            self.pieces[place] = Parked.of(piece, Held.RESERVED) or piece
 
 
 def _runs(messages: list[Message]) -> Iterator[Run]:
@@ -112,19 +135,28 @@ class Reservations:
     @property
     def lapsed(self) -> bool:
         """Whether a reservation has gone back to the queue."""
-        return any(reservation.messages is None for reservation in self._reservations.values())
+        return any(reservation.pieces is None for reservation in self._reservations.values())
 
     @property
-    def messages(self) -> Iterator[Message]:
-        """All that is held."""
-        return (message for one in self._reservations.values() for message in one.messages or ())
+    def oldest(self) -> float | None:
+        """When the first message was published that is held, in seconds since the epoch."""
+        piece = next((piece for one in self._reservations.values() for piece in one.pieces or ()), None)
+        first = piece[0] if isinstance(piece, list) else piece
+        return None if first is None else first.published_at
 
     def sizes(self) -> dict[int, int]:
         """How many messages each reservation has that is not acknowledged."""
         return {number: one.count for number, one in self._reservations.items() if number > self.acknowledged}
 
-    def held(self, after: int | None, upto: int, *, accept_loss: bool = False) -> list[list[Message]]:
-        """The messages of reservations ``after + 1`` to ``upto``, a list a reservation.
+    def page(self) -> Iterator[None]:
+        """Drop from memory what is on disk of all that is held, a piece at a time, with others between."""
+        for reservation in list(self._reservations.values()):
+            for place in range(len(reservation.pieces or ())):
+                reservation.page(self.queue, place)
+                yield
+
+    def held(self, after: int | None, upto: int, *, accept_loss: bool = False) -> list[Piece]:
+        """The messages of reservations ``after + 1`` to ``upto``, in order.
 
         Numbers that were given up before ``upto`` was reserved have no messages.
 
@@ -137,19 +169,20 @@ class Reservations:
         """
         first = (self.acknowledged if after is None else after) + 1
         if accept_loss:
-            return [one.messages or [] for number, one in self._reservations.items() if first <= number <= upto]
+            kept = [one.pieces or [] for number, one in self._reservations.items() if first <= number <= upto]
+            return list(chain.from_iterable(kept))
         if upto <= self.acknowledged:
             raise ReservationGone(f"{self._name(upto)} is acknowledged already")
         if first <= self.acknowledged:
             raise ReservationGone(f"{self._name(first)} is acknowledged already")
         if upto not in self._reservations:
             raise ReservationGone(f"{self._name(upto)} {'is not known' if upto > self.latest else 'was given up'}")
-        found = []
+        found: list[Piece] = []
         for number, reservation in self._reservations.items():
             if first <= number <= upto:
-                if reservation.messages is None:
+                if reservation.pieces is None:
                     raise ReservationGone(f"{self._name(number)} has lapsed, and others have consumed messages of it")
-                found.append(reservation.messages)
+                found += reservation.pieces
         return found
 
     def fitting(self, count: int, octets: int, last_seq: int | None = None) -> tuple[int, int]:
@@ -199,14 +232,12 @@ class Reservations:
         yield
         for number in [number for number in self._reservations if number <= self.acknowledged]:
             reservation = self._reservations[number]
-            if reservation.messages is None:
+            if reservation.pieces is None:
                 for messages in self._take(reservation.runs):
                     self.queue.settle(messages, Outcome.ACKNOWLEDGED, Held.RESERVED)
                     yield
             else:
-                for messages in _steps(reservation.messages):
-                    self.queue.settle(messages, Outcome.ACKNOWLEDGED, Held.RESERVED)
-                    yield
+                yield from self._let_go(reservation.pieces)
             del self._reservations[number]
 
     def lapse(self) -> Iterator[None]:
@@ -214,13 +245,13 @@ class Reservations:
 
         The last messages go back first, and nobody gets any before all are back.
         """
-        held = [reservation for reservation in self._reservations.values() if reservation.messages]
+        held = [reservation for reservation in self._reservations.values() if reservation.pieces]
         self.queue.begin_return()
         try:
             for reservation in reversed(held):
-                messages, reservation.messages = reservation.messages or [], None
-                for end in range(len(messages), 0, -STEP):
-                    self.queue.settle(messages[max(0, end - STEP) : end], Outcome.RETURNED, Held.RESERVED)
+                pieces, reservation.pieces = reservation.pieces or [], None
+                for messages in _backwards(pieces):
+                    self.queue.settle(messages, Outcome.RETURNED, Held.RESERVED)
                     yield
         finally:
             self.queue.end_return()
@@ -228,10 +259,8 @@ class Reservations:
     def drop(self) -> Iterator[None]:
         """The queue is gone, and with it all that is held."""
         for reservation in self._reservations.values():
-            messages, reservation.messages = reservation.messages or [], None
-            for some in _steps(messages):
-                self.queue.settle(some, Outcome.ACKNOWLEDGED, Held.RESERVED)
-                yield
+            pieces, reservation.pieces = reservation.pieces or [], None
+            yield from self._let_go(pieces)
 
     def reinstate(self, *, partly: bool = False) -> Iterator[None]:
         """Hold lapsed reservations again, as long as all messages of one are still ready; the first that lacks some
@@ -241,14 +270,14 @@ class Reservations:
             partly: hold also those of which only some are left, as reservations of these.
         """
         for reservation in self._reservations.values():
-            if reservation.messages is None:
+            if reservation.pieces is None:
                 yield from self._reinstate(reservation, partly)
-                if reservation.messages is None:
+                if reservation.pieces is None:
                     return
 
     def give_up_lapsed(self) -> None:
         """Forget the reservations that stay lapsed: what is left of their messages belongs to the queue again."""
-        for number in [number for number, reservation in self._reservations.items() if reservation.messages is None]:
+        for number in [number for number, reservation in self._reservations.items() if reservation.pieces is None]:
             del self._reservations[number]
 
     # -- what survives a restart
@@ -277,25 +306,30 @@ class Reservations:
     # -- parts
 
     def _reinstate(self, reservation: Reservation, partly: bool) -> Iterator[None]:
-        taken: list[Message] = []
+        left = Reservation()
         for messages in self._take(reservation.runs):
-            taken += messages
+            left.extend(messages)
             yield
-        if len(taken) == reservation.count:
-            _restore_flags(taken, reservation.runs)
-            reservation.messages = taken
-        elif partly:
-            reservation.runs, reservation.count, reservation.messages = [], 0, []
-            if taken:
-                reservation.extend(taken)
-        elif taken:
-            self.queue.settle(taken, Outcome.RETURNED, Held.RESERVED)
+        if partly or left.count == reservation.count:
+            reservation.runs, reservation.count, reservation.pieces = left.runs, left.count, left.pieces
+        else:
+            for messages in _backwards(left.pieces or []):
+                self.queue.settle(messages, Outcome.RETURNED, Held.RESERVED)
+                yield
 
     def _take(self, runs: list[Run]) -> Iterator[list[Message]]:
-        """Take what is ready of these runs."""
+        """Take what is ready of these runs, marked as when it was reserved: who reads again must see the same rows."""
         for run in runs:
             while messages := self.queue.take_range(run.first, run.last, STEP):
+                for message in messages:
+                    message.redelivered = run.redelivered
                 yield messages
+
+    def _let_go(self, pieces: list[Piece]) -> Iterator[None]:
+        """Settle for good what is held, a piece at a time."""
+        while pieces:
+            self.queue.settle(_loaded(pieces.pop(0)), Outcome.ACKNOWLEDGED, Held.RESERVED)
+            yield
 
     def _name(self, number: int) -> str:
         return f"reservation {number} of group '{self.group}' in queue '{self.queue.name}'"
@@ -307,14 +341,15 @@ def exhaust(steps: Iterator[None]) -> None:
         pass
 
 
-def _restore_flags(messages: list[Message], runs: list[Run]) -> None:
-    """Mark messages as they were when they were reserved: who reads again must see the same rows."""
-    place = 0
-    for run in runs:
-        for message in messages[place : (place := place + run.last - run.first + 1)]:
-            message.redelivered = run.redelivered
+def _loaded(piece: Piece) -> list[Message]:
+    return piece.taken_back() if isinstance(piece, Parked) else piece
 
 
-def _steps(messages: list[Message]) -> Iterator[list[Message]]:
-    for start in range(0, len(messages), STEP):
-        yield messages[start : start + STEP]
+def _backwards(pieces: list[Piece]) -> Iterator[list[Message]]:
+    """The messages, the last first, as many at once as may have their bodies read back at one stretch."""
+    while pieces:
+        messages = _loaded(pieces.pop())
+        while messages:
+            begin = len(messages) - at_once(messages, last=True)
+            yield messages[begin:]
+            messages = messages[:begin]

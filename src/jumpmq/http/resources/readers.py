@@ -24,7 +24,9 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.queue_messages import slices_of
 from jumpmq.queues import Queue
-from jumpmq.queues.reservations import Reservations
+from jumpmq.queues.bodies import at_once
+from jumpmq.queues.parked import Parked
+from jumpmq.queues.reservations import Piece, Reservations
 from jumpmq.topology import VirtualHost
 
 MAX_LEASE = 86400.0
@@ -55,7 +57,7 @@ async def all_groups(request: Request) -> JSONResponse:
 
 
 def _shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[str, Any]:
-    oldest = next(place.messages, None)
+    oldest = place.oldest
     return {
         "vhost": group.vhost,
         "name": group.name,
@@ -65,7 +67,7 @@ def _shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict
         "reserved": place.outstanding,
         "lapsed": place.lapsed,
         "ready": place.queue.ready_count,
-        "age": None if oldest is None else round(max(0.0, time.time() - oldest.published_at), 1),
+        "age": None if oldest is None else round(max(0.0, time.time() - oldest), 1),
         "lease": group.lease,
         "lease_left": round(max(0.0, group.deadline - now), 1) if math.isfinite(group.deadline) else None,
     }
@@ -220,21 +222,25 @@ async def _read(
 ) -> StreamingResponse:
     for queue in {one.queue for one in slices}:
         check_permission(request, host.name, "read", queue)
-    parts = await _groups(request).held(host, group, slices, accept_loss)
+    pieces = await _groups(request).held(host, group, slices, accept_loss)
     return await arrow_stream(
-        _with_bodies(host, parts),
+        _with_bodies(host, pieces),
         columns,
-        headers={"JumpMQ-Messages": str(sum(len(messages) for _, messages in parts))},
+        headers={"JumpMQ-Messages": str(sum(len(piece) for _, piece in pieces))},
         alive=lambda: _groups(request).touch(host.name, group),
     )
 
 
-def _with_bodies(host: VirtualHost, parts: list[Part]) -> Iterator[Part]:
-    """The parts with bodies that were paged, read a few at a time."""
-    for queue, messages in parts:
-        for start in range(0, len(messages), AT_ONCE):
+def _with_bodies(host: VirtualHost, pieces: list[tuple[str, Piece]]) -> Iterator[Part]:
+    """The messages with bodies that were paged, read a few at a time."""
+    for queue, piece in pieces:
+        messages = piece.messages() if isinstance(piece, Parked) else piece
+        start = 0
+        while start < len(messages):
             some = messages[start : start + AT_ONCE]
-            yield queue, host.queues[queue].restored(some) if queue in host.queues else some
+            some = some[: at_once(some)]
+            start += len(some)
+            yield queue, host.queues[queue].readable(some) if queue in host.queues else some
 
 
 def _shown(request: Request, group: ReaderGroup) -> dict[str, Any]:

@@ -1,0 +1,85 @@
+"""Messages that were taken, and of which nothing is in memory but what it takes to settle them or to read them back.
+
+A million deliveries that nobody acknowledges are on disk soon where memory is tight, but an object for each would stay.
+"""
+
+from array import array
+from collections import Counter
+from typing import Any
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.base import Held, Queue
+from jumpmq.queues.memory import PAGED
+from jumpmq.queues.runs import of_body
+
+
+class Parked:
+    """Some thousand messages that were taken and are on disk alone, in order.
+
+    What many of them have in common is kept once.
+
+    Attributes:
+        published_at: when the first was published, in seconds since the epoch.
+    """
+
+    __slots__ = ("_common", "_commons", "_held", "_seqs", "_sizes", "published_at")
+
+    def __init__(self, messages: list[Message], held: Held) -> None:
+        """Park messages whose bodies are all on disk alone. Nobody may use the objects any more."""
+        commons: dict[tuple[Any, ...], int] = {}
+        self._seqs = array("q", [message.seq for message in messages])
+        self._sizes = array("I", [message.paged for message in messages])
+        self._common = array("H", [commons.setdefault(_common(message), len(commons)) for message in messages])
+        self._commons = list(commons)
+        self._held = held
+        self.published_at = messages[0].published_at
+        self._count(1)
+
+    @classmethod
+    def of(cls, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> "Parked | None":
+        """Park messages, if the bodies of all are on disk alone."""
+        return cls(messages, held) if messages and len(of_body(messages, PAGED)) == len(messages) else None
+
+    def __len__(self) -> int:
+        return len(self._seqs)
+
+    def taken_back(self) -> list[Message]:
+        """The messages, their bodies still on disk; this is not to be used any more."""
+        self._count(-1)
+        return self.messages()
+
+    def cut(self, first: int, end: int) -> "Parked":
+        """Some of them, to be looked at only."""
+        part = Parked.__new__(Parked)
+        part._seqs, part._sizes, part._common = self._seqs[first:end], self._sizes[first:end], self._common[first:end]
+        part._commons, part._held, part.published_at = self._commons, self._held, self.published_at
+        return part
+
+    def messages(self) -> list[Message]:
+        """The messages, made for the occasion."""
+        found = []
+        for seq, size, common in zip(self._seqs, self._sizes, self._common, strict=True):
+            message = Message("", b"", b"", PAGED)
+            message.seq, message.paged = seq, size
+            (
+                message.queue,
+                message.consumer,
+                message.batch,
+                message.persistent,
+                message.redelivered,
+                message.attempts,
+            ) = self._commons[common]
+            found.append(message)
+        return found
+
+    def _count(self, sign: int) -> None:
+        for common, count in Counter(self._common).items():
+            queue: Queue = self._commons[common][0]
+            queue.count_parked(sign * count, self._held)
+
+
+def _common(message: Message) -> tuple[Any, ...]:
+    return (
+        message.queue, message.consumer, message.batch,
+        message.persistent, message.redelivered, message.attempts,
+    )  # fmt: skip
