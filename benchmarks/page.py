@@ -6,7 +6,8 @@ Prints the broker's processor time a message (through a consistent hash exchange
 automatically), and what counting its key adds to the routing, with and without interleaved; then, in milliseconds, the
 time from a click to the list of queues drawn in a browser, sorted by name and by rate, and the longest way of a message
 there and back in all rounds, alone, while the page is opened view after view, and while everything is asked for over
-HTTP that tells of all queues.
+HTTP that tells of all queues. Below each of these is the most processor time that the broker's thread has used at one
+stretch meanwhile (:mod:`benchmarks.watched`): what a message waits for where nobody else wants the processors.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from collections.abc import Callable
 import pika
 import requests
 
+from benchmarks import watched
 from benchmarks.brokers import HOST, JumpMQ
+from benchmarks.stalls import Watched
 from jumpmq.amqp.messages import Message
 from jumpmq.topology import (
     AddVirtualHost,
@@ -50,21 +53,21 @@ DRAWN = "main table tbody tr, main .empty"
 
 def main() -> None:
     key_counting()
-    with JumpMQ() as broker, requests.Session() as session:
+    with Watched() as broker, requests.Session() as session:
         session.auth = ("guest", "guest")
         queues = [{"name": f"queue-{number}", "vhost": "/"} for number in range(QUEUES)]
         api = f"http://{HOST}:{broker.http_port}/api"
         session.post(f"{api}/definitions", json={"queues": queues}, timeout=60).raise_for_status()
         with pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)) as connection:
             channel = connection.channel()
-            report("longest message, alone", lambda: longest_message(channel, lambda: time.sleep(3)), max)
-            browsing(f"http://{HOST}:{broker.http_port}/", channel)
+            report_longest("longest message, alone", lambda: longest_message(channel, lambda: time.sleep(3)), broker)
+            browsing(broker, channel)
 
             def fetch() -> None:
                 for path in PATHS:
                     session.get(f"http://{HOST}:{broker.http_port}/{path}", timeout=60).raise_for_status()
 
-            report("longest message, while all is asked for", lambda: beside(channel, fetch), max)
+            report_longest("longest message, while all is asked for", lambda: beside(channel, fetch), broker)
 
 
 def key_counting() -> None:
@@ -112,10 +115,11 @@ def routing(counting: bool) -> float:
     return (time.process_time() - began) / ROUTED
 
 
-def browsing(address: str, channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
+def browsing(broker: Watched, channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
     """How long the page takes, and what messages wait meanwhile."""
     from playwright.sync_api import sync_playwright
 
+    address = f"http://{HOST}:{broker.http_port}/"
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         sys.exit("no browser is installed (apt install chromium-headless-shell)")
@@ -145,7 +149,7 @@ def browsing(address: str, channel: pika.adapters.blocking_connection.BlockingCh
                 page.locator(DRAWN).first.wait_for()
                 page.wait_for_timeout(500)
 
-        report("longest message, while the page is looked at", lambda: beside(channel, visit), max)
+        report_longest("longest message, while the page is looked at", lambda: beside(channel, visit), broker)
         browser.close()
 
 
@@ -177,6 +181,12 @@ def longest_message(channel: pika.adapters.blocking_connection.BlockingChannel, 
 
 def report(what: str, measure: Callable[[], float], of: Callable[[list[float]], float] = statistics.median) -> None:
     print(f"{what:44} {1000 * of([measure() for _ in range(ROUNDS)]):8.1f} ms", flush=True)
+
+
+def report_longest(what: str, measure: Callable[[], float], broker: Watched) -> None:
+    watched.longest(broker.watch)
+    report(what, measure, max)
+    print(f"{'  the broker at one stretch':44} {1000 * watched.longest(broker.watch):8.1f} ms", flush=True)
 
 
 if __name__ == "__main__":
