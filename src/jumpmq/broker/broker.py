@@ -27,6 +27,7 @@ from jumpmq.broker.reader_groups import ReaderGroups
 from jumpmq.broker.receiving import ReceiveBuffer
 from jumpmq.broker.ring_traffic import RingTraffic
 from jumpmq.broker.services import Services
+from jumpmq.broker.slices import Slices
 from jumpmq.broker.spans import Spans
 from jumpmq.broker.timers import Timers
 from jumpmq.broker.tokens import Tokens
@@ -66,6 +67,7 @@ class Broker:
         dead_letters: publishes those of the queues.
         ring_traffic: counts the keys of hash exchanges.
         writers: how far those have got that publish in batches.
+        slices: when who has long work to do may go on.
         authorization, authenticator: what users may do, and who they are.
         connections: the open connections.
         churn: how much comes and goes.
@@ -96,6 +98,7 @@ class Broker:
         self.spans = None if config.otlp_endpoint is None else Spans(config.otlp_endpoint, config.node)
         self.reader_groups = ReaderGroups(self)
         self.writers = Writers()
+        self.slices = Slices()
         self._commits: Commits
         self._services: Services
         self._timers: Timers

@@ -77,10 +77,10 @@ def _calm_garbage_collection() -> None:
     """Keep collections short, and full ones rare: over ten thousand queues one stops all deliveries for 50 ms.
 
     Messages are no business of the collector (they are in no circles), and connections and queues let go of what refers
-    to them, so what it must find is little. A collection of the young takes one or two milliseconds, one of the next
-    generation some. A full one, which takes 35 ms behind ten thousand new queues, comes after eight million more
-    objects were made than went.
+    to them, so what it must find is little. A collection of the young takes half a millisecond, one of the next
+    generation two or three. A full one, which takes 35 ms behind ten thousand new queues, comes after twelve million
+    more objects were made than went.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(4_000, 2, 1_000)
+    gc.set_threshold(2_000, 2, 2_000)

@@ -581,6 +581,7 @@ cdef class KeyCounts:
     cdef int64_t _errors[FREQUENT]
     cdef int32_t _of[FREQUENT]
     cdef list _keys
+    cdef tuple _merged
     cdef readonly int64_t noted
     cdef int64_t _gap, _weight
     cdef uint32_t _random
@@ -588,6 +589,7 @@ cdef class KeyCounts:
     def __cinit__(self, Py_ssize_t owners):
         self._owners = owners
         self._keys = []
+        self._merged = ()
         self._gap = self._weight = 1
         self._random = 2463534242u
         self._registers = <uint8_t**>calloc(max(owners, 1), sizeof(uint8_t*))
@@ -669,15 +671,17 @@ cdef class KeyCounts:
     def ranks(self, Py_ssize_t owner=-1):
         cdef uint8_t merged[PLACES]
         cdef Py_ssize_t i, one
+        cdef KeyCounts part
         cdef list found = [0] * RANKS
         if owner >= self._owners:
             raise IndexError(f"no owner {owner} among {self._owners}")
         for i in range(PLACES):
             merged[i] = 0
-        for one in range(self._owners) if owner < 0 else (owner,):
-            if self._registers[one] != NULL:
-                for i in range(PLACES):
-                    merged[i] = max(merged[i], self._registers[one][i])
+        for part in self._merged or (self,):
+            for one in range(self._owners) if owner < 0 else (owner,):
+                if part._registers[one] != NULL:
+                    for i in range(PLACES):
+                        merged[i] = max(merged[i], part._registers[one][i])
         for i in range(PLACES):
             found[merged[i]] += 1
         return found
@@ -693,18 +697,11 @@ cdef class KeyCounts:
         cdef Py_ssize_t owner, i
         if other._owners != self._owners:
             raise ValueError("counts of different rings")
+        both._merged = (*(self._merged or (self,)), *(other._merged or (other,)))
         for part in (self, other):
             both.noted += part.noted
             for owner in range(self._owners):
                 both._messages[owner] += part._messages[owner]
-                if part._registers[owner] == NULL:
-                    continue
-                if both._registers[owner] == NULL:
-                    both._registers[owner] = <uint8_t*>calloc(PLACES, 1)
-                    if both._registers[owner] == NULL:
-                        raise MemoryError
-                for i in range(PLACES):
-                    both._registers[owner][i] = max(both._registers[owner][i], part._registers[owner][i])
             for i in range(PyList_GET_SIZE(part._keys)):
                 both._count(part._hashes[i], part._keys[i], part._of[i], part._counts[i], part._errors[i])
         return both

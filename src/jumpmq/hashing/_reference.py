@@ -447,6 +447,7 @@ class KeyCounts:
         self._messages = [0] * owners
         self._registers: list[bytearray | None] = [None] * owners
         self._frequent: list[_Frequent] = []
+        self._merged: tuple[KeyCounts, ...] = ()
         self.noted = 0
         self._gap = self._weight = 1
         self._random = 2463534242
@@ -478,7 +479,8 @@ class KeyCounts:
         """How many registers of an owner, or of all together, have each rank: what an estimate is made of."""
         if owner >= len(self._messages):
             raise IndexError(f"no owner {owner} among {len(self._messages)}")
-        chosen = self._registers if owner < 0 else [self._registers[owner]]
+        parts = self._merged or (self,)
+        chosen = [one for part in parts for one in (part._registers if owner < 0 else [part._registers[owner]])]
         merged = [max(ranks) for ranks in zip(bytes(1 << _PLACE_BITS), *filter(None, chosen), strict=True)]
         found = [0] * _RANKS
         for rank in merged:
@@ -491,7 +493,7 @@ class KeyCounts:
         return [(one.key, one.owner, one.count, one.error) for one in self._frequent]
 
     def merged(self, other: KeyCounts) -> KeyCounts:
-        """The counts of both together.
+        """The counts of both together; ranks, which are many, are looked at when they are asked for.
 
         Raises:
             ValueError: they have different numbers of owners.
@@ -499,13 +501,10 @@ class KeyCounts:
         if len(other._messages) != len(self._messages):
             raise ValueError("counts of different rings")
         both = KeyCounts(len(self._messages))
+        both._merged = (*(self._merged or (self,)), *(other._merged or (other,)))
         for part in (self, other):
             both.noted += part.noted
-            for owner, registers in enumerate(part._registers):
-                both._messages[owner] += part._messages[owner]
-                if registers is not None:
-                    before = both._registers[owner] or bytes(len(registers))
-                    both._registers[owner] = bytearray(map(max, before, registers))
+            both._messages = [sum(counts) for counts in zip(both._messages, part._messages, strict=True)]
             for one in part._frequent:
                 both._count(one.hash, one.key, one.owner, one.count, one.error)
         return both

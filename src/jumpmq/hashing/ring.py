@@ -226,6 +226,15 @@ class HashRing:
         owners = int32_array(len(keys), partial(self._buckets.owners_of_arrow, keys=buffers))
         return pa.DictionaryArray.from_arrays(owners, names)
 
+    def runs(self) -> dict[str, list[tuple[int, int]]]:
+        """The buckets of each destination now, as runs: (first, count)."""
+        return {name: list(self._runs[name]) for name in self._names}
+
+    @property
+    def retired(self) -> list[tuple[int, int]]:
+        """The buckets that nobody has any more, as runs."""
+        return list(self._retired)
+
     def state(self) -> dict[str, Any]:
         """The ring as plain JSON: runs of buckets, as [first, count], of each destination and of those retired."""
         return {

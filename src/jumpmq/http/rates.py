@@ -35,7 +35,7 @@ INTERVAL = 1.0
 LOOKS = 5
 """How many looks are remembered, and so over how many seconds rates are taken."""
 
-AT_ONCE = 500
+AT_ONCE = 250
 """Objects that are looked at before others are served."""
 
 FULLEST = 50
@@ -214,7 +214,7 @@ class Rates:
     async def _in_steps(self, found: _Sum[T], objects: list[T]) -> _Sum[T]:
         for start in range(0, len(objects), AT_ONCE):
             found.add(objects[start : start + AT_ONCE])
-            await asyncio.sleep(0)
+            await self._broker.slices.next()
         return found
 
     # --- looking ---
@@ -243,13 +243,13 @@ class Rates:
                 self._sample(share, of_queue, look)
                 self._sum_up(share, look)
                 total = _added([total, *(look.samples[queue].counts for queue in share)])
-                await asyncio.sleep(0)
+                await self._broker.slices.next()
             look.of_hosts[host.name] = total
 
     async def _look_at(self, objects: list[Any], counts: Callable[[Any], Counts], look: Look) -> None:
         for start in range(0, len(objects), AT_ONCE):
             self._sample(objects[start : start + AT_ONCE], counts, look)
-            await asyncio.sleep(0)
+            await self._broker.slices.next()
 
     def _sample(self, objects: list[Any], counts: Callable[[Any], Counts], look: Look) -> None:
         last, wall = self.latest.samples, time.time()

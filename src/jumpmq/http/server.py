@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import anyio
 import uvicorn
 
 from jumpmq.broker import Broker
@@ -51,6 +52,8 @@ class HTTPServer:
         Raises:
             BrokerError: an address cannot be listened on.
         """
+        async with anyio.create_task_group():
+            pass  # what the first list would otherwise load while others wait for it
         self._task = asyncio.create_task(self._server.serve(), name="http")
         await self._server.ready.wait()
         self._rates.start()

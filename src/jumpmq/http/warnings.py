@@ -5,13 +5,15 @@ Only what costs little is looked at: alarms, hash rings with traffic, sharded ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from jumpmq.broker.consumers import ChannelConsumer
+from jumpmq.broker.slices import Slices
+from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.rates import Rates
-from jumpmq.http.resources.rings import spread_of_keys, spread_of_messages
+from jumpmq.http.resources.rings import keys_of, spread_of_keys, spread_of_messages
 from jumpmq.queues import Queue
 from jumpmq.topology import ConsistentHashExchange, VirtualHost
 from jumpmq.topology.exchanges.traffic import Counted
@@ -68,16 +70,19 @@ class Warning:
         return asdict(self)
 
 
-def find(broker: Broker, rates: Rates) -> Iterator[Warning]:
-    """All warnings, alarms first; some milliseconds of work in steps that the caller may divide."""
-    yield from _alarms(broker)
+async def find(broker: Broker, rates: Rates) -> list[Warning]:
+    """All warnings, alarms first."""
+    found, slices = list(_alarms(broker)), broker.slices
     rings = [one for one in broker.ring_traffic.exchanges() if one.traffic is not None][:RINGS]
-    for exchange in rings:
-        yield from _ring(exchange)
-    yield from _shards(broker)
-    for queue in rates.latest.fullest:
+    async for exchange in slices.through(rings):
+        found += [one async for one in _ring(exchange, slices)]
+    async for host, name in slices.through(_sharded(broker)[:SHARDED]):
+        found += _shards(broker, host, name)
+    served = _Served(broker)
+    async for queue in slices.through(rates.latest.fullest):
         if not queue.deleted:
-            yield from _queue(broker, rates, queue)
+            found += _queue(broker, rates, served, queue)
+    return sorted(found, key=lambda one: one.severity)
 
 
 def _alarms(broker: Broker) -> Iterator[Warning]:
@@ -118,7 +123,7 @@ def _node(broker: Broker, kind: str, severity: str, text: str, advice: str) -> W
 # --- rings ---
 
 
-def _ring(exchange: ConsistentHashExchange) -> Iterator[Warning]:
+async def _ring(exchange: ConsistentHashExchange, slices: Slices) -> AsyncIterator[Warning]:
     assert exchange.traffic is not None
     counted = exchange.traffic.counted()
     total = sum(counted.messages)
@@ -126,10 +131,12 @@ def _ring(exchange: ConsistentHashExchange) -> Iterator[Warning]:
         return
     if counted.missing and exchange.hashed is not None:
         yield _missing(exchange, counted, total)
-    test = spread_of_messages(exchange, counted)
+    weights = dict(exchange.ring.destinations)
+    await slices.next()
+    test = spread_of_messages(weights, counted)
     if test is None or total < FEW or test.p_value > UNLIKELY:
         return
-    ratio, share, name = _fullest_destination(exchange, counted, total)
+    ratio, share, name = _fullest_destination(weights, counted.messages)
     if ratio < UNEVEN:
         return
     hottest = counted.frequent[0] if counted.frequent else None
@@ -145,7 +152,8 @@ def _ring(exchange: ConsistentHashExchange) -> Iterator[Warning]:
             f"not matter), or give '{name}' faster consumers.",
         )
     elif not counted.missing or counted.missing < 0.1 * total:
-        yield _skew(exchange, counted, name, share, share / ratio)
+        spread = spread_of_keys(weights, await keys_of(exchange, slices))
+        yield _skew(exchange, counted, spread, name, share, share / ratio)
 
 
 def _missing(exchange: ConsistentHashExchange, counted: Counted, total: int) -> Warning:
@@ -160,9 +168,15 @@ def _missing(exchange: ConsistentHashExchange, counted: Counted, total: int) -> 
     )
 
 
-def _skew(exchange: ConsistentHashExchange, counted: Counted, name: str, share: float, expected: float) -> Warning:
+def _skew(
+    exchange: ConsistentHashExchange,
+    counted: Counted,
+    keys: ChiSquared | None,
+    name: str,
+    share: float,
+    expected: float,
+) -> Warning:
     text = f"'{name}' gets {share:.0%} of the messages to '{exchange.name}'; its weight lets expect {expected:.0%}."
-    keys = spread_of_keys(exchange, counted)
     if counted.all_keys < KEYS_A_DESTINATION * len(counted.names):
         advice = f"There are only about {counted.all_keys} different keys: hash something with more different values."
     elif keys is None or keys.p_value > UNLIKELY:
@@ -172,12 +186,12 @@ def _skew(exchange: ConsistentHashExchange, counted: Counted, name: str, share: 
     return _of_exchange(exchange, "skew", text, advice)
 
 
-def _fullest_destination(exchange: ConsistentHashExchange, counted: Counted, total: int) -> tuple[float, float, str]:
+def _fullest_destination(weights: Mapping[str, int], messages: list[int]) -> tuple[float, float, str]:
     """The destination that has most messages for its weight: how many times what is expected, its share, its name."""
-    buckets = exchange.ring.buckets
+    total, buckets = sum(messages), sum(weights.values())
     return max(
-        (messages / total * buckets / weight, messages / total, name)
-        for (name, weight), messages in zip(exchange.ring.destinations.items(), counted.messages, strict=True)
+        (count / total * buckets / weight, count / total, name)
+        for (name, weight), count in zip(weights.items(), messages, strict=True)
     )
 
 
@@ -188,43 +202,45 @@ def _of_exchange(exchange: ConsistentHashExchange, kind: str, text: str, advice:
 # --- queues ---
 
 
-def _shards(broker: Broker) -> Iterator[Warning]:
-    """Sharded exchanges of which some shards have consumers and others have none."""
-    sharded = [
+def _sharded(broker: Broker) -> list[tuple[VirtualHost, str]]:
+    return [
         (host, exchange.name)
         for host in broker.topology.vhosts.values()
         for exchange in host.exchanges.values()
         if host.sharding(exchange) is not None
     ]
-    for host, name in sharded[:SHARDED]:
-        found = broker.topology.sharding.shards(host, name)
-        idle = [shard for shard in found if not shard.consumers and not _is_read(broker, shard.queue)]
-        waiting = sum(shard.messages for shard in idle)
-        if not idle or (len(idle) == len(found) and not waiting):
-            continue
-        numbers = ", ".join(str(shard.number) for shard in idle[:8]) + (", ..." if len(idle) > 8 else "")
-        have, times = ("has", "once more") if len(idle) == 1 else ("have", f"{len(idle)} more times")
-        yield Warning(
-            "shard-without-consumer",
-            "warning",
-            "shards",
-            host.name,
-            name,
-            f"{len(idle)} of {len(found)} shards of '{name}' {have} no consumer (number {numbers}): {waiting:,} "
-            "messages wait there.",
-            f"Consume from '{name}' {times}, on connections or channels of their own: each goes to the shard with the "
-            "fewest consumers.",
-        )
 
 
-def _queue(broker: Broker, rates: Rates, queue: Queue) -> Iterator[Warning]:
+def _shards(broker: Broker, host: VirtualHost, name: str) -> Iterator[Warning]:
+    """A sharded exchange of which some shards have consumers and others have none."""
+    found = broker.topology.sharding.shards(host, name)
+    idle = [shard for shard in found if not shard.consumers and not _is_read(broker, shard.queue)]
+    waiting = sum(shard.messages for shard in idle)
+    if not idle or (len(idle) == len(found) and not waiting):
+        return
+    numbers = ", ".join(str(shard.number) for shard in idle[:8]) + (", ..." if len(idle) > 8 else "")
+    have, times = ("has", "once more") if len(idle) == 1 else ("have", f"{len(idle)} more times")
+    yield Warning(
+        "shard-without-consumer",
+        "warning",
+        "shards",
+        host.name,
+        name,
+        f"{len(idle)} of {len(found)} shards of '{name}' {have} no consumer (number {numbers}): {waiting:,} "
+        "messages wait there.",
+        f"Consume from '{name}' {times}, on connections or channels of their own: each goes to the shard with the "
+        "fewest consumers.",
+    )
+
+
+def _queue(broker: Broker, rates: Rates, served: _Served, queue: Queue) -> Iterator[Warning]:
     limit = queue.limits.max_length
     if limit is not None and queue.ready_count >= NEAR_FULL * limit:
         yield _full(queue, limit)
     if queue.consumers:
         yield from _slow(rates, queue)
     elif not _is_read(broker, queue) and not _is_shard(broker, queue):
-        yield from _unconsumed(broker, rates, queue)
+        yield from _unconsumed(rates, served, queue)
 
 
 def _full(queue: Queue, limit: int) -> Warning:
@@ -270,9 +286,9 @@ def _slow(rates: Rates, queue: Queue) -> Iterator[Warning]:
     yield Warning("slow-consumer", "warning", "queue", queue.vhost, queue.name, text, advice)
 
 
-def _unconsumed(broker: Broker, rates: Rates, queue: Queue) -> Iterator[Warning]:
+def _unconsumed(rates: Rates, served: _Served, queue: Queue) -> Iterator[Warning]:
     coming = rates.of_queue(queue)["publish_details"]["rate"]
-    siblings = _siblings(broker.topology.vhosts[queue.vhost], queue)
+    siblings = served.beside(queue)
     if queue.ready_count < BACKLOG and not siblings:
         return
     if not coming and not siblings:
@@ -289,12 +305,24 @@ def _unconsumed(broker: Broker, rates: Rates, queue: Queue) -> Iterator[Warning]
     )
 
 
-def _siblings(host: VirtualHost, queue: Queue) -> int:
-    """How many queues with consumers share a hash exchange with this one."""
-    sources = {binding.source for binding in host.bindings_to(queue)}
-    rings = [one for name in sources if isinstance(one := host.exchanges[name], ConsistentHashExchange)]
-    beside = {one for ring in rings for one in ring.bindings.values() if isinstance(one, Queue) and one is not queue}
-    return sum(1 for one in beside if one.consumers)
+class _Served:
+    """Which queues of hash exchanges have consumers; an exchange is looked at once, as it may have many."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._of: dict[ConsistentHashExchange, set[Queue]] = {}
+
+    def beside(self, queue: Queue) -> int:
+        """How many queues with consumers share a hash exchange with this one, which has none."""
+        host = self._broker.topology.vhosts[queue.vhost]
+        sources = {binding.source for binding in host.bindings_to(queue)}
+        rings = [one for name in sources if isinstance(one := host.exchanges[name], ConsistentHashExchange)]
+        return len(set().union(*map(self._queues, rings)))
+
+    def _queues(self, ring: ConsistentHashExchange) -> set[Queue]:
+        if ring not in self._of:
+            self._of[ring] = {one for one in ring.bindings.values() if isinstance(one, Queue) and one.consumers}
+        return self._of[ring]
 
 
 def _is_read(broker: Broker, queue: Queue) -> bool:

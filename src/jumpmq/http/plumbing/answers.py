@@ -5,26 +5,20 @@ Long lists are made in small steps, so that deliveries go on meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import json
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from jumpmq.broker.slices import Slices
+from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.paging import Key, Order, Page, value_at
-
-CHUNK = 40
-"""Objects of a list that are shown at once: some two milliseconds of work."""
-
-KEYS_AT_ONCE = 100
-"""Objects whose keys are looked up at once."""
 
 SORTED_AT_ONCE = 500
 """Keys that are sorted, and objects that are written, at once."""
@@ -52,77 +46,84 @@ async def answer_list(
         BadRequest: the query asks for what there can't be.
     """
     page, wanted, columns = Page.of(request), Order.of(request, order), _columns(request)
-    found = list(items)
+    found, slices = list(items), requested.broker(request).slices
     if page is not None and wanted.is_among(at_hand):
-        places = await _places(await _keys_at_hand(found, page, wanted, at_hand), wanted.reverse)
-        return _page(page, len(found), places, _selected(found, page.cut(places), show, columns))
+        places = await _places(await _keys_at_hand(found, page, wanted, at_hand, slices), wanted.reverse, slices)
+        return await _page(found, page, places, show, columns, slices)
     texts: list[str] = []
-    keys: list[tuple[Key, int]] = []
-    async for number, shown in _shown(found, show):
+    keys: list[Key] = []
+    async for number, item in slices.through(enumerate(found)):
+        shown = show(item)
+        if shown is None:
+            texts.append("")
+            continue
         if page is None:
             texts.append(_dump(_select(shown, columns)))
         elif not page.matches(shown):
             continue
-        keys.append((wanted.key(shown), number))
-    places = await _places(keys, wanted.reverse)
+        keys.append((*wanted.key(shown), number))
+    places = await _places(keys, wanted.reverse, slices)
     if page is None:
-        return StreamingResponse(_array([texts[place] for place in places]), media_type="application/json")
-    return _page(page, len(found), places, _selected(found, page.cut(places), show, columns))
+        return StreamingResponse(_array(texts, places, slices), media_type="application/json")
+    return await _page(found, page, places, show, columns, slices)
 
 
-def _selected(
-    items: list[T], places: list[int], show: Callable[[T], dict[str, Any] | None], columns: list[list[str]]
-) -> list[dict[str, Any]]:
-    return [_select(shown, columns) for place in places if (shown := show(items[place])) is not None]
-
-
-def _page(page: Page, total: int, places: list[int], shown: list[dict[str, Any]]) -> Response:
-    return _answer(_dump({**page.counts(total, len(places), len(shown)), "items": shown}))
+async def _page(
+    items: list[T],
+    page: Page,
+    places: list[int],
+    show: Callable[[T], dict[str, Any] | None],
+    columns: list[list[str]],
+    slices: Slices,
+) -> Response:
+    """The page's part of the items, which are at these places."""
+    texts = [
+        _dump(_select(shown, columns))
+        async for place in slices.through(page.cut(places))
+        if (shown := show(items[place])) is not None
+    ]
+    counts = _dump(page.counts(len(items), len(places), len(texts)))
+    return _answer(f'{counts[:-1]},"items":[{",".join(texts)}]}}')
 
 
 async def _keys_at_hand(
-    items: list[T], page: Page, wanted: Order, at_hand: Mapping[str, Callable[[T], Any]]
-) -> list[tuple[Key, int]]:
+    items: list[T], page: Page, wanted: Order, at_hand: Mapping[str, Callable[[T], Any]], slices: Slices
+) -> list[Key]:
     keys, name = [], at_hand["name"]
-    for number, item in enumerate(items):
+    async for number, item in slices.through(enumerate(items)):
         if page.name(name(item)):
-            keys.append((wanted.key_at_hand(item, at_hand), number))
-        if not (number + 1) % KEYS_AT_ONCE:
-            await asyncio.sleep(0)
+            keys.append((*wanted.key_at_hand(item, at_hand), number))
     return keys
 
 
-async def _array(texts: list[str]) -> AsyncIterator[str]:
-    """The JSON array of objects, in parts that are written one by one."""
+async def _array(texts: list[str], places: list[int], slices: Slices) -> AsyncIterator[str]:
+    """The JSON array of the texts at these places, in parts that are written, and forgotten, one by one."""
     separator = "["
-    for start in range(0, len(texts), SORTED_AT_ONCE):
-        yield separator + ",".join(texts[start : start + SORTED_AT_ONCE])
+    for start in range(0, len(places), SORTED_AT_ONCE):
+        part = places[start : start + SORTED_AT_ONCE]
+        yield separator + ",".join([texts[place] for place in part])
+        for place in part:
+            texts[place] = ""
         separator = ","
-        await asyncio.sleep(0)
-    yield "]" if texts else "[]"
+        await slices.next()
+    yield "]" if places else "[]"
 
 
-async def _shown(
-    items: list[T], show: Callable[[T], dict[str, Any] | None]
-) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-    for number, item in enumerate(items):
-        if (shown := show(item)) is not None:
-            yield number, shown
-        if not (number + 1) % CHUNK:
-            await asyncio.sleep(0)
-
-
-async def _places(keys: list[tuple[Key, int]], reverse: bool) -> list[int]:
-    """The numbers behind the keys, by the keys; equal ones in the order given."""
+async def _places(keys: list[Key], reverse: bool, slices: Slices) -> list[int]:
+    """The numbers that the keys end with, by the keys, which are used up; equal ones in the order given."""
     runs = []
-    for start in range(0, len(keys), SORTED_AT_ONCE):
-        runs.append(sorted(keys[start : start + SORTED_AT_ONCE]))
-        await asyncio.sleep(0)
-    merged, places = heapq.merge(*runs), list[int]()
-    while part := [number for _, number in islice(merged, SORTED_AT_ONCE)]:
-        places += part
-        await asyncio.sleep(0)
+    while keys:
+        runs.append(sorted(keys[-SORTED_AT_ONCE:], reverse=True))
+        del keys[-SORTED_AT_ONCE:]
+        await slices.next()
+    places = [key[-1] async for key in slices.through(heapq.merge(*map(_used_up, runs)))]
     return places[::-1] if reverse else places
+
+
+def _used_up(run: list[Key]) -> Iterator[Key]:
+    """The keys from the last to the first, each forgotten when it was taken: many that go at once take long, too."""
+    while run:
+        yield run.pop()
 
 
 def answer_object(request: Request, shown: dict[str, Any]) -> Response:
@@ -130,31 +131,33 @@ def answer_object(request: Request, shown: dict[str, Any]) -> Response:
     return _answer(_dump(_select(shown, _columns(request))))
 
 
-def answer_long(shown: Mapping[str, Any]) -> Response:
-    """Answer with one object whose values may be long lists: those are written in parts, and may be made meanwhile."""
-    return StreamingResponse(_object(shown), media_type="application/json")
+def answer_long(request: Request, shown: Mapping[str, Any]) -> Response:
+    """As :func:`answer_object`; values may be iterators, lists that are made while they are written."""
+    chosen = _select(dict(shown), _columns(request))
+    return StreamingResponse(_object(chosen, requested.broker(request).slices), media_type="application/json")
 
 
-async def _object(shown: Mapping[str, Any]) -> AsyncIterator[str]:
+async def _object(shown: Mapping[str, Any], slices: Slices) -> AsyncIterator[str]:
     separator = "{"
     for name, value in shown.items():
         yield f"{separator}{_dump(name)}:"
         separator = ","
         if isinstance(value, Iterator):
-            async for part in _array_of(value):
+            async for part in _array_of(value, slices):
                 yield part
         else:
             yield _dump(value)
     yield "}"
 
 
-async def _array_of(items: Iterator[Any]) -> AsyncIterator[str]:
-    separator = "["
-    while texts := [_dump(item) for item in islice(items, CHUNK)]:
-        yield separator + ",".join(texts)
-        separator = ","
-        await asyncio.sleep(0)
-    yield "]" if separator == "," else "[]"
+async def _array_of(items: Iterator[Any], slices: Slices) -> AsyncIterator[str]:
+    texts, separator = list[str](), "["
+    async for item in slices.through(items):
+        texts.append(_dump(item))
+        if len(texts) == SORTED_AT_ONCE:
+            yield separator + ",".join(texts)
+            texts, separator = [], ","
+    yield (separator if texts or separator == "[" else "") + ",".join(texts) + "]"
 
 
 def answer(value: Any) -> Response:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.broker.slices import SLICE
 from jumpmq.http.plumbing import requested
 from jumpmq.topology.changes import Change
 from jumpmq.topology.users import Operation
-
-TURN = 0.005
-"""Seconds for which many changes may go on before others are served."""
 
 
 async def apply(request: Request, change: Change) -> None:
@@ -38,14 +35,14 @@ async def in_turns(request: Request, steps: Iterator[None]) -> None:
         with broker.turns.turn():
             going_on = _some(steps)
         if going_on:
-            await asyncio.sleep(0)
+            await broker.slices.next()
     await broker.committed()
 
 
 def _some(steps: Iterator[None]) -> bool:
-    """Make changes for the time of a turn; returns whether there may be more."""
-    end = time.monotonic() + TURN
-    return any(time.monotonic() > end for _ in steps)
+    """Make changes for the time of a slice; returns whether there may be more."""
+    end = time.perf_counter() + SLICE
+    return any(time.perf_counter() > end for _ in steps)
 
 
 def check_permission(request: Request, vhost: str, operation: Operation, queue: str) -> None:

@@ -213,7 +213,7 @@ async def body(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
     try:
         while True:
             next(steps)
-            await asyncio.sleep(0)
+            await broker(request).slices.next()
     except StopIteration as end:
         found: dict[str, Any] = end.value
         return found

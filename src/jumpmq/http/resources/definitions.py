@@ -43,15 +43,11 @@ def _named(host: VirtualHost) -> dict[str, Any]:
 
 async def export_all(request: Request) -> Response:
     """``GET /api/definitions``: users, virtual hosts and all that is declared in them."""
-    return answer_long(_exported(requested.broker(request)))
+    return answer_long(request, exported(requested.broker(request)))
 
 
 def exported(broker: Broker) -> dict[str, Any]:
-    """The whole broker as a definitions file has it."""
-    return {name: list(value) if isinstance(value, Iterator) else value for name, value in _exported(broker).items()}
-
-
-def _exported(broker: Broker) -> dict[str, Any]:
+    """The whole broker as a definitions file has it; lists that may be long are iterators."""
     hosts, users = list(broker.topology.vhosts.values()), list(broker.topology.users.values())
     return {
         "rabbit_version": COMPATIBLE_WITH,
@@ -72,7 +68,7 @@ async def export_host(request: Request) -> Response:
     declared = _declared([requested.virtual_host(request)])
     for kind in ("queues", "exchanges", "bindings"):  # where it is not named
         declared[kind] = map(_without_host, declared[kind])
-    return answer_long({"rabbit_version": COMPATIBLE_WITH, **declared})
+    return answer_long(request, {"rabbit_version": COMPATIBLE_WITH, **declared})
 
 
 def _without_host(entry: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ which puts hash rings back as they were. A file whose import a crash has cut sho
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -201,12 +202,13 @@ def import_definitions(
     Raises:
         BadRequest: an entry is wrong; all that was made is taken back then.
     """
-    wanted: list[tuple[str, Change]] = []
+    wanted: deque[tuple[str, Change]] = deque()
     for entry in _changes(topology, _read(FILE, found, "", skipped), vhost, skipped):
         wanted.append(entry)
         yield
     undoing: list[Change] = []
-    for subject, change in wanted:
+    while wanted:
+        subject, change = wanted.popleft()
         try:
             for step in topology.steps(change):
                 inverse = undo.inverse(topology, step)
@@ -219,6 +221,9 @@ def import_definitions(
                     topology.apply(back)
                 yield
             raise BadRequest(f"{subject}: {error.text}") from None
+    while undoing:  # so many would take long to go at once
+        undoing.pop()
+        yield
 
 
 def check_definitions(topology: Topology, found: Entry) -> Iterator[None]:

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from jumpmq.broker.slices import Slices
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.resources import metric_families, object_families
+from jumpmq.http.resources import metric_families, object_families, ring_families
 from jumpmq.queues import Queue
-from jumpmq.topology import ConsistentHashExchange
-from jumpmq.topology.exchanges.consistent_hash import label
 from jumpmq.topology.tally import Past, Tally
 
 PREFIX, DETAILED_PREFIX = "rabbitmq_", "rabbitmq_detailed_"
@@ -41,13 +39,8 @@ OF_CLUSTER: dict[str, Callable[[Request], Iterable[Metric]]] = {
 """Families by RabbitMQ's names of them; the second are shown where they are asked for, and nowhere else."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-AT_ONCE = 500
-"""Queues that are looked at before others are served."""
-
-LINES_AT_ONCE = 2000
+LINES_AT_ONCE = 1000
 """That are written out at once."""
-
-NO_TEXTS: Mapping[str, list[str]] = MappingProxyType({})
 
 
 async def metrics(request: Request) -> Response:
@@ -58,17 +51,17 @@ async def metrics(request: Request) -> Response:
         found += await object_families.summed(request, family, PREFIX)
     routed = request.app.state.rates.tally().routed
     found.append(CounterMetricFamily("rabbitmq_queue_messages_published", "Messages that queues received", routed))
-    return await _answer(found)
+    return await _answer(request, found, await ring_families.rings(request))
 
 
 async def metrics_per_object(request: Request) -> Response:
     """``GET /metrics/per-object``: as ``/metrics``, but queues, channels and connections each by itself."""
     found = [one for one in _of_all(request, "per-object") if not one.name.startswith("rabbitmq_channel_")]
     found += metric_families.delivered(await _by_kind(request))
-    texts: dict[str, list[str]] = {}
+    texts = await ring_families.rings(request)
     for family in object_families.FAMILIES.values():
         texts |= await object_families.each(request, family, PREFIX, [])
-    return await _answer(found, texts)
+    return await _answer(request, found, texts)
 
 
 async def metrics_detailed(request: Request) -> Response:
@@ -89,22 +82,27 @@ async def metrics_detailed(request: Request) -> Response:
     for name, of_objects in object_families.FAMILIES.items():
         if name in wanted:
             texts |= await object_families.each(request, of_objects, DETAILED_PREFIX, vhosts)
-    return await _answer(found, texts)
+    return await _answer(request, found, texts)
 
 
-async def _answer(families: Iterable[Metric], texts: Mapping[str, list[str]] = NO_TEXTS) -> Response:
+async def _answer(request: Request, families: Iterable[Metric], texts: Mapping[str, list[str]]) -> Response:
     """Answer with families, and with such as are written already."""
     found = list({one.name: one for one in families}.values())
     text = await asyncio.to_thread(lambda: generate_latest(_registry(found)))
-    return StreamingResponse(_parts(text, texts.values()), headers={"Content-Type": CONTENT_TYPE})
+    slices = requested.broker(request).slices
+    return StreamingResponse(_parts(text, texts.values(), slices), headers={"Content-Type": CONTENT_TYPE})
 
 
-async def _parts(text: bytes, texts: Iterable[list[str]]) -> AsyncIterator[bytes]:
+async def _parts(text: bytes, texts: Iterable[list[str]], slices: Slices) -> AsyncIterator[bytes]:
     yield text
     for lines in texts:
-        for start in range(0, len(lines), LINES_AT_ONCE):
-            yield "".join(lines[start : start + LINES_AT_ONCE]).encode()
-            await asyncio.sleep(0)
+        lines.reverse()
+        while lines:
+            part = lines[-LINES_AT_ONCE:]
+            del lines[-LINES_AT_ONCE:]
+            yield "".join(reversed(part)).encode()
+            del part
+            await slices.next()
 
 
 def _registry(families: list[Metric]) -> CollectorRegistry:
@@ -138,7 +136,6 @@ def _of_all(request: Request, endpoint: str) -> list[Metric]:
         GaugeMetricFamily("rabbitmq_consumers", "Consumers", sum([len(one.consumers) for one in channels])),
         GaugeMetricFamily("rabbitmq_queues", "Queues", sum([len(host.queues) for host in hosts])),
         *_alarms(request),
-        *_rings(request),
     ]
 
 
@@ -148,10 +145,8 @@ async def _by_kind(request: Request) -> dict[str, Tally]:
     past = Past()
     for gone in (topology.past, *(host.past for host in topology.vhosts.values())):
         past.add(gone)
-    for number, queue in enumerate(_all_queues(request)):
+    async for queue in requested.broker(request).slices.through(_all_queues(request)):
         past.add_queue(queue)
-        if not (number + 1) % AT_ONCE:
-            await asyncio.sleep(0)
     return past.queues
 
 
@@ -170,46 +165,8 @@ def _alarms(request: Request) -> list[Metric]:
     ]
 
 
-def _rings(request: Request) -> list[Metric]:
-    """How the messages of each hash ring's queues compare with their weights.
-
-    A queue's messages are all that it received since the broker started, by whatever way: what is bound to one ring
-    only shows the ring's balance.
-    """
-    labels = ("vhost", "exchange", "destination")
-    weight = GaugeMetricFamily("jumpmq_ring_buckets", "Buckets of a destination: its weight", labels=labels)
-    received = CounterMetricFamily("jumpmq_ring_messages_total", "Messages that a ring's queue received", labels=labels)
-    density = GaugeMetricFamily("jumpmq_ring_messages_per_bucket", "Messages received by weight", labels=labels)
-    balance = GaugeMetricFamily(
-        "jumpmq_ring_share_ratio", "Share of messages divided by share of weight: 1 is even", labels=labels
-    )
-    missing = CounterMetricFamily(
-        "jumpmq_ring_missing_total", "Messages without the header or property that is hashed", labels=labels[:2]
-    )
-    for exchange in _hash_exchanges(request):
-        missing.add_metric((exchange.vhost, exchange.name), exchange.missing_count)
-        weights = exchange.ring.destinations
-        bound = [one for one in dict.fromkeys(exchange.bindings.values()) if isinstance(one, Queue)]
-        counts = {label(queue): queue.published for queue in bound}
-        of_all = sum([weights[name] for name in counts])
-        for name, count in counts.items():
-            key = (exchange.vhost, exchange.name, name)
-            weight.add_metric(key, weights[name])
-            received.add_metric(key, count)
-            density.add_metric(key, count / weights[name])
-            if total := sum(counts.values()):
-                balance.add_metric(key, round((count / total) / (weights[name] / of_all), 6))
-    return [weight, received, density, balance, missing]
-
-
 def _all_queues(request: Request) -> list[Queue]:
     return [queue for host in requested.broker(request).topology.vhosts.values() for queue in host.queues.values()]
-
-
-def _hash_exchanges(request: Request) -> list[ConsistentHashExchange]:
-    hosts = requested.broker(request).topology.vhosts.values()
-    found = [exchange for host in hosts for exchange in host.exchanges.values()]
-    return [exchange for exchange in found if isinstance(exchange, ConsistentHashExchange)]
 
 
 ROUTES = [

@@ -6,7 +6,6 @@ many thousand queues, too many to make objects of.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,9 +19,6 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.metric_families import CHANNEL_COUNTERS
 from jumpmq.queues import Queue
-
-AT_ONCE = 100
-"""Objects that are looked at before others are served."""
 
 Value = float | None
 Read = Callable[[Any], tuple[Value, ...]]
@@ -47,7 +43,7 @@ class Family:
     """What objects of one sort have.
 
     Attributes:
-        of: ``queue``, ``channel`` or ``connection``.
+        of: ``queue``, ``channel``, ``connection`` or ``ring``.
         labels: what an object is told from others by, and ``key`` gives.
         figures: what ``read`` gives, in order.
     """
@@ -61,18 +57,21 @@ class Family:
 
 async def each(request: Request, family: Family, prefix: str, vhosts: list[str]) -> dict[str, list[str]]:
     """The family with a value for each object, of these virtual hosts or of all: lines of text by the metric's name."""
+    return await lines(request, family, prefix, _objects(request, family.of, vhosts))
+
+
+async def lines(request: Request, family: Family, prefix: str, objects: Iterable[Any]) -> dict[str, list[str]]:
+    """The family with a value for each of these objects."""
     names = [f"{prefix}{figure.name}{'_total' if figure.counted else ''}" for figure in family.figures]
     found = [_beginning(name, figure) for name, figure in zip(names, family.figures, strict=True)]
     read = family.read(request)
-    for number, one in enumerate(_objects(request, family.of, vhosts)):
+    async for one in requested.broker(request).slices.through(objects):
         labels = ",".join(
             [f'{name}="{_escaped(value)}"' for name, value in zip(family.labels, family.key(one), strict=True)]
         )
-        for name, lines, value in zip(names, found, read(one), strict=True):
+        for name, written, value in zip(names, found, read(one), strict=True):
             if value is not None:
-                lines.append(f"{name}{{{labels}}} {value}\n")
-        if not (number + 1) % AT_ONCE:
-            await asyncio.sleep(0)
+                written.append(f"{name}{{{labels}}} {value}\n")
     return dict(zip(names, found, strict=True))
 
 
@@ -87,10 +86,8 @@ def _escaped(text: str) -> str:
 async def summed(request: Request, family: Family, prefix: str) -> list[Metric]:
     """The family's figures of all objects together, as far as they are no counters, which would fall with an object."""
     read, totals = family.read(request), [0.0] * len(family.figures)
-    for number, one in enumerate(_objects(request, family.of, [])):
+    async for one in requested.broker(request).slices.through(_objects(request, family.of, [])):
         totals = [total + (value or 0) for total, value in zip(totals, read(one), strict=True)]
-        if not (number + 1) % AT_ONCE:
-            await asyncio.sleep(0)
     return [
         GaugeMetricFamily(prefix + figure.name, figure.about, total)
         for figure, total in zip(family.figures, totals, strict=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.broker.slices import Slices
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
@@ -20,9 +20,6 @@ from jumpmq.http.resources.policies import SHAPE as POLICY
 from jumpmq.queues import Queue
 from jumpmq.topology import Exchange, InvalidPolicy, Policy, VirtualHost
 from jumpmq.topology.bindings import Kind
-
-AT_ONCE = 500
-"""Names that are matched, and entries that are compared, before others are served."""
 
 SHOWN = 200
 """Matches, and changes, that are named; all are counted."""
@@ -61,7 +58,7 @@ async def preview_policy(request: Request) -> Response:
         policy.check(operator=False)
     except InvalidPolicy as error:
         raise BadRequest(error.text) from None
-    return answer(await _matched(host, policy))
+    return answer(await _matched(host, policy, requested.broker(request).slices))
 
 
 async def preview_definitions(request: Request) -> Response:
@@ -72,16 +69,15 @@ async def preview_definitions(request: Request) -> Response:
     """
     requested.require_json(request)
     broker, found = requested.broker(request), await requested.body(request, requested.MAX_LONG_BODY)
-    for number, _ in enumerate(check_definitions(broker.topology, found)):
-        if not number % AT_ONCE:
-            await asyncio.sleep(0)
-    return answer(await _compared(exported(broker), found))
+    async for _ in broker.slices.through(check_definitions(broker.topology, found)):
+        pass
+    return answer(await _compared(exported(broker), found, broker.slices))
 
 
-async def _matched(host: VirtualHost, policy: Policy) -> Entry:
+async def _matched(host: VirtualHost, policy: Policy, slices: Slices) -> Entry:
     counts = {"queues": 0, "exchanges": 0, "in_force": 0}
     items: list[Entry] = []
-    for number, (kind, one) in enumerate(_objects(host)):
+    async for kind, one in slices.through(_objects(host)):
         if policy.matches(kind, one.name):
             before = host.in_force(one).policy
             winner = before if before is not None and _goes_before(before, policy) else None
@@ -89,8 +85,6 @@ async def _matched(host: VirtualHost, policy: Policy) -> Entry:
             counts["in_force"] += winner is None
             if len(items) < SHOWN:
                 items.append({"kind": kind, "name": one.name, "hidden_by": winner.name if winner else None})
-        if not number % AT_ONCE:
-            await asyncio.sleep(0)
     return {**counts, "items": items}
 
 
@@ -106,13 +100,13 @@ def _goes_before(other: Policy, policy: Policy) -> bool:
     return (-other.priority, other.name) < (-policy.priority, policy.name)
 
 
-async def _compared(current: Entry, found: Entry) -> Entry:
+async def _compared(current: Entry, found: Entry, slices: Slices) -> Entry:
     sections: dict[str, dict[str, int]] = {}
     changes: list[Entry] = []
     for section, keys in IDENTITY.items():
-        known = {_identity(entry, keys): entry for entry in current.get(section, ())}
+        known = {_identity(entry, keys): entry async for entry in slices.through(current.get(section, ()))}
         counts = sections[section] = {"new": 0, "changed": 0, "same": 0}
-        for number, entry in enumerate(found.get(section) or ()):
+        async for entry in slices.through(found.get(section) or ()):
             before = known.get(_identity(entry, keys))
             differing = [] if before is None else [key for key in entry if entry[key] != before.get(key, entry[key])]
             change = "new" if before is None else "changed" if differing else "same"
@@ -123,8 +117,6 @@ async def _compared(current: Entry, found: Entry) -> Entry:
                 changes.append(
                     {"section": section, "name": named, "change": change, "keys": differing, "refused": refused}
                 )
-            if not number % AT_ONCE:
-                await asyncio.sleep(0)
     return {"sections": sections, "changes": changes}
 
 

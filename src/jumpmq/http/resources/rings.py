@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
+from jumpmq.broker.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared, chi_squared_test, survival
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
-from jumpmq.http.plumbing.answers import answer_object
+from jumpmq.http.plumbing.answers import answer_long
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.exchanges.traffic import STANDARD_ERROR, Counted, FrequentKey
@@ -29,7 +31,7 @@ async def ring(request: Request) -> Response:
     Buckets are runs, ``[first, count]``: a ring may have millions. Destinations are in order of binding; an exchange
     among them is called ``exchange:NAME``.
     """
-    return answer_object(request, shown(hash_exchange(request)))
+    return answer_long(request, _shown(hash_exchange(request)))
 
 
 async def traffic(request: Request) -> Response:
@@ -40,7 +42,8 @@ async def traffic(request: Request) -> Response:
     frequent keys with their share of the messages. With ``--key-sketches off`` nothing is counted, and ``counted`` is
     false.
     """
-    return answer_object(request, shown_traffic(hash_exchange(request)))
+    shown = await _shown_traffic(hash_exchange(request), requested.broker(request).slices)
+    return answer_long(request, shown)
 
 
 def hash_exchange(request: Request) -> ConsistentHashExchange:
@@ -57,28 +60,34 @@ def hash_exchange(request: Request) -> ConsistentHashExchange:
     return exchange
 
 
-def shown(exchange: ConsistentHashExchange) -> dict[str, Any]:
-    """A ring as JSON."""
-    state, weights = exchange.ring.state(), exchange.ring.destinations
+def _shown(exchange: ConsistentHashExchange) -> dict[str, Any]:
+    weights, runs = dict(exchange.ring.destinations), exchange.ring.runs()
     return {
         "vhost": exchange.vhost,
         "exchange": exchange.name,
-        "removal": state["removal"],
-        "function": state["function"],
+        "removal": exchange.ring.removal,
+        "function": exchange.ring.function,
         "buckets": exchange.ring.buckets,
-        "destinations": [
-            {"destination": name, "weight": weights[name], "runs": runs} for name, runs in state["destinations"]
-        ],
-        "retired": state["retired"],
+        "destinations": (
+            {"destination": name, "weight": weight, "runs": runs[name]} for name, weight in weights.items()
+        ),
+        "retired": exchange.ring.retired,
     }
 
 
-def shown_traffic(exchange: ConsistentHashExchange) -> dict[str, Any]:
-    """The traffic of a ring as JSON."""
-    weights, buckets = exchange.ring.destinations, max(exchange.ring.buckets, 1)
+async def keys_of(exchange: ConsistentHashExchange, slices: Slices) -> dict[str, int]:
+    """About how many different keys each destination got."""
+    found = exchange.traffic.keys() if exchange.traffic is not None else ()
+    return {name: count async for name, count in slices.through(found)}
+
+
+async def _shown_traffic(exchange: ConsistentHashExchange, slices: Slices) -> dict[str, Any]:
+    keys = await keys_of(exchange, slices)
+    weights, buckets = dict(exchange.ring.destinations), max(exchange.ring.buckets, 1)
     counted = exchange.traffic.counted() if exchange.traffic is not None else None
-    if counted is None or list(counted.names) != exchange.ring.names:  # nothing came since the ring changed
-        counted = Counted(None, exchange.ring.names, [0] * len(weights), [0] * len(weights), 0, 0, 0, [])
+    if counted is None or list(counted.names) != list(weights):  # nothing came since the ring changed
+        counted, keys = Counted(None, list(weights), [0] * len(weights), 0, 0, 0, []), {}
+    await slices.next()
     return {
         "counted": exchange.traffic is not None,
         "hashed": " ".join(exchange.hashed or ("routing key",)),
@@ -87,44 +96,46 @@ def shown_traffic(exchange: ConsistentHashExchange) -> dict[str, Any]:
         "keys": counted.all_keys,
         "missing": counted.missing,
         "missing_since_start": exchange.missing_count,
-        "destinations": [
+        "destinations": (
             {
                 "destination": name,
                 "weight": weight,
                 "share": round(weight / buckets, PLACES),
                 "messages": messages,
-                "keys": keys,
+                "keys": keys.get(name, 0),
             }
-            for (name, weight), messages, keys in zip(weights.items(), counted.messages, counted.keys, strict=True)
-        ],
+            for (name, weight), messages in zip(weights.items(), counted.messages, strict=True)
+        ),
         "spread": {
-            "messages": _shown_test(spread_of_messages(exchange, counted)),
-            "keys": _shown_test(spread_of_keys(exchange, counted)),
+            "messages": _shown_test(spread_of_messages(weights, counted)),
+            "keys": _shown_test(spread_of_keys(weights, keys)),
         },
         "hottest": [_shown_key(one, counted.noted) for one in counted.frequent[:HOTTEST]],
     }
 
 
-def spread_of_messages(exchange: ConsistentHashExchange, counted: Counted) -> ChiSquared | None:
+def spread_of_messages(weights: Mapping[str, int], counted: Counted) -> ChiSquared | None:
     """Whether messages follow the weights; None where there are too few to tell."""
-    weights = list(exchange.ring.destinations.values())
-    total, buckets = sum(counted.messages), sum(weights)
-    if len(weights) < 2 or total * min(weights) / buckets < 5:  # the usual bound of the approximation
+    if _too_few(sum(counted.messages), weights):
         return None
-    return chi_squared_test(counted.messages, weights)
+    return chi_squared_test(counted.messages, list(weights.values()))
 
 
-def spread_of_keys(exchange: ConsistentHashExchange, counted: Counted) -> ChiSquared | None:
+def spread_of_keys(weights: Mapping[str, int], keys: Mapping[str, int]) -> ChiSquared | None:
     """The same of different keys. Their numbers are estimates: each has the estimate's variance on top of its own."""
-    weights = list(exchange.ring.destinations.values())
-    total, buckets = sum(counted.keys), sum(weights)
-    if len(weights) < 2 or total * min(weights) / buckets < 5:
+    total, buckets = sum(keys.values()), sum(weights.values())
+    if _too_few(total, weights):
         return None
     statistic = 0.0
-    for keys, weight in zip(counted.keys, weights, strict=True):
+    for name, weight in weights.items():
         expected = total * weight / buckets
-        statistic += (keys - expected) ** 2 / (expected + (STANDARD_ERROR * expected) ** 2)
+        statistic += (keys.get(name, 0) - expected) ** 2 / (expected + (STANDARD_ERROR * expected) ** 2)
     return ChiSquared(statistic, len(weights) - 1, survival(statistic, len(weights) - 1))
+
+
+def _too_few(total: int, weights: Mapping[str, int]) -> bool:
+    """Whether a test would say nothing: five are expected everywhere, the usual bound of the approximation."""
+    return len(weights) < 2 or total * min(weights.values()) / sum(weights.values()) < 5
 
 
 def _shown_test(test: ChiSquared | None) -> dict[str, float] | None:

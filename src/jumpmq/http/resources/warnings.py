@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,11 +14,8 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 
 async def all_warnings(request: Request) -> Response:
     """``GET /api/warnings``: alarms first; each has a ``text``, an ``advice``, and the ``object`` that it is about."""
-    found = []
-    for one in warnings.find(requested.broker(request), request.app.state.rates):
-        found.append(one)
-        await asyncio.sleep(0)
-    return answer([one.shown() for one in sorted(found, key=lambda one: one.severity)])
+    found = await warnings.find(requested.broker(request), request.app.state.rates)
+    return answer([one.shown() for one in found])
 
 
 ROUTES = [Endpoint("GET", "/api/warnings", all_warnings, access=Access.MONITORING)]

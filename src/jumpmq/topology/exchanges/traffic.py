@@ -8,7 +8,7 @@ the ring begins anew: what went before says nothing of how the ring spreads now.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jumpmq.hashing._reference import ALL_NOTED, MEAN_GAP
@@ -42,10 +42,9 @@ class Counted:
 
     Attributes:
         since: when the older one began, as told to :meth:`Traffic.turn`; None where nothing came yet.
-        names: the destinations, to which ``messages`` and ``keys`` belong.
+        names: the destinations, to which ``messages`` belong.
         messages: those without the header or property that is hashed among them.
-        keys: estimates of how many different ones there were.
-        all_keys: the same of all destinations together.
+        all_keys: an estimate of how many different keys there were.
         missing: messages without the header or property.
         noted: messages with it: what shares of ``frequent`` are of.
         frequent: the most frequent key first.
@@ -54,7 +53,6 @@ class Counted:
     since: float | None
     names: Sequence[str]
     messages: list[int]
-    keys: list[int]
     all_keys: int
     missing: int
     noted: int
@@ -105,17 +103,16 @@ class Traffic:
             self._now, self._before = _Window(len(self._names)), window
 
     def counted(self) -> Counted:
-        """What the last one or two windows have counted: some 5 microseconds a destination."""
+        """What the last one or two windows have counted."""
         window, before = self._now, self._before
-        counts, missing, since = window.counts, window.missing, window.since
+        counts, missing, since = self._both(), window.missing, window.since
         if before is not None:
-            counts, missing, since = counts.merged(before.counts), missing + before.missing, before.since
+            missing, since = missing + before.missing, before.since
         found = sorted(counts.frequent(), key=lambda one: -one[2])
         return Counted(
             since,
             self._names,
             counts.messages(),
-            [round(distinct(counts.ranks(owner))) for owner in range(len(self._names))],
             round(distinct(counts.ranks())),
             missing,
             counts.noted,
@@ -124,6 +121,15 @@ class Traffic:
                 for key, owner, count, error in found
             ],
         )
+
+    def keys(self) -> Iterator[tuple[str, int]]:
+        """Each destination with an estimate of how many different keys it got: ten microseconds of work each."""
+        counts = self._both()
+        for owner, name in enumerate(self._names):
+            yield name, round(distinct(counts.ranks(owner)))
+
+    def _both(self) -> KeyCounts:
+        return self._now.counts if self._before is None else self._now.counts.merged(self._before.counts)
 
 
 def _error(count: int, error: int, noted: int) -> int:

@@ -1,0 +1,56 @@
+"""Slices: long work is done a few milliseconds at a time, and connections are served between any two of them.
+
+An event loop calls all that is ready before it looks at its sockets again. If ten lists were made at once, each a slice
+at a time, a delivery would wait for ten slices; so there is one in each round of the loop, whosever it is, and those
+who want one get it in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
+
+SLICE = 0.002
+"""Seconds of work in a slice: what one step takes beyond it, a delivery waits for."""
+
+T = TypeVar("T")
+
+
+class Slices:
+    """The slices of an event loop's time."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_due = False
+
+    async def next(self) -> None:
+        """Wait for a slice. It lasts until the caller waits for anything, or comes back for another one."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._give, loop)
+        await turn
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Whose turn it is works in the next round, before this is called again."""
+        self._is_due = False
+        while self._waiting and not self._is_due:
+            turn = self._waiting.popleft()
+            if not turn.done():  # who asked may have been cancelled
+                turn.set_result(None)
+                self._is_due = True
+                loop.call_soon(self._give, loop)
+
+    async def through(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """Items one by one, in as many slices as it takes to make them and to use them."""
+        until = 0.0
+        for item in items:
+            if time.perf_counter() >= until:
+                await self.next()
+                until = time.perf_counter() + SLICE
+            yield item

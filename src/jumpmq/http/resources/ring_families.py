@@ -1,0 +1,79 @@
+"""The metrics of hash rings: how the messages of each ring's queues compare with their weights. JumpMQ's own.
+
+A queue's messages are all that it received since the broker started, by whatever way: what is bound to one ring only
+shows the ring's balance.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from starlette.requests import Request
+
+from jumpmq.broker.slices import Slices
+from jumpmq.http.plumbing import requested
+from jumpmq.http.resources.object_families import Family, Figure, lines
+from jumpmq.queues import Queue
+from jumpmq.topology import ConsistentHashExchange
+from jumpmq.topology.exchanges.consistent_hash import label
+
+PREFIX = "jumpmq_"
+
+
+class Share(NamedTuple):
+    """A queue's part of a ring.
+
+    Attributes:
+        weight, weights: its buckets, and those of all queues of the ring.
+        messages, total: what it received, and what they all did.
+    """
+
+    exchange: ConsistentHashExchange
+    name: str
+    weight: int
+    weights: int
+    messages: int
+    total: int
+
+    def figures(self) -> tuple[float | None, ...]:
+        ratio = (self.messages / self.total) / (self.weight / self.weights) if self.total else None
+        return self.weight, self.messages, self.messages / self.weight, ratio and round(ratio, 6)
+
+
+SHARES = Family(
+    "ring",
+    ("vhost", "exchange", "destination"),
+    lambda share: (share.exchange.vhost, share.exchange.name, share.name),
+    (
+        Figure("ring_buckets", "Buckets of a destination: its weight"),
+        Figure("ring_messages", "Messages that a ring's queue received", counted=True),
+        Figure("ring_messages_per_bucket", "Messages received by weight"),
+        Figure("ring_share_ratio", "Share of messages divided by share of weight: 1 is even"),
+    ),
+    lambda request: Share.figures,
+)
+MISSING = Family(
+    "ring",
+    ("vhost", "exchange"),
+    lambda exchange: (exchange.vhost, exchange.name),
+    (Figure("ring_missing", "Messages without the header or property that is hashed", counted=True),),
+    lambda request: lambda exchange: (exchange.missing_count,),
+)
+
+
+async def rings(request: Request) -> dict[str, list[str]]:
+    """The metrics of all rings: lines of text by the metric's name."""
+    hosts = requested.broker(request).topology.vhosts.values()
+    exchanges = [exchange for host in hosts for exchange in host.exchanges.values()]
+    found = [exchange for exchange in exchanges if isinstance(exchange, ConsistentHashExchange)]
+    slices = requested.broker(request).slices
+    shares = [share for exchange in found for share in await _shares(exchange, slices)]
+    return await lines(request, SHARES, PREFIX, shares) | await lines(request, MISSING, PREFIX, found)
+
+
+async def _shares(exchange: ConsistentHashExchange, slices: Slices) -> list[Share]:
+    bound = dict.fromkeys(exchange.bindings.values())
+    counts = {label(one): one.published async for one in slices.through(bound) if isinstance(one, Queue)}
+    weights = {name: weight for name, weight in exchange.ring.destinations.items() if name in counts}
+    buckets, total = sum(weights.values()), sum(counts.values())
+    return [Share(exchange, name, weight, buckets, counts[name], total) for name, weight in weights.items()]

@@ -1,0 +1,59 @@
+"""Slices of an event loop's time: one in each round, for whoever asks in turn."""
+
+import asyncio
+
+from jumpmq.broker.slices import Slices
+
+ROUNDS = 5
+
+
+async def rounds(count: list[int]) -> None:
+    """Counts the rounds of the loop."""
+    while True:
+        count[0] += 1
+        await asyncio.sleep(0)
+
+
+def test_there_is_one_slice_in_a_round_whoever_asks():
+    async def run() -> list[tuple[int, int]]:
+        slices, count, taken = Slices(), [0], list[tuple[int, int]]()
+
+        async def work(name: int) -> None:
+            for _ in range(ROUNDS):
+                await slices.next()
+                taken.append((count[0], name))
+
+        counting = asyncio.create_task(rounds(count))
+        await asyncio.gather(*map(work, range(4)))
+        counting.cancel()
+        return taken
+
+    taken = asyncio.run(run())
+    assert len({at for at, _ in taken}) == len(taken) == 4 * ROUNDS
+    assert [name for _, name in taken] == [*range(4)] * ROUNDS
+
+
+def test_who_gives_up_costs_the_others_no_slice():
+    async def run() -> list[int]:
+        slices, taken = Slices(), list[int]()
+
+        async def work(name: int) -> None:
+            await slices.next()
+            taken.append(name)
+
+        tasks = [asyncio.create_task(work(name)) for name in range(4)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        tasks[2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await work(4)
+        return taken
+
+    assert asyncio.run(run()) == [1, 3, 4]
+
+
+def test_items_come_in_order_and_all_of_them():
+    async def run() -> list[int]:
+        return [one async for one in Slices().through(range(10_000))]
+
+    assert asyncio.run(run()) == list(range(10_000))
