@@ -43,3 +43,10 @@ def test_every_file_that_the_readme_names_is_there() -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)\)|`((?:tests|src|benchmarks)/[^`]*)`", README.read_text())
     missing = [path for pair in links for path in pair if path and not (README.parent / path).exists()]
     assert not missing
+
+
+def test_bit_for_bit_says_where_headers_are_hashed_as_by_another_version() -> None:
+    """`tests/conformance/test_header_vectors.py` shows that it is so."""
+    [sentence] = re.findall(r"bit for bit \([^)]*\)", " ".join(README.read_text().split()))
+    assert "header as RabbitMQ 4.x does" in sentence
+    assert "not as 3.x" in sentence

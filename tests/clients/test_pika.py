@@ -1,10 +1,12 @@
 """pika, the Python client, as applications use it."""
 
+import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
 
 import pytest
 from benchmarks.brokers import BrokerProcess
+from tests.conformance.operator import Operator
 from tests.waiting import until
 
 pika = pytest.importorskip("pika", reason="pika is not installed (pip install pika)")
@@ -114,3 +116,66 @@ def test_heartbeats_keep_an_idle_connection_open(parameters) -> None:
 def test_a_secret_can_be_renewed(connection) -> None:
     connection.update_secret("guest", "the old one expired")
     assert connection.channel().is_open
+
+
+@pytest.fixture
+def sharded(broker: BrokerProcess, channel, unique: Name) -> Iterator[tuple[str, Operator]]:
+    """An exchange of two shards, and who set the policy."""
+    operator, exchange = Operator(broker), unique("sharded")
+    channel.exchange_declare(exchange, "x-modulus-hash", durable=True)
+    operator.set_policy(exchange, f"^{exchange}$", {"shards-per-node": 2}, apply_to="exchanges")
+    until(lambda: len(operator.bound(exchange)) == 2)
+    yield exchange, operator
+    operator.leave()
+    for number in operator.shards(exchange):
+        channel.queue_delete(operator.shard(exchange, number))
+    channel.exchange_delete(exchange)
+
+
+def test_a_pseudo_queue_is_consumed_without_being_declared(channel, sharded) -> None:
+    exchange, _ = sharded
+    for number in range(20):
+        channel.basic_publish(exchange, str(number), str(number))
+    bodies = set()
+
+    def note(_channel, _method, _properties, body) -> None:
+        bodies.add(body)
+
+    for _ in range(2):
+        channel.basic_consume(exchange, note, auto_ack=True)
+    until(lambda: channel.connection.process_data_events(time_limit=0.1) or len(bodies) == 20)
+
+
+def test_the_answer_to_a_declaration_of_a_pseudo_queue_names_shard_0_which_pika_does_not_take_for_one(
+    parameters, sharded
+) -> None:
+    """It waits, as the page on sharding says, until something else ends the wait: here, the operator."""
+    exchange, operator = sharded
+    parameters.client_properties = {"connection_name": exchange}
+    may_ask, ended = threading.Event(), []
+
+    def declare() -> None:
+        try:
+            with pika.BlockingConnection(parameters) as connection:
+                channel = connection.channel()
+                may_ask.wait()
+                ended.append(channel.queue_declare(exchange, passive=True))
+        except pika.exceptions.AMQPError as error:
+            ended.append(error)
+
+    def found() -> dict:
+        named = [one for one in operator.see("connections") if _is_named(one, exchange)]
+        return named[0] if named and named[0].get("channels") else {}
+
+    declaring = threading.Thread(target=declare)
+    declaring.start()
+    sent = until(found)["send_oct"]
+    may_ask.set()
+    until(lambda: found()["send_oct"] > sent)
+    operator.ask("DELETE", "connections", found()["name"])
+    declaring.join()
+    assert isinstance(ended[0], pika.exceptions.ConnectionClosedByBroker)
+
+
+def _is_named(connection: dict, name: str) -> bool:
+    return connection.get("client_properties", {}).get("connection_name") == name

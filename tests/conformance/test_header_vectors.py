@@ -58,6 +58,19 @@ def test_same_integer_in_every_width(broker: BrokerProcess, channel: WireChannel
     assert len(set(places)) == (1 if broker.name == "JumpMQ" else 7)
 
 
+def test_a_text_in_a_header_goes_where_it_goes_as_a_routing_key(
+    broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str]
+) -> None:
+    """What the README says beside "bit for bit": a header as RabbitMQ 4.x hashes it, which 3.x did not."""
+    texts = [f"customer-{number}" for number in range(50)]
+    by_key = Ring(channel, "x-consistent-hash", weights(100), unique)
+    by_header = hash_header_ring(channel, unique, 100)
+    keys = by_key.place([(text, None) for text in texts])
+    assert (by_header.place([("", properties("S", text.encode().hex())) for text in texts]) == keys) == (
+        broker.name == "JumpMQ"
+    )
+
+
 @pytest.mark.parametrize("hash_property", ["message_id", "correlation_id"])
 @pytest.mark.parametrize("buckets", [7, 100])
 def test_textual_properties(
