@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.http.api import API
+from tests.waiting import PATIENCE, until
 
 import jumpmq
 
@@ -59,7 +60,7 @@ def open_page(browser, broker, pictures):
         context = browser.new_context(color_scheme=scheme, viewport=viewport, reduced_motion="reduce")
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE * 1000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(message.text) if is_complaint(message) else None)
         return Site(page, f"http://127.0.0.1:{broker.http_port}/", pictures).log_in(user, password)
@@ -101,12 +102,29 @@ class Site:
         from urllib.parse import quote
 
         self.page.goto(self.address + "#/" + "/".join(quote(part, safe="") for part in parts))
+        return self._at("/".join(parts))
+
+    def follow(self, link):
+        """Click a link, and wait for the view that it leads to."""
+        from urllib.parse import unquote
+
+        place = unquote(link.get_attribute("href").removeprefix("#/"))
+        link.click()
+        return self._at(place)
+
+    def _at(self, place):
+        """Wait until this view is drawn in place of the one before, and has the focus."""
+        until(lambda: self.page.evaluate("document.body.dataset.place") == place)
         self.page.locator("main .panel, main .listing, main .charts, main table, main .empty").first.wait_for()
         return self
 
     def press(self, name, within=None):
-        """Press the button of this name."""
-        (within or self.page).get_by_role("button", name=name, exact=True).click()
+        """Press the button of this name; if it opens a dialog, wait for that."""
+        button = (within or self.page).get_by_role("button", name=name, exact=True)
+        opens = button.get_attribute("aria-haspopup") == "dialog"
+        button.click()
+        if opens:
+            self.page.get_by_role("dialog").wait_for()
         return self
 
     def fill(self, **fields):

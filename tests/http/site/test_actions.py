@@ -2,19 +2,11 @@
 
 import json
 import re
-import time
 
 import pika
 import pytest
 from tests.http.api import publish
-
-
-def until(found, seconds=15):
-    end = time.monotonic() + seconds
-    while not (result := found()):
-        assert time.monotonic() < end, "nothing came"
-        time.sleep(0.05)
-    return result
+from tests.waiting import PATIENCE, until
 
 
 def test_a_queue_is_declared_published_to_got_from_purged_and_deleted(api, site):
@@ -68,10 +60,9 @@ def test_a_connection_is_closed(broker, site):
     parameters.client_properties = {"connection_name": "forgotten"}
     connection = pika.BlockingConnection(parameters)
     site.go("connections")
-    site.page.get_by_role("link", name="forgotten").click()
-    site.confirm("Close")
+    site.follow(site.page.get_by_role("link", name="forgotten")).confirm("Close")
     with pytest.raises(pika.exceptions.ConnectionClosed):
-        connection.process_data_events(10)
+        connection.process_data_events(PATIENCE)
 
 
 def test_a_ring_is_changed_after_a_look_at_what_moves(api, channel, site):
@@ -216,21 +207,22 @@ def test_everything_is_reached_by_keyboard(api, channel, open_page):
     keyboard.type("guest")
     keyboard.press("Enter")
     site.page.get_by_role("heading", level=1, name="Overview").wait_for()
-    focus_on(site, "Queues")
+    focus_on(site, "link", "Queues")
     keyboard.press("Enter")
-    focus_on(site, "by-hand")
+    focus_on(site, "link", "by-hand")
     keyboard.press("Enter")
     site.page.get_by_role("heading", level=1, name="by-hand").wait_for()
-    focus_on(site, "Purge")
+    focus_on(site, "button", "Purge")
     keyboard.press("Enter")
     site.page.get_by_role("dialog").wait_for()
     keyboard.press("Escape")
     site.page.get_by_role("dialog").wait_for(state="detached")
-    assert site.page.evaluate("document.activeElement.textContent") == "Purge"
+    until(lambda: site.page.evaluate("document.activeElement.textContent") == "Purge")
 
 
-def focus_on(site, text):
-    """Press Tab until what has this text has the focus."""
+def focus_on(site, role, text):
+    """Press Tab until the link or button of this text has the focus, once it is there."""
+    site.page.get_by_role(role, name=text, exact=True).first.wait_for()
     for _ in range(80):
         if site.page.evaluate("document.activeElement.textContent.trim()") == text:
             return

@@ -6,6 +6,7 @@ import pika
 import pytest
 from tests.http.api import publish
 from tests.http.site.conftest import PHONE
+from tests.waiting import until
 
 AXE = (Path(__file__).parent / "vendor" / "axe.js").read_text()
 SERIOUS = {"serious", "critical"}
@@ -100,9 +101,8 @@ def test_every_view_draws_fits_and_is_accessible(busy, open_page, name, options)
 
 def test_a_connection_and_a_channel_are_found_and_drawn_over_time(busy, site):
     site.go("connections")
-    site.page.locator("tbody a").first.click()
-    site.see("Heartbeat").see("Octets a second")
-    site.page.locator("main tbody a").first.click()
+    site.follow(site.page.locator("main tbody a").first).see("Heartbeat").see("Octets a second")
+    site.follow(site.page.locator("main tbody a").first)
     site.see("Not answered yet").see("Messages a second")
     site.page.locator(".chart canvas").nth(1).wait_for()
 
@@ -124,6 +124,9 @@ def test_who_manages_sees_queues(busy, open_page):
 
 
 HOSTILE = "<img src=x onerror='window.hacked=1'>&amp;${window.hacked=1}<script>window.hacked=1</script>"
+
+NAMELESS = {("shards",), ("definitions",), ("log",)}
+"""Where none of these names is shown."""
 
 
 @pytest.fixture
@@ -166,14 +169,13 @@ def hostile(busy, broker):
 
 
 def test_names_of_others_are_text_on_every_page(hostile, site):
-    shown = 0
     for address in hostile:
         site.go(*address)
-        site.page.wait_for_timeout(300)
-        shown += site.page.locator("main").inner_text().count("<img src=x onerror=")
+        if address not in NAMELESS:
+            site.see("<img src=x onerror=")
+        site.page.wait_for_timeout(300)  # for what comes after the names
         assert site.page.locator("#page img, #page script, #page iframe").count() == 0, address
         assert site.page.evaluate("window.hacked") is None, address
-    assert shown > 30, "they are there to be seen"
     site.go("queues", HOSTILE, HOSTILE)
     assert site.page.get_by_role("heading", level=1).inner_text() == HOSTILE
     for dialog in ("Delete", "Purge", "Publish", "Bind"):
@@ -190,10 +192,9 @@ def test_the_theme_is_switched_and_remembered(site):
     ground = "getComputedStyle(document.body).backgroundColor"
     light = site.page.evaluate(ground)
     site.press("Show in dark colours")
-    dark = site.page.evaluate(ground)
-    assert dark != light
+    dark = until(lambda: site.page.evaluate(f"{ground} !== {light!r} && {ground}"))
     site.page.reload()
-    assert site.page.evaluate(ground) == dark
+    until(lambda: site.page.evaluate(ground) == dark)
 
 
 def test_lists_are_searched_sorted_and_paged_by_the_broker(api, channel, site):
@@ -204,15 +205,17 @@ def test_lists_are_searched_sorted_and_paged_by_the_broker(api, channel, site):
     site.page.keyboard.press("/")
     site.page.keyboard.type("listed-")
     site.see("^60 of ")
-    assert "listed-07" in site.page.locator("tbody tr").first.inner_text()
-    site.press("Name").see("Name")
-    site.row("listed-00").wait_for()
+    rows = site.page.locator("tbody tr")
+    rows.first.filter(has_text="listed-07").wait_for()
+    site.press("Name")
+    rows.first.filter(has_text="listed-00").wait_for()
     site.press("Next page")
-    site.row("listed-59").wait_for()
-    assert site.page.locator("tbody tr").count() == 10
+    rows.first.filter(has_text="listed-50").wait_for()
+    assert [row.split()[0] for row in rows.all_inner_texts()] == [f"listed-{number}" for number in range(50, 60)]
 
 
 def test_the_page_weighs_less_than_200_kb(site):
     sizes = "performance.getEntriesByType('resource').concat(performance.getEntriesByType('navigation'))"
-    loaded = site.page.evaluate(f"{sizes}.filter(one => !one.name.includes('/api/')).map(one => one.decodedBodySize)")
-    assert 50_000 < sum(loaded) < 200_000
+    files = f"{sizes}.filter(one => !one.name.includes('/api/')).map(one => one.decodedBodySize)"
+    site.page.locator(".chart canvas").first.wait_for()
+    assert 50_000 < sum(site.page.evaluate(files)) < 200_000

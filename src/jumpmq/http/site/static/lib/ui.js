@@ -219,7 +219,7 @@ function Field({ field, value, onChange }) {
 export function Confirm({ label, title, text, submit, done, quiet }) {
   const [open, setOpen] = useState(false);
   return html`
-    <button type="button" class=${quiet ? "quiet danger" : "danger"} onClick=${() => setOpen(true)}>${label}</button>
+    <button type="button" class=${quiet ? "quiet danger" : "danger"} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>
     ${open && html`<${Dialog} title=${title} onClose=${() => setOpen(false)}>
       <p>${text}</p>
       <${Form} fields=${[]} label=${label} danger submit=${submit} done=${(result) => { setOpen(false); done?.(result); }} />
@@ -230,7 +230,7 @@ export function Confirm({ label, title, text, submit, done, quiet }) {
 export function FormButton({ label, title, fields, submit, done, button = "", send, stay, children }) {
   const [open, setOpen] = useState(false);
   return html`
-    <button type="button" class=${button} onClick=${() => setOpen(true)}>${label}</button>
+    <button type="button" class=${button} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>
     ${open && html`<${Dialog} title=${title ?? label} onClose=${() => setOpen(false)}>
       <${Form} fields=${fields} label=${send ?? label} submit=${submit} done=${(result) => { setOpen(Boolean(stay)); done?.(result); }}>${children}<//>
     <//>`}`;

@@ -22,6 +22,7 @@ export function Shell({ title, parts, onLogout, children }) {
     document.getElementById("title")?.focus({ preventScroll: true });
     scrollTo(0, 0);
     document.querySelector("nav a[aria-current]")?.scrollIntoView?.({ block: "nearest", inline: "center" });
+    document.body.dataset.place = parts.join("/"); // of the view that is drawn: what drives a browser waits for it
   }, [parts.join("/")]);
   useEffect(() => {
     const search = (event) => {
