@@ -1,6 +1,8 @@
 """What connections hold of the broker's memory is counted, and given back."""
 
+import socket
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from tests.http.api import API
 from tests.waiting import until
@@ -44,6 +46,20 @@ def test_a_body_until_it_is_whole(broker: RunningBroker) -> None:
         until(lambda: held(broker, "unfinished") == 100_000)
         channel.send_frame(BODY, bytes(50_000))
         until(lambda: held(broker, "unfinished") == 0)
+
+
+def test_a_request_until_it_was_read(broker: RunningBroker) -> None:
+    where = urlsplit(broker.http_url)
+    head = (
+        "PUT /api/policies/%2F/long HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
+        "Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+    )
+    with socket.create_connection((where.hostname, where.port)) as client:
+        client.sendall(head.encode() + b"{" + bytes(79_999))
+        until(lambda: held(broker, "unfinished") == 80_000)
+        client.sendall(bytes(20_000))
+        assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
+    assert held(broker, "unfinished") == 0
 
 
 def test_deliveries_until_they_are_read(broker: RunningBroker, channel: WireChannel, unique: Name) -> None:

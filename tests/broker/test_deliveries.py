@@ -73,11 +73,11 @@ class Held(RuleBasedStateMachine):
         taken = self.held.take_upto(tag)
         expected = {one: held for one, held in self.model.items() if one <= tag or not tag}
         assert len(taken) == len(expected)
-        items = list(taken.items())
-        assert [(tag, *seen([one])) for tag, one in items] == list(expected.items())
         if put_back:
-            self.held.put_back(items)
+            self.held.put_back(taken)
+            assert not taken
         else:
+            assert [(tag, *seen([one])) for tag, one in taken.items()] == list(expected.items())
             self.model = {one: held for one, held in self.model.items() if one not in expected}
 
     @invariant()

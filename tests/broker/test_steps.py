@@ -1,14 +1,22 @@
 """What is done in steps has the same outcome as if it were done at once: order, counts, and what a crash leaves."""
 
+import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.cli.commands import serving
+from tests.http.api import API
+from tests.waiting import until
 from tests.wire import Basic, Queue, Tx, WireChannel, login
 
 import jumpmq
-from jumpmq.broker import upkeep
+from jumpmq.amqp import methods as m
+from jumpmq.broker import transactions, upkeep
+from jumpmq.broker.channel import Channel
+from jumpmq.broker.errors import NotYet
+from jumpmq.broker.methods import ACTIONS
 from jumpmq.queues.classic import ClassicQueue
 
 Name = Callable[[str], str]
@@ -59,6 +67,73 @@ def test_an_acknowledged_transaction_is_answered_when_no_crash_can_undo_it(tmp_p
         serve.process.wait()
     with serving(tmp_path) as serve, login(serve.port) as connection:
         assert connection.channel().ready("q") == 0
+
+
+def test_others_are_served_while_a_transaction_commits(
+    broker: jumpmq.RunningBroker, monkeypatch: pytest.MonkeyPatch, channel: WireChannel, unique: Name
+) -> None:
+    turns, answered = [0], threading.Event()
+
+    def one_step_a_turn(channel: Channel, method: m.TxCommit) -> None:
+        turns[0] += 1
+        if turns[0] > 1 and not answered.is_set():
+            raise NotYet  # the second step waits until somebody else was answered
+        transactions.tx_commit(channel, method)
+
+    monkeypatch.setattr(transactions, "TURN", 0)
+    monkeypatch.setitem(ACTIONS, m.TxCommit, one_step_a_turn)
+    queue, copy = channel.queue(unique("q")), channel.queue(unique("copy"))
+    fill(channel, queue)
+    channel.consume(queue)
+    channel.take(COUNT)
+    channel.call(Tx.Select())
+    for start in range(0, COUNT, 1000):
+        many = [channel.publication("", copy, b"%d" % number) for number in range(start, start + 1000)]
+        channel.connection.send(b"".join(many))
+        channel.call(Basic.Qos())  # so that they are no single run
+    channel.send(Basic.Ack(delivery_tag=0, multiple=True))
+    with login(broker.port) as connection:
+        other = connection.channel()
+        channel.send(Tx.Commit())
+        until(lambda: turns[0] > 1)
+        waiting = other.queue(unique("waiting"))
+        other.publish("", waiting, b"served meanwhile")
+        assert other.bodies(waiting) == [b"served meanwhile"]
+        answered.set()
+        assert isinstance(channel.next(), Tx.CommitOk)
+    assert turns[0] > COUNT // 4096
+    assert numbers(channel, copy) == list(range(COUNT))
+    assert channel.ready(queue) == 0
+
+
+def test_a_transaction_whose_commit_has_begun_is_done_as_a_whole_though_its_connection_goes(
+    broker: jumpmq.RunningBroker, monkeypatch: pytest.MonkeyPatch, channel: WireChannel, unique: Name
+) -> None:
+    begun = threading.Event()
+
+    def only_the_first_step(channel: Channel, method: m.TxCommit) -> None:
+        if not begun.is_set():
+            with contextlib.suppress(NotYet):
+                transactions.tx_commit(channel, method)
+        begun.set()
+        raise NotYet
+
+    monkeypatch.setattr(transactions, "TURN", 0)
+    monkeypatch.setitem(ACTIONS, m.TxCommit, only_the_first_step)
+    queue = channel.queue(unique("q"), exclusive=False)
+    with login(broker.port, client_properties={"connection_name": "leaving"}) as connection:
+        other = connection.channel()
+        other.call(Tx.Select())
+        for number in range(10):
+            other.publish("", queue, b"%d" % number)
+            other.call(Basic.Qos())
+        other.send(Tx.Commit())
+        until(begun.is_set)
+        assert channel.ready(queue) < 10
+        api = API(broker.http_url)
+        names = {one["client_properties"].get("connection_name"): one["name"] for one in api.get("connections")}
+        assert api.request("DELETE", "connections", names["leaving"]).status_code == 204
+    until(lambda: channel.ready(queue) == 10)
 
 
 def test_many_deliveries_of_a_connection_that_closes_return_in_order(

@@ -62,6 +62,25 @@ def test_a_small_commit_on_a_quick_disk_is_done_when_it_is_begun(tmp_path: Path)
     opened.close()
 
 
+def test_what_belongs_together_over_several_turns_is_in_one_commit(opened: Opened) -> None:
+    taken = make_messages(1, 3)
+    opened.store.append(1, taken)
+    opened.commit()
+    opened.store.hold()
+    for seq in range(1, 21):
+        opened.store.append(2, make_messages(seq, seq, body=lambda seq: bytes(1 << 20)))
+        opened.store.flush()
+    opened.store.put("queue", "another's", 1)
+    opened.store.flush()
+    assert not opened.store.begins
+    taken[0].batch.settle_range(1, 3)
+    number = opened.store.flush()
+    assert left(opened.crash()) == {1: [1, 2, 3]}
+    opened.store.release()
+    assert opened.commit() == number
+    assert left(opened.crash()) == {2: list(range(1, 21))}
+
+
 def test_nobody_waits_for_a_slow_disk(tmp_path: Path) -> None:
     disk = Disk()
     disk.delay = 0.02

@@ -34,6 +34,7 @@ class Channel:
         consumer_max: how many consumers it may have; None is any number.
         last_queue: the queue declared last, meant where a method names none.
         spans: tells of messages that are traced; None where nobody asked for it.
+        turns: those of the broker.
         tally: what was counted of its messages.
         tags_at: where delivery tags stood at times; see :mod:`overdue`.
     """
@@ -48,7 +49,7 @@ class Channel:
         self.spans = services.spans
         self._churn = services.churn
         self.consumer_max = services.config.consumer_max_per_channel
-        self._turns = services.turns
+        self.turns = services.turns
         self.number = number
         self.name = f"{connection.name} ({number})"
         self.consumers: dict[str, ChannelConsumer] = {}
@@ -109,7 +110,7 @@ class Channel:
         refused = publishing.publish(self, run)
         if self.confirms is not None:
             self._confirm(run.messages, refused)
-            self._turns.confirm(self)
+            self.turns.confirm(self)
 
     def _confirm(self, messages: list[Message], refused: list[Message]) -> None:
         assert self.confirms is not None

@@ -89,15 +89,28 @@ class Deliveries:
             piece.update(zip(range(first, first + stop - start), run, strict=True))
             first, start = first + stop - start, stop
 
-    def put_back(self, items: Iterable[tuple[int, Message]]) -> None:
-        """Deliveries that were taken are here again, in their places."""
-        pieces: dict[int, dict[int, Message]] = {}
-        for tag, message in items:
-            pieces.setdefault(tag >> BITS, {})[tag] = message
+    def put(self, tags: Iterable[int], messages: Iterable[Message]) -> None:
+        """Add deliveries with these tags, in any order; until they are put back they stay in that order."""
+        for tag, message in zip(tags, messages, strict=False):
+            number = tag >> BITS
+            piece = self._piece(number)
+            if piece is None:
+                piece = self._pieces[number] = {}
+            piece[tag] = message
             self._count += 1
-        for number, piece in pieces.items():
-            self._pieces[number] = dict(sorted((piece | (self._piece(number) or {})).items()))
+
+    def put_back(self, taken: "Deliveries") -> None:
+        """Deliveries that were taken are here again, in their places, and no longer there."""
+        for number, piece in list(taken._pieces.items()):
+            if isinstance(piece, _ParkedPiece) and number not in self._pieces:
+                self._pieces[number] = piece
+                self._parked += 1
+            else:
+                merged = (self._piece(number) or {}) | (taken._piece(number) or {})
+                self._pieces[number] = dict(sorted(merged.items()))
         self._pieces = dict(sorted(self._pieces.items()))
+        self._count += taken._count
+        taken._pieces, taken._parked, taken._count = {}, 0, 0
 
     # --- taking ---
 

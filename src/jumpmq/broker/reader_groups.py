@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -179,7 +179,7 @@ class ReaderGroups:
                 await self._acknowledge(place, wanted.offsets[queue])
                 await _steps(place.reinstate())
                 place.give_up_lapsed()
-            for queue, count in self._shares(places, wanted).items():
+            for queue, count in (await self._shares(places, wanted)).items():
                 await _steps(places[queue].reserve(count, wanted.last_seqs.get(queue)))
                 self._record_place(places[queue])
             await self._broker.committed()
@@ -288,7 +288,7 @@ class ReaderGroups:
         return queues, lost
 
     @staticmethod
-    def _shares(places: Mapping[str, Reservations], wanted: ReservationRequest) -> dict[str, int]:
+    async def _shares(places: Mapping[str, Reservations], wanted: ReservationRequest) -> dict[str, int]:
         """How many messages to reserve in each queue, for those where it is more than none."""
         available = {queue: place.available(wanted.last_seqs.get(queue)) for queue, place in places.items()}
         available = {queue: count for queue, count in available.items() if count}
@@ -296,7 +296,9 @@ class ReaderGroups:
         limit = MAX_MESSAGES if wanted.max_messages is None else min(wanted.max_messages, MAX_MESSAGES)
         found = shares(max(0, limit - outstanding), available)
         if wanted.max_octets is not None:
-            found = _fitting(found, wanted.max_octets, {queue: places[queue] for queue in found}, wanted.last_seqs)
+            found = await _fitting(
+                found, wanted.max_octets, {queue: places[queue] for queue in found}, wanted.last_seqs
+            )
         return {queue: count for queue, count in found.items() if count}
 
     async def _acknowledge(self, place: Reservations, upto: int | None) -> None:
@@ -412,14 +414,16 @@ def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:
     return result
 
 
-def _fitting(
+async def _fitting(
     counts: Mapping[str, int], octets: int, places: Mapping[str, Reservations], last_seqs: Mapping[str, int]
 ) -> dict[str, int]:
     """As many of these messages as hold ``octets`` of bodies, evenly; one at least, if there are any."""
     result = {}
     wanting = sorted(((count, name) for name, count in counts.items() if count))
     for done, (count, name) in enumerate(wanting):
-        result[name], size = places[name].fitting(count, octets // (len(wanting) - done), last_seqs.get(name))
+        result[name], size = await _counted(
+            places[name].fitting(count, octets // (len(wanting) - done), last_seqs.get(name))
+        )
         octets -= size
     if wanting and not any(result.values()):
         result[wanting[0][1]] = 1
@@ -440,6 +444,17 @@ def _sliced(pieces: list[Piece], first: int, count: int | None) -> Iterator[Piec
 async def _steps(steps: Iterator[None]) -> None:
     """Take the steps of an operation, serving others in between."""
     for _ in steps:
+        await asyncio.sleep(0)
+
+
+async def _counted(steps: Generator[None, None, tuple[int, int]]) -> tuple[int, int]:
+    """As :func:`_steps`; returns what they came to."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: tuple[int, int] = end.value
+            return found
         await asyncio.sleep(0)
 
 

@@ -84,19 +84,21 @@ def _decide_upto(channel: "Channel", tag: int, settlement: Settlement) -> None:
     """They are off the channel's list at once; where they are many, what becomes of them follows in steps."""
     _check_tag(channel, tag)
     waiting = channel.unacknowledged.take_upto(tag)
+    if settlement is acknowledge and len(waiting) <= 1 << BITS:
+        acknowledge(channel, waiting.messages())
+        return
+    steps = settling(channel, waiting, settlement)
+    next(steps, None)
+    if waiting:
+        channel.upkeep.work("settling deliveries", steps)
+
+
+def settling(channel: "Channel", waiting: Deliveries, settlement: Settlement) -> Iterator[None]:
+    """Decide what becomes of many deliveries, in steps; those that are requeued go back in steps of their own."""
     if settlement is requeue:
         give_back(channel.upkeep, waiting, Outcome.REQUEUED)
         channel.serve()
-    elif settlement is acknowledge and len(waiting) <= 1 << BITS:
-        acknowledge(channel, waiting.messages())
-    else:
-        steps = _settling(channel, waiting, settlement)
-        next(steps, None)
-        if waiting:
-            channel.upkeep.work("settling deliveries", steps)
-
-
-def _settling(channel: "Channel", waiting: Deliveries, settlement: Settlement) -> Iterator[None]:
+        return
     for messages in waiting.forwards():
         settlement(channel, messages)
         yield
@@ -112,7 +114,7 @@ def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> No
         channel.serve()
 
 
-def _claim_for_commit(channel: "Channel", claimed: dict[int, Message], tags: list[int], multiple: bool) -> None:
+def _claim_for_commit(channel: "Channel", claimed: Deliveries, tags: list[int], multiple: bool) -> None:
     """Take the deliveries into what the transaction has ``claimed``; with their tags, as it may be rolled back.
 
     Raises:
@@ -121,10 +123,10 @@ def _claim_for_commit(channel: "Channel", claimed: dict[int, Message], tags: lis
     waiting = channel.unacknowledged
     if multiple:
         _check_tag(channel, tags[0])
-        claimed.update(waiting.take_upto(tags[0]).items())
+        claimed.put_back(waiting.take_upto(tags[0]))
         return
     messages = waiting.claim(tags)
-    claimed.update(zip(tags, messages, strict=False))
+    claimed.put(tags, messages)
     if len(messages) < len(tags):
         raise _unknown(tags[len(messages)])
 

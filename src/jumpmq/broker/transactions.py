@@ -1,20 +1,30 @@
-"""Transactions of a channel (AMQP 0-9-1, class tx): publishes and settlements that wait for ``tx.commit``."""
+"""Transactions of a channel (AMQP 0-9-1, class tx): publishes and settlements that wait for ``tx.commit``.
 
+The commit of many takes several turns, with other connections served in between. On disk it is one all the same: until
+the last of them nothing of it is written, nor of what others do meanwhile.
+"""
+
+import contextlib
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.errors import AMQPError, PreconditionFailed
 from jumpmq.amqp.events import Publish
-from jumpmq.amqp.messages import Message
 from jumpmq.broker import publishing
-from jumpmq.broker.settling import Settlement
+from jumpmq.broker.deliveries import Deliveries
+from jumpmq.broker.errors import NotYet
+from jumpmq.broker.settling import Settlement, acknowledge, settling
 from jumpmq.queues.memory import OVERHEAD
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
+
+TURN = 0.005
+"""Seconds of a commit's work before others are served."""
 
 
 @dataclass(slots=True)
@@ -23,17 +33,19 @@ class Transaction:
 
     Attributes:
         publishes: runs of messages, in order.
-        settlements: deliveries by delivery tag, taken off the channel's list, and what becomes of them.
+        settlements: deliveries that were taken off the channel's list, and what becomes of them.
+        committing: the steps of its commit, once that has begun.
     """
 
     publishes: deque[Publish] = field(default_factory=deque)
-    settlements: deque[tuple[dict[int, Message], Settlement]] = field(default_factory=deque)
+    settlements: deque[tuple[Deliveries, Settlement]] = field(default_factory=deque)
+    committing: Iterator[None] | None = None
 
-    def claim(self, settlement: Settlement) -> dict[int, Message]:
+    def claim(self, settlement: Settlement) -> Deliveries:
         """Begin a settlement; the deliveries are to be put into what is returned."""
-        claimed: dict[int, Message] = {}
-        self.settlements.append((claimed, settlement))
-        return claimed
+        if not (self.settlements and settlement is acknowledge is self.settlements[-1][1]):
+            self.settlements.append((Deliveries(), settlement))
+        return self.settlements[-1][0]
 
     @property
     def published(self) -> int:
@@ -41,9 +53,9 @@ class Transaction:
         return sum(len(run.messages) for run in self.publishes)
 
     @property
-    def claimed(self) -> dict[int, Message]:
-        """All deliveries that wait for the commit."""
-        return {tag: message for messages, _ in self.settlements for tag, message in messages.items()}
+    def claimed(self) -> int:
+        """How many deliveries wait for it."""
+        return sum(len(deliveries) for deliveries, _ in self.settlements)
 
 
 def tx_select(channel: "Channel", method: m.TxSelect) -> None:
@@ -55,19 +67,35 @@ def tx_select(channel: "Channel", method: m.TxSelect) -> None:
 
 
 def tx_commit(channel: "Channel", method: m.TxCommit) -> None:
+    """Take as many steps of the commit as a turn has time for.
+
+    Raises:
+        NotYet: there are more.
+    """
     transaction = _transaction(channel)
-    now = time.time()
-    while transaction.publishes:
-        run = transaction.publishes.popleft()
-        _charge(channel, run, -1)
-        for message in run.messages:
-            message.published_at = now  # it is published now, and what it may live counts from here
-        publishing.publish(channel, run)
-    while transaction.settlements:
-        messages, settlement = transaction.settlements.popleft()
-        settlement(channel, list(messages.values()))
+    if transaction.committing is None:
+        transaction.committing = _steps(channel, transaction)
+    until = time.perf_counter() + TURN
+    for _ in transaction.committing:
+        if time.perf_counter() > until:
+            raise NotYet
+    transaction.committing = None
     channel.connection.defer_answers()
     channel.send(m.TxCommitOk())
+
+
+def _steps(channel: "Channel", transaction: Transaction) -> Iterator[None]:
+    with channel.turns.together():
+        now = time.time()
+        while transaction.publishes:
+            run = transaction.publishes.popleft()
+            _charge(channel, run, -1)
+            for message in run.messages:
+                message.published_at = now  # it is published now, and what it may live counts from here
+            publishing.publish(channel, run)
+            yield
+        while transaction.settlements:
+            yield from settling(channel, *transaction.settlements.popleft())
 
 
 def tx_rollback(channel: "Channel", method: m.TxRollback) -> None:
@@ -88,10 +116,15 @@ def forget(channel: "Channel") -> None:
     transaction = channel.transaction
     if transaction is None:
         return
+    if transaction.committing is not None:  # it was begun, and is done as a whole
+        with contextlib.suppress(AMQPError):
+            for _ in transaction.committing:
+                pass
     while transaction.publishes:
         _charge(channel, transaction.publishes.popleft(), -1)
-    if claimed := transaction.claimed:
-        channel.unacknowledged.put_back(claimed.items())
+    for deliveries, _ in transaction.settlements:
+        channel.unacknowledged.put_back(deliveries)
+    transaction.settlements.clear()
 
 
 def _charge(channel: "Channel", run: Publish, sign: int) -> None:

@@ -10,7 +10,9 @@ there is to send. What depends on the disk (confirms, answers to changes of defi
 that commit. A turn within a turn ends with the outer one.
 """
 
+import contextlib
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
 from jumpmq.broker.commits import Commits
@@ -65,6 +67,20 @@ class Turns:
         self._depth -= 1
         if not self._depth:
             self._end()
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What is changed until the end of the block is in one commit, however many turns that takes; nothing is
+        committed meanwhile. To be entered and left within a turn."""
+        store = self._commits.store
+        if store is None:
+            yield
+            return
+        store.hold()
+        try:
+            yield
+        finally:
+            store.release()
 
     async def committed(self) -> None:
         """End the turn, and wait until all that was changed is on disk."""

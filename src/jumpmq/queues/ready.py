@@ -34,6 +34,7 @@ from jumpmq.store import Batch
 __all__ = ["BatchReader", "ReadyMessages"]
 
 _seq = attrgetter("seq")
+_last_seq = attrgetter("last_seq")
 
 RUN = 8192
 """Messages that are looked at in one go."""
@@ -307,8 +308,7 @@ class ReadyMessages:
         """The messages numbered ``first_seq`` to ``last_seq``, in order, at most ``RUN`` at once; stored ones are read
         for the occasion.
         """
-        parts = [segment for segment in self._tail if segment.last_seq >= first_seq and segment.first_seq <= last_seq]
-        in_order = self._in_order(list(islice(self._head, *_bounds(self._head, first_seq, last_seq))), parts)
+        in_order = self._in_order(first_seq, last_seq)
         if self._returned.messages:
             merged = merge(chain.from_iterable(in_order), list(self._returned), key=_seq)
             in_order = iter(lambda: list(islice(merged, RUN)), [])
@@ -317,10 +317,20 @@ class ReadyMessages:
             for start in range(first, end, RUN):
                 yield from self._readable(messages[start : min(start + RUN, end)])
 
-    def _in_order(self, head: list[Message], segments: list[Segment]) -> Iterator[list[Message]]:
-        yield head
-        for segment in segments:
-            yield self._messages(segment)
+    def _in_order(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        """As :meth:`between`, without what was returned; what has moved between head and tail meanwhile is found."""
+        while first_seq <= last_seq:
+            if self._head and self._head[-1].seq >= first_seq:
+                place = bisect_left(self._head, first_seq, key=_seq)
+                messages = list(islice(self._head, place, place + RUN))
+                first_seq = messages[-1].seq + 1
+            else:
+                place = bisect_left(self._tail, first_seq, key=_last_seq)
+                if place == len(self._tail):
+                    return
+                messages = self._messages(self._tail[place])
+                first_seq = self._tail[place].last_seq + 1
+            yield messages
 
     def _readable(self, messages: list[Message]) -> Iterator[list[Message]]:
         """The messages, and of those whose bodies were dropped what is on disk, one by one."""

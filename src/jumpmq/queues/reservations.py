@@ -18,8 +18,8 @@ Operations on many messages are iterators: each step handles at most :data:`STEP
 serve others between two steps. Nothing else may operate on the same reservations meanwhile; on their queue it may.
 """
 
-from collections.abc import Iterator
-from itertools import chain, groupby, islice
+from collections.abc import Generator, Iterator
+from itertools import chain, groupby
 from typing import Any, NamedTuple, TypeAlias
 
 from jumpmq.amqp.messages import Message
@@ -185,15 +185,19 @@ class Reservations:
                 found += reservation.pieces
         return found
 
-    def fitting(self, count: int, octets: int, last_seq: int | None = None) -> tuple[int, int]:
+    def fitting(self, count: int, octets: int, last_seq: int | None = None) -> Generator[None, None, tuple[int, int]]:
         """How many of the next ``count`` messages hold at most ``octets`` of bodies, and how many octets these hold."""
         fit = size = 0
         last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
-        for message in islice(chain.from_iterable(self.queue.browse(1, last_seq)), count):
-            if size + len(message.body) > octets:
+        for messages in self.queue.browse(1, last_seq):
+            for message in messages[: count - fit]:
+                if size + len(message.body) > octets:
+                    return fit, size
+                size += len(message.body)
+                fit += 1
+            if fit == count:
                 break
-            size += len(message.body)
-            fit += 1
+            yield
         return fit, size
 
     def available(self, last_seq: int | None = None) -> int:

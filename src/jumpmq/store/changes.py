@@ -116,9 +116,13 @@ class Changes:
         self.octets += later.octets
         self.receipt = later.receipt
 
-    def settle(self, noted: list[tuple[Batch, int, int]]) -> None:
-        """These ranges are gone for good; of one turn, to be called after what it staged."""
-        settled = self.bound if self.staged else self.settled
+    def settle(self, noted: list[tuple[Batch, int, int]], *, bound: bool = False) -> None:
+        """These ranges are gone for good; of one turn, to be called after what it staged.
+
+        Args:
+            bound: whether that may depend on what other turns append.
+        """
+        settled = self.bound if self.staged or bound else self.settled
         for batch, first, last in noted:
             if (ranges := settled.get(batch)) is None:
                 ranges = settled[batch] = Ranges()

@@ -124,6 +124,7 @@ class Store:
         self._contents = Contents(self._reader, self._reading, self._log.directory)
         self._segments = Background("jumpmq-segments", self._writer.wake)
         self._turning = False
+        self._held = 0
         self._upkeep = Upkeep(
             self._log,
             Index(directory / schema.FILE_NAME, files.noted),
@@ -292,11 +293,21 @@ class Store:
             self.begin()
         return receipt
 
+    def hold(self) -> None:
+        """What is staged and settled from now on goes into one commit, which begins after :meth:`release`: it belongs
+        together, over several turns."""
+        self._held += 1
+
+    def release(self) -> None:
+        """All is staged and settled that belongs together."""
+        self._end_turn()
+        self._held -= 1
+
     @property
     def begins(self) -> bool:
         """Whether :meth:`begin` would begin a commit."""
         waits = self._writing is not None or self._retry_at is not None or self._turning
-        return not waits and (self._requested or bool(self._sealed))
+        return not waits and (bool(self._sealed) or (self._requested and not self._held))
 
     def begin(self, *, here: bool = False) -> None:
         """Begin the next commit, if one is wanted and nothing is in its way.
@@ -308,7 +319,7 @@ class Store:
             return
         if self._sealed:
             self._write(prepare(self._sealed.popleft()))
-        elif self._requested:
+        elif self._requested and not self._held:
             changes, self._next = self._next, Changes(self._next.receipt + 1)
             self._requested = False
             self._write(prepare(changes), here)
@@ -344,7 +355,7 @@ class Store:
     def _end_turn(self) -> None:
         turn = self._turn
         if self._noted:
-            turn.settle(self._noted)
+            turn.settle(self._noted, bound=bool(self._held))
             self._noted.clear()
         if turn:
             turn.receipt = self._next.receipt
@@ -357,7 +368,7 @@ class Store:
             self._next.leave_out(turn)
             self._turn = Changes(0)
             octets = self._commit_bytes if self._requested else self._linger_bytes
-            if _is_much(self._next, octets) and self.error is None:
+            if _is_much(self._next, octets) and self.error is None and not self._held:
                 self._sealed.append(self._next)
                 self._next = Changes(self._next.receipt + 1)
         if self._moves:
@@ -540,7 +551,7 @@ class Store:
         self._retry_at = None
         if self._writing is not None:
             return
-        if self._turning:
+        if self._turning or self._held:
             self._wait_to_retry()
             return
         self._requested = bool(self._next)

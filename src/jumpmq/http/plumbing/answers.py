@@ -137,6 +137,11 @@ def answer_long(request: Request, shown: Mapping[str, Any]) -> Response:
     return StreamingResponse(_object(chosen, requested.broker(request).slices), media_type="application/json")
 
 
+def answer_array(request: Request, items: Iterable[Any]) -> Response:
+    """Answer with objects, made and written in parts."""
+    return StreamingResponse(_array_of(iter(items), requested.broker(request).slices), media_type="application/json")
+
+
 async def _object(shown: Mapping[str, Any], slices: Slices) -> AsyncIterator[str]:
     separator = "{"
     for name, value in shown.items():

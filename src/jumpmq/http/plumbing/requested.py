@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.accounts import account
+from jumpmq.broker.charges import Charges
 from jumpmq.http.plumbing.access import check_virtual_host, sees_all
 from jumpmq.http.plumbing.errors import BadRequest, Unauthorized, UnsupportedMediaType
 from jumpmq.http.plumbing.json_body import read_object
@@ -206,7 +207,14 @@ async def body(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
     Args:
         most: octets that it may have.
     """
-    octets = await _octets(request, most)
+    charges = Charges(broker(request).memory)
+    try:
+        return await _read(request, await _octets(request, most, charges))
+    finally:
+        charges.release()
+
+
+async def _read(request: Request, octets: bytearray) -> dict[str, Any]:
     if not octets:
         return {}
     steps = read_object(octets)
@@ -221,7 +229,8 @@ async def body(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
         raise BadRequest(f"the body is not JSON: {error}") from None
 
 
-async def _octets(request: Request, most: int) -> bytearray:
+async def _octets(request: Request, most: int, charges: Charges) -> bytearray:
+    """The body; the account of memory knows of it while it is here."""
     octets = bytearray()
     parts = aiter(request.stream())
     while True:
@@ -231,5 +240,6 @@ async def _octets(request: Request, most: int) -> bytearray:
             return octets
         except TimeoutError:
             raise BadRequest(f"no more of the body came for {BODY_TIMEOUT:.0f} seconds") from None
+        charges.set("unfinished", len(octets))
         if len(octets) > most:
             raise BadRequest(f"the body is longer than {most} octets")

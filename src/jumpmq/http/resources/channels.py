@@ -82,7 +82,7 @@ def shown(request: Request, channel: Channel) -> dict[str, Any]:
         "messages_unacknowledged": len(channel.unacknowledged),
         "messages_unconfirmed": channel.confirms.unanswered if channel.confirms is not None else 0,
         "messages_uncommitted": transaction.published if transaction is not None else 0,
-        "acks_uncommitted": len(transaction.claimed) if transaction is not None else 0,
+        "acks_uncommitted": transaction.claimed if transaction is not None else 0,
         "message_stats": rates.of_channel(channel),
         "idle_since": rates.idle_since(channel),
         "prefetch_count": channel.consumer_prefetch,

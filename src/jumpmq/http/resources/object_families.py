@@ -166,7 +166,7 @@ def _of_channel(request: Request) -> Read:
             len(channel.unacknowledged),
             confirms.unanswered if confirms is not None else 0,
             transaction.published if transaction is not None else 0,
-            len(transaction.claimed) if transaction is not None else 0,
+            transaction.claimed if transaction is not None else 0,
             channel.consumer_prefetch,
             channel.prefetch,
         )

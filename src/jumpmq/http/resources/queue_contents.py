@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,14 +13,25 @@ from starlette.responses import Response
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
+from jumpmq.broker.slices import SLICE
+from jumpmq.broker.spans import Spans
 from jumpmq.http.plumbing import changing, requested
-from jumpmq.http.plumbing.answers import answer
+from jumpmq.http.plumbing.answers import answer_array
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.schema.shapes import Shape, one_of, whole
 from jumpmq.queues import Outcome, Queue, clock
 
 MAX_COUNT = 10_000
 """Messages that one request may ask for."""
+
+MAX_OCTETS = 16 << 20
+"""Characters of payloads after which it gets no more, as an answer is in memory whole."""
+
+AT_ONCE = 500
+"""Messages that are settled at once."""
+
+DONE = object()
+"""There is no further step."""
 
 OUTCOMES = {
     "ack_requeue_true": Outcome.REQUEUED,
@@ -42,25 +54,87 @@ SHAPE = Shape(
 
 
 async def get(request: Request) -> Response:
-    """``POST /api/queues/{vhost}/{queue}/get``: messages from the front; ``ackmode`` says what becomes of them."""
+    """``POST /api/queues/{vhost}/{queue}/get``: messages from the front; ``ackmode`` says what becomes of them.
+
+    They are taken in steps, with others served in between, who may take some of those behind; and fewer than asked for
+    where the payloads would become long, but for one.
+    """
     queue, body = requested.unlocked_queue(request), await requested.shaped_body(request, SHAPE)
     changing.check_permission(request, queue.vhost, "read", queue.name)
-    while not queue.knows_next:
-        await requested.broker(request).slices.next()
-    with requested.broker(request).turns.turn():
-        queue.touch()
-        messages = queue.take(body["count"])
-        if OUTCOMES[body["ackmode"]] is Outcome.ACKNOWLEDGED:
-            queue.got_unasked += len(messages)
+    broker = requested.broker(request)
+    getting, more = _Getting(queue, body, broker.spans), True
+    queue.touch()
+    try:
+        while more:
+            with broker.turns.turn():
+                more = getting.take_some()
+            if more:
+                await broker.slices.next()
+    finally:
+        steps, more = getting.settle(), True
+        while more:
+            with broker.turns.turn():
+                more = next(steps, DONE) is not DONE
+            if more:
+                await broker.slices.next()
+    return answer_array(request, getting.found)
+
+
+class _Getting:
+    """The messages that a request gets.
+
+    Attributes:
+        found: as they are shown.
+    """
+
+    def __init__(self, queue: Queue, body: dict[str, Any], spans: Spans | None) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._queue, self._body, self._spans = queue, body, spans
+        self._outcome = OUTCOMES[body["ackmode"]]
+        self._taken: list[Message] = []
+        self._octets = 0
+
+    def take_some(self) -> bool:
+        """Take messages for the time of a slice; returns whether there may be more."""
+        queue, until = self._queue, time.perf_counter() + SLICE
+        while len(self.found) < self._body["count"] and self._octets < MAX_OCTETS:
+            if not queue.knows_next:
+                return True
+            if not (messages := queue.take(1)):
+                queue.got_nothing += not self.found
+                break
+            self._take(messages)
+            if time.perf_counter() > until:
+                return True
+        return False
+
+    def _take(self, messages: list[Message]) -> None:
+        self._taken += messages
+        if self._outcome is Outcome.ACKNOWLEDGED:
+            self._queue.got_unasked += 1
         else:
-            queue.got += len(messages)
-        queue.got_nothing += not messages
-        if (spans := requested.broker(request).spans) is not None:
-            spans.delivered(queue, messages, None)
-        left = queue.ready_count + len(messages)
-        found = [_shown(message, body, left - place) for place, message in enumerate(messages, 1)]
-        queue.settle(messages, OUTCOMES[body["ackmode"]])
-    return answer(found)
+            self._queue.got += 1
+        if self._spans is not None:
+            self._spans.delivered(self._queue, messages, None)
+        self.found.append(_shown(messages[0], self._body, self._queue.ready_count))
+        self._octets += len(self.found[-1]["payload"])
+
+    def settle(self) -> Iterator[None]:
+        """Decide what becomes of them, some at a time; what goes back to its place does so the last first."""
+        queue, taken, outcome = self._queue, self._taken, self._outcome
+        if outcome is not Outcome.REQUEUED:
+            for start in range(0, len(taken), AT_ONCE):
+                queue.settle(taken[start : start + AT_ONCE], outcome)
+                yield
+        elif queue.requeues_in_place:
+            queue.begin_return()
+            while taken:
+                queue.settle(taken[-AT_ONCE:], outcome)
+                del taken[-AT_ONCE:]
+                yield
+            queue.end_return()
+        else:
+            queue.settle(taken, outcome)
 
 
 async def purge(request: Request) -> Response:

@@ -1,0 +1,75 @@
+"""Messages got over HTTP: in steps, with others served in between, and no more than an answer may hold."""
+
+import threading
+
+import pytest
+from tests.http.api import API, publish
+from tests.waiting import until
+
+from jumpmq.http.resources import queue_contents
+
+COUNT = 2_000
+
+
+def get(api: API, ackmode: str, count: int = COUNT) -> list[str]:
+    wanted = {"count": count, "ackmode": ackmode, "encoding": "auto"}
+    return [message["payload"] for message in api.post("queues", "/", "q", "get", body=wanted)]
+
+
+def fill(channel) -> list[str]:
+    channel.queue_declare("q", durable=True)
+    for number in range(COUNT):
+        channel.basic_publish("", "q", b"%d" % number)
+    until(lambda: channel.queue_declare("q", passive=True).method.message_count == COUNT)
+    return [str(number) for number in range(COUNT)]
+
+
+def test_others_are_served_while_many_messages_are_got(api, channel, monkeypatch):
+    steps, answered = [], threading.Event()
+    take_some = queue_contents._Getting.take_some
+
+    def one_message_a_step(getting):
+        steps.append(len(getting.found))
+        if len(steps) > 2 and not answered.is_set():
+            return True  # goes on when somebody else was answered
+        return take_some(getting)
+
+    monkeypatch.setattr(queue_contents, "SLICE", 0)
+    monkeypatch.setattr(queue_contents._Getting, "take_some", one_message_a_step)
+    bodies, found = fill(channel), []
+    getting = threading.Thread(target=lambda: found.extend(get(api, "ack_requeue_true")))
+    getting.start()
+    until(lambda: len(steps) > 3)
+    channel.queue_declare("served meanwhile", exclusive=True)
+    answered.set()
+    getting.join()
+    assert found == bodies
+    assert api.counts("q") == (COUNT, 0)
+    assert [channel.basic_get("q", auto_ack=True)[2].decode() for _ in bodies] == bodies
+
+
+@pytest.mark.parametrize("ackmode", ["ack_requeue_true", "ack_requeue_false", "reject_requeue_false"])
+@pytest.mark.parametrize("arguments", [{}, {"x-queue-type": "quorum"}], ids=["classic", "quorum"])
+def test_what_becomes_of_them(api, channel, ackmode, arguments):
+    channel.queue_declare("grave")
+    to_grave = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
+    channel.queue_declare("q", durable=True, arguments=arguments | to_grave)
+    bodies = [b"%d" % number for number in range(1_200)]
+    for body in bodies:
+        channel.basic_publish("", "q", body)
+    until(lambda: api.counts("q") == (1_200, 0))
+    assert get(api, ackmode) == [body.decode() for body in bodies]
+    queue = {"ack_requeue_true": "q", "reject_requeue_false": "grave"}.get(ackmode)
+    until(lambda: api.counts("q") == (1_200 if queue == "q" else 0, 0))
+    if queue is not None:
+        until(lambda: api.counts(queue) == (1_200, 0))
+        assert [channel.basic_get(queue, auto_ack=True)[2] for _ in bodies] == bodies
+
+
+def test_an_answer_has_no_more_than_it_may_hold(api, channel, monkeypatch):
+    monkeypatch.setattr(queue_contents, "MAX_OCTETS", 2_500)
+    channel.queue_declare("q", durable=True)
+    publish(channel, "q", [b"x" * 1_000] * 5)
+    assert len(get(api, "ack_requeue_true")) == 3
+    assert len(get(api, "ack_requeue_false")) == 3
+    assert len(get(api, "ack_requeue_false")) == 2
