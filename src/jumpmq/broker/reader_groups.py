@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
@@ -183,6 +184,7 @@ class ReaderGroups:
                 await _steps(places[queue].reserve(count, wanted.last_seqs.get(queue)))
                 self._record_place(places[queue])
             await self._broker.committed()
+        self._free(places)
         return places, lost
 
     async def acknowledge(
@@ -209,6 +211,7 @@ class ReaderGroups:
                 await self._acknowledge(place, offsets[queue])
                 self._record_place(place)
             await self._broker.committed()
+        self._free(places)
 
     async def held(
         self, host: VirtualHost, name: str, slices: list[Slice], accept_loss: bool = False
@@ -308,6 +311,11 @@ class ReaderGroups:
         next(steps)
         self._record_place(place)
         await _steps(steps)
+
+    def _free(self, places: Mapping[str, Reservations]) -> None:
+        """Let go of what was acknowledged when there is time; the answer need not wait for it."""
+        steps = chain.from_iterable(place.free() for place in places.values())
+        self._broker.topology.later("freeing what readers have acknowledged", steps)
 
     async def _give_back(self, place: Reservations) -> None:
         """Give back what is held, serving others in between."""
