@@ -172,7 +172,7 @@ def plan(
 ) -> None:
     """Say what a change of an exchange's queues would move, from where to where, and what it must."""
     with _spark(master, "plan") as spark:
-        from jumpmq.spark.movement import movement
+        from jumpmq.spark.moves import movement
         from jumpmq.spark.pipelines.tables import changed, waiting_keys
         from jumpmq.spark.router import Router
 
@@ -198,7 +198,7 @@ def plan(
 def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange: str, report: Path | None) -> None:
     from jumpmq.spark.pipelines.tables import waiting_keys
     from jumpmq.spark.router import Router
-    from jumpmq.spark.uniformity import uniformity as measure
+    from jumpmq.spark.spread import uniformity as measure
 
     router: Router = Router.from_broker(url, exchange, vhost)
     found = measure(waiting_keys(spark, url, vhost, exchange), "routing_key", router)

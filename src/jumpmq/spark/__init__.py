@@ -6,24 +6,29 @@
 >>> flights = reader.option("exchange", "flights").load()
 
 The options are listed at :class:`jumpmq.spark.options.SourceOptions`, the columns at :data:`SCHEMA`.
+
+Names are imported on first use: Spark starts a process to plan each streaming query, which waits for what it imports.
 """
 
 import os
 import sys
 from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jumpmq.spark.delta import delta_writer
-from jumpmq.spark.errors import JumpMQError
-from jumpmq.spark.iceberg import iceberg_writer
-from jumpmq.spark.movement import movement
-from jumpmq.spark.router import Router
-from jumpmq.spark.routing import register_route, repartition_by_queue, route
-from jumpmq.spark.schema import SCHEMA
-from jumpmq.spark.source import JumpMQDataSource
-from jumpmq.spark.uniformity import uniformity
+if TYPE_CHECKING:
+    from jumpmq.spark.delta import delta_writer
+    from jumpmq.spark.errors import JumpMQError
+    from jumpmq.spark.iceberg import iceberg_writer
+    from jumpmq.spark.moves import movement
+    from jumpmq.spark.router import Router
+    from jumpmq.spark.routing import register_route, repartition_by_queue, route
+    from jumpmq.spark.schema import SCHEMA
+    from jumpmq.spark.source import JumpMQDataSource
+    from jumpmq.spark.spread import uniformity
 
 __all__ = [
     "SCHEMA",
@@ -40,12 +45,34 @@ __all__ = [
     "uniformity",
 ]
 
+_HOMES = {
+    "SCHEMA": "schema",
+    "JumpMQDataSource": "source",
+    "JumpMQError": "errors",
+    "Router": "router",
+    "delta_writer": "delta",
+    "iceberg_writer": "iceberg",
+    "movement": "moves",
+    "register_route": "routing",
+    "repartition_by_queue": "routing",
+    "route": "routing",
+    "uniformity": "spread",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'jumpmq.spark' has no attribute {name!r}")
+    return getattr(import_module(f"jumpmq.spark.{_HOMES[name]}"), name)
+
 
 def register(spark: SparkSession) -> None:
     """Make the format ``jumpmq`` known to a Spark session, and set it to push filters down to Python sources.
 
     Python workers run this interpreter, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names another.
     """
+    from jumpmq.spark.source import JumpMQDataSource
+
     _use_this_interpreter(spark)
     settings = {"parallelism": _parallelism(spark), "pushes_filters": _pushes_filters(spark)}
     spark.dataSource.register(type("RegisteredDataSource", (JumpMQDataSource,), settings))

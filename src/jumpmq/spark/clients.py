@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 from jumpmq.spark.client import Client
 from jumpmq.spark.options import Broker
-from jumpmq.spark.rabbitmq.client import AMQPClient
-from jumpmq.spark.rabbitmq.link import is_amqp
 
-ReadingClient = Client | AMQPClient
+if TYPE_CHECKING:
+    from jumpmq.spark.rabbitmq.client import AMQPClient
+
+ReadingClient: TypeAlias = "Client | AMQPClient"
 
 
 def client_of(broker: Broker, *, met: bool = False) -> ReadingClient:
@@ -16,4 +19,8 @@ def client_of(broker: Broker, *, met: bool = False) -> ReadingClient:
     Raises:
         JumpMQError: the URL makes no sense.
     """
-    return AMQPClient(broker) if is_amqp(broker) else Client(broker, met=met)
+    if not broker.speaks_amqp:
+        return Client(broker, met=met)
+    from jumpmq.spark.rabbitmq.client import AMQPClient
+
+    return AMQPClient(broker)

@@ -32,6 +32,11 @@ class Broker:
     retry_seconds: float = 60.0
     tls: ClientTLS = field(default_factory=ClientTLS)
 
+    @property
+    def speaks_amqp(self) -> bool:
+        """Whether it is named by an AMQP URL, not by that of its management port."""
+        return self.url.startswith(("amqp:", "amqps:"))
+
 
 @dataclass(frozen=True)
 class SourceOptions:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from jumpmq.spark.movement import Movement
-from jumpmq.spark.uniformity import SpreadTest, Uniformity
+from jumpmq.spark.moves import Movement
+from jumpmq.spark.spread import SpreadTest, Uniformity
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jumpmq.spark.client import Client
-from jumpmq.spark.commit_log import CommitLog
 from jumpmq.spark.errors import GroupInUse, JumpMQError, NoSession
+
+if TYPE_CHECKING:
+    from jumpmq.spark.commit_log import CommitLog
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -26,17 +27,15 @@ from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import Piece, Slices, pieces
-from jumpmq.spark.rabbitmq.link import is_amqp
-from jumpmq.spark.rabbitmq.reader import ConsumingStreamReader
-from jumpmq.spark.rabbitmq.sink import AMQPBatchWriter, AMQPStreamWriter
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import SCHEMA, check_schema, wire_columns
-from jumpmq.spark.sink import BatchWriter, SinkOptions, StreamWriter
-from jumpmq.spark.stream import QueueStreamReader
 from jumpmq.spark.streams import batch
 from jumpmq.spark.streams.kinds import STREAM, queue_names, reads_streams, require_meant
 from jumpmq.spark.streams.ranges import OffsetRanges, read_ranges
-from jumpmq.spark.streams.reader import OffsetStreamReader
+
+if TYPE_CHECKING:
+    from jumpmq.spark.rabbitmq.sink import AMQPBatchWriter, AMQPStreamWriter
+    from jumpmq.spark.sink import BatchWriter, StreamWriter
 
 
 class JumpMQDataSource(DataSource):
@@ -44,6 +43,8 @@ class JumpMQDataSource(DataSource):
 
     Spark does not tell a Python source which columns a query needs. A user who needs few of them can say so with
     ``.schema("queue string, body binary")``: the others are then neither sent nor decoded.
+
+    Each kind of reader and writer is imported where it is made, as a query waits for that and needs one.
 
     Attributes:
         parallelism: how many tasks run at once; None where that is not known.
@@ -70,22 +71,34 @@ class JumpMQDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | AMQPBatchWriter:
         if overwrite:
             raise JumpMQError("messages cannot be overwritten: write with mode 'append'")
+        from jumpmq.spark.rabbitmq.sink import AMQPBatchWriter
+        from jumpmq.spark.sink import BatchWriter, SinkOptions
+
         options = SinkOptions.parse(self.options)
-        return (AMQPBatchWriter if is_amqp(options.broker) else BatchWriter)(options, schema)
+        return (AMQPBatchWriter if options.broker.speaks_amqp else BatchWriter)(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter | AMQPStreamWriter:  # noqa: N802
         if overwrite:
             raise JumpMQError("messages cannot be overwritten: write with output mode 'append'")
+        from jumpmq.spark.rabbitmq.sink import AMQPStreamWriter
+        from jumpmq.spark.sink import SinkOptions, StreamWriter
+
         options = SinkOptions.parse(self.options)
-        return (AMQPStreamWriter if is_amqp(options.broker) else StreamWriter)(options, schema)
+        return (AMQPStreamWriter if options.broker.speaks_amqp else StreamWriter)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         check_schema(schema)
         options = SourceOptions.parse(self.options)
         if reads_streams(options):
+            from jumpmq.spark.streams.reader import OffsetStreamReader
+
             return OffsetStreamReader(options, schema, self.parallelism)
-        if is_amqp(options.broker):
+        if options.broker.speaks_amqp:
+            from jumpmq.spark.rabbitmq.reader import ConsumingStreamReader
+
             return ConsumingStreamReader(options, schema, self.parallelism)
+        from jumpmq.spark.stream import QueueStreamReader
+
         return QueueStreamReader(options, schema, self.parallelism)
 
 
@@ -114,7 +127,7 @@ class QueueReader(DataSourceReader):
         streams = {name: at for name, at in wanted.items() if at["type"] == STREAM}
         ranges = {name: at for name, at in wanted.items() if name not in streams}
         counts = {name: at["messages"] for name, at in ranges.items()}
-        uncut = replace(options, keep_order=True) if is_amqp(options.broker) else options  # AMQP reads from the front
+        uncut = replace(options, keep_order=True) if options.broker.speaks_amqp else options  # AMQP reads from the front
         groups = pieces(counts, uncut, self._parallelism) if ranges else []
         slices = [Slices([_by_seq(piece, ranges[piece.queue]) for piece in group]) for group in groups]
         return [*slices, *batch.plan(client, options, streams, self._parallelism)]

@@ -25,7 +25,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -33,7 +33,6 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRow
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.client import Client
-from jumpmq.spark.commit_log import CommitLog
 from jumpmq.spark.errors import Gone, JumpMQError, NotThere
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import Slices, pieces
@@ -41,6 +40,9 @@ from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 from jumpmq.spark.session import Session
 from jumpmq.spark.streams.kinds import queue_names
+
+if TYPE_CHECKING:
+    from jumpmq.spark.commit_log import CommitLog
 
 IDLE_PAUSE = 0.05
 """Seconds to wait before saying that there is nothing new: without a trigger, Spark asks again at once."""
@@ -208,7 +210,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._session is None:
             group = offset["group"]
             self._client.require_broker()
-            log = None if self._options.checkpoint is None else CommitLog(self._options.checkpoint)
             query = str(offset.get("query", group))
-            self._session = Session(self._client, group, query, self._options.lease, log)
+            self._session = Session(self._client, group, query, self._options.lease, self._commit_log())
         return self._session
+
+    def _commit_log(self) -> CommitLog | None:
+        if self._options.checkpoint is None:
+            return None
+        from jumpmq.spark.commit_log import CommitLog  # here, as it takes a while to know all of Arrow's file systems
+
+        return CommitLog(self._options.checkpoint)

@@ -12,7 +12,7 @@ from jumpmq.hashing import HashRing
 from jumpmq.hashing.ring import HashFunction
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.router import Router
-from jumpmq.spark.uniformity import SpreadTest, spread_test
+from jumpmq.spark.spread import SpreadTest, spread_test
 
 
 def bucket_tests(

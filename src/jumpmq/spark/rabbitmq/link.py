@@ -11,14 +11,7 @@ from jumpmq.management import InvalidRequest
 from jumpmq.spark.errors import BrokerAway, JumpMQError, NotThere
 from jumpmq.spark.options import Broker
 
-SCHEMES = ("amqp:", "amqps:")
-
 NOT_FOUND = 404
-
-
-def is_amqp(broker: Broker) -> bool:
-    """Whether the broker is named by an AMQP URL, not by that of its management port."""
-    return broker.url.startswith(SCHEMES)
 
 
 def address_of(broker: Broker) -> AMQPAddress:
