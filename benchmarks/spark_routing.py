@@ -2,9 +2,10 @@
 
     python -m benchmarks.spark_routing [KEYS]
 
-`route()` beside Spark's own `pmod(hash(key), n)` on 50 million keys of text in a Parquet table, and `uniformity` over
-100 million generated keys with the peak memory of all its processes, on two local cores. Spark hands keys to Python and
-takes what is decided back; what that costs shows a function that looks at no key and answers the same number for all.
+`route()` beside Spark's own `pmod(hash(key), n)` on 50 million keys of text in a Parquet table, on two local cores.
+Spark hands keys to Python and takes what is decided back; what that costs shows a function that looks at no key and
+answers the same number for all. Then 100 million generated keys with the peak memory of all processes: `uniformity`,
+which cannot know that they differ and groups them first, and what `jumpmq uniformity --keys` does, which does know.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from benchmarks.spark_read import local_spark
 from jumpmq.spark import Router, route, uniformity
+from jumpmq.spark.pipelines.tables import bucket_tests
 
 KEYS = 50_000_000
+PARTITION = 1_000_000
+"""Generated keys of a partition: so many are grouped in memory."""
 
 
 class Memory(threading.Thread):
@@ -95,11 +99,17 @@ def main() -> None:
         for function in ("phash2", "xxh64"):
             ours = seconds_of(route(keys, "key", Router.even(100, function)))
             print(f"{f'route, {function}':<32} {count / ours:>12,.0f} keys/s {theirs / ours:>8.2f}x", flush=True)
-        with Memory() as memory:
-            began = time.perf_counter()
-            uniformity(spark.range(2 * count).selectExpr("cast(id as string) as key"), "key", Router.even(100))
-            seconds = time.perf_counter() - began
-        print(f"{f'uniformity of {2 * count:,} keys':<32} {seconds:>12,.1f} s, {memory.peak / 1e9:.2f} GB at most")
+        rows = spark.range(2 * count, numPartitions=max(2, 2 * count // PARTITION))
+        generated = rows.selectExpr("cast(id as string) as key")
+        for title, count_all in (
+            ("uniformity", lambda: uniformity(generated, "key", Router.even(100))),
+            ("jumpmq uniformity --keys", lambda: bucket_tests(spark, [100], 2 * count)),
+        ):
+            with Memory() as memory:
+                began = time.perf_counter()
+                count_all()
+                seconds = time.perf_counter() - began
+            print(f"{title:<32} {seconds:>12,.1f} s, {memory.peak / 1e9:.2f} GB at most", flush=True)
 
 
 if __name__ == "__main__":

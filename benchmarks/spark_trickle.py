@@ -24,23 +24,23 @@ RATE = 100
 WARM_UP = 10.0
 
 
-def trickle(port: int, seconds: float) -> None:
+def trickle(port: int, exchange: str, seconds: float) -> None:
     """Publish at times fixed ahead; each body is the time."""
     with pika.BlockingConnection(pika.ConnectionParameters(HOST, port)) as connection:
         channel = connection.channel()
         began = time.time()
         for number in range(int(seconds * RATE)):
             time.sleep(max(0.0, began + number / RATE - time.time()))
-            channel.basic_publish(spark_read.EXCHANGE, str(number), repr(time.time()).encode())
+            channel.basic_publish(exchange, str(number), repr(time.time()).encode())
 
 
 def main() -> None:
     """Measure and print the delays for each number of queues."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     with JumpMQ() as broker, spark_read.local_spark() as spark:
-        spark_read.declare(broker.port)
         for queues in (4, 200, 1000):
-            spark_read.redeclare(broker.port, queues)
+            exchange = f"spark-{queues}"
+            spark_read.declare(broker.port, exchange, queues)
             delays: list[tuple[float, float]] = []
 
             def note(frame: DataFrame, number: int, delays: list[tuple[float, float]] = delays) -> None:
@@ -49,11 +49,11 @@ def main() -> None:
                 delays += [(sent, now - sent) for sent in bodies]
 
             with tempfile.TemporaryDirectory() as checkpoint:
-                reader = spark.readStream.format("jumpmq").schema("body binary").option("exchange", spark_read.EXCHANGE)
+                reader = spark.readStream.format("jumpmq").schema("body binary").option("exchange", exchange)
                 frame = reader.option("url", f"http://guest:guest@{HOST}:{broker.http_port}").load()
                 query = frame.writeStream.foreachBatch(note).option("checkpointLocation", checkpoint).start()
                 began = time.time()
-                publisher = threading.Thread(target=trickle, args=(broker.port, WARM_UP + seconds))
+                publisher = threading.Thread(target=trickle, args=(broker.port, exchange, WARM_UP + seconds))
                 publisher.start()
                 publisher.join()
                 query.processAllAvailable()

@@ -17,6 +17,15 @@ import jumpmq
 
 pyspark = pytest.importorskip("pyspark")
 
+PATIENCE = 600
+"""Seconds that a test may take: Spark takes some to begin anything, and many times as many on a busy machine."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(PATIENCE))
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):

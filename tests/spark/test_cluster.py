@@ -13,7 +13,7 @@ from tests.spark.sources import declare, numbered, publish, table
 
 from jumpmq.spark import Router
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tests.spark.processes import SHORT_LIVED
 from tests.spark.sources import numbered, publish
 
 pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 
 PIPELINE = Path(__file__).parents[2] / "examples/spark/pipeline"
 

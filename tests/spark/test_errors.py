@@ -107,7 +107,7 @@ def test_a_broker_that_went_away(spark, tmp_path):
             assert query.isActive, query.exception()
             time.sleep(0.05)
     with pytest.raises(PySparkException, match=r"nothing listens at .*: is the broker running"):
-        query.awaitTermination(60)
+        query.awaitTermination()
     rows = spark.sql("select 'k' as routing_key, 'b' as body").write.format("jumpmq").mode("append")
     for ask in (
         table(spark, broker, exchange="x").count,

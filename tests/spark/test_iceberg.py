@@ -6,7 +6,6 @@ from tests.spark.sources import numbered, publish, run_available, stream
 
 from jumpmq.spark import iceberg_writer
 
-pytestmark = pytest.mark.timeout(400)
 catalogs = pytest.importorskip("pyiceberg.catalog")
 
 

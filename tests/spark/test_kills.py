@@ -12,7 +12,7 @@ from tests.http.api import API
 from tests.spark.processes import processes
 from tests.spark.sources import declare, numbered, publish, stream
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 def to_parquet(frame, directory):

@@ -74,7 +74,7 @@ def test_a_broker_that_stays_away_ends_the_query_with_a_reason(spark, tmp_path):
         query.processAllAvailable()
         broker.stop()
         with pytest.raises(StreamingQueryException, match="nothing listens at"):
-            query.awaitTermination(60)
+            query.awaitTermination()
 
 
 def test_a_queue_that_was_drained_and_deleted_is_no_matter(spark, broker, channel, tmp_path):

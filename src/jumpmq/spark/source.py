@@ -127,8 +127,8 @@ class QueueReader(DataSourceReader):
         streams = {name: at for name, at in wanted.items() if at["type"] == STREAM}
         ranges = {name: at for name, at in wanted.items() if name not in streams}
         counts = {name: at["messages"] for name, at in ranges.items()}
-        uncut = replace(options, keep_order=True) if options.broker.speaks_amqp else options  # AMQP reads from the front
-        groups = pieces(counts, uncut, self._parallelism) if ranges else []
+        whole = options.keep_order or options.broker.speaks_amqp  # AMQP reads from the front
+        groups = pieces(counts, replace(options, keep_order=whole), self._parallelism) if ranges else []
         slices = [Slices([_by_seq(piece, ranges[piece.queue]) for piece in group]) for group in groups]
         return [*slices, *batch.plan(client, options, streams, self._parallelism)]
 
