@@ -37,7 +37,7 @@ def test_rows_and_what_messages_have_in_common(values: list[tuple[Any, ...]], ex
         message.expires_at = NOW + 60 if expires else 0.0
     if messages:
         assert kernel.alike(messages) == reference.alike(messages)
-    assert kernel.row_buffers(messages, expires, gather) == reference.row_buffers(messages, expires, gather)
+    assert kernel.row_buffers(messages, gather) == reference.row_buffers(messages, gather)
     assert kernel.expiry_column(messages) == reference.expiry_column(messages)
 
 

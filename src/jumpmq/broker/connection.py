@@ -7,6 +7,7 @@ it at once (:mod:`turns`). Where a read changed definitions, its answers are *de
 
 import asyncio
 import logging
+import os
 import ssl
 import time
 from collections.abc import Iterator
@@ -136,6 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         self.received_octets = self.sent_octets = 0
         self.reads = self.writes = 0
         self._transport: asyncio.Transport
+        self._socket = -1
         self.reading = Reading()
         self._rest: Iterator[Event] | None = None
         self._again: Event | None = None
@@ -156,6 +158,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self.reading.start(self._transport)
+        if self.tls is None:
+            self._socket = self._transport.get_extra_info("socket").fileno()
         self._transport.set_write_buffer_limits(high=CONGESTED_AT, low=CONGESTED_AT // 4)
         # A client may be gone before it was accepted, and then has no address any more.
         self.peer_host, self.peer_port = (self._transport.get_extra_info("peername") or ("unknown", 0))[:2]
@@ -576,7 +580,8 @@ class Connection(asyncio.BufferedProtocol):
             self.sent_octets += octets
             self.writes += 1
             if len(buffers) == 1:
-                self._transport.write(buffers[0])
+                if not (answers and self._sent_at_once(buffers[0])):
+                    self._transport.write(buffers[0])
             elif octets <= JOINED_UP_TO:
                 self._transport.write(b"".join(buffers))
             else:
@@ -586,6 +591,19 @@ class Connection(asyncio.BufferedProtocol):
                 self._services.wakefulness.stay()
         if self._hanging_up:
             self._transport.close()
+
+    def _sent_at_once(self, octets: bytes | memoryview) -> bool:
+        """Give an answer to the socket now, if nothing is before it, as its client may wait for nothing else; the event
+        loop would come to it when all that is under way here is done."""
+        if self._socket < 0 or self._transport.get_write_buffer_size():
+            return False
+        try:
+            sent = os.write(self._socket, octets)
+        except OSError:  # no room, or no client: for the transport to deal with
+            return False
+        if sent < len(octets):
+            self._transport.write(octets[sent:])
+        return True
 
     def _charge_memory(self) -> None:
         self.charges.set("unsent", self._unwritten + self._transport.get_write_buffer_size())

@@ -6,9 +6,8 @@ its numbers are those of its commits, and asking for a receipt is a comparison o
 would be one too: its numbers would be those of what it sent, completed by what the node answers.
 """
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class State(Enum):
@@ -26,8 +25,7 @@ class Source(Protocol):
         """What has become of everything up to this number. Once it is done or refused, it stays so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What a publisher waits for."""
 
     source: Source

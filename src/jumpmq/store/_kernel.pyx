@@ -100,23 +100,19 @@ def expiry_column(list messages):
     return octets
 
 
-def row_buffers(list messages, bint expires, Py_ssize_t gather):
+cdef bytes joined_rows(list messages, Py_ssize_t first, Py_ssize_t end, Py_ssize_t size, bint expires, Py_ssize_t gather):
+    """Rows side by side, ``size`` octets together."""
+    cdef bytes rows = PyBytes_FromStringAndSize(NULL, size)
+    cdef char* at = PyBytes_AS_STRING(rows)
     cdef Message message
-    cdef list buffers = []
-    cdef bytes row
-    cdef char* at
     cdef const char* exchange
-    cdef Py_ssize_t exchange_size, key_size, properties_size, body_size, size, octets = 0
+    cdef Py_ssize_t exchange_size, key_size, properties_size, place
     cdef int64_t time
     cdef uint32_t length
-    for message in messages:
+    for place in range(first, end):
+        message = messages[place]
         exchange = PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
         key_size, properties_size = PyBytes_GET_SIZE(message.routing_key), PyBytes_GET_SIZE(message.properties)
-        body_size = PyBytes_GET_SIZE(message.body)
-        octets += body_size
-        size = (24 if expires else 16) + exchange_size + key_size + properties_size
-        row = PyBytes_FromStringAndSize(NULL, size + (body_size if body_size < gather else 0))
-        at = PyBytes_AS_STRING(row)
         time = microseconds(message.published_at)
         memcpy(at, &time, 8)
         at += 8
@@ -128,7 +124,7 @@ def row_buffers(list messages, bint expires, Py_ssize_t gather):
         at[1] = <char>key_size
         at[2] = <char>(properties_size & 0xFF)
         at[3] = <char>(properties_size >> 8)
-        length = <uint32_t>body_size
+        length = <uint32_t>PyBytes_GET_SIZE(message.body)
         memcpy(at + 4, &length, 4)
         at += 8
         memcpy(at, exchange, exchange_size)
@@ -137,12 +133,37 @@ def row_buffers(list messages, bint expires, Py_ssize_t gather):
         at += key_size
         memcpy(at, PyBytes_AS_STRING(message.properties), properties_size)
         at += properties_size
+        if length < gather:
+            memcpy(at, PyBytes_AS_STRING(message.body), length)
+            at += length
+    return rows
+
+
+def row_buffers(list messages, Py_ssize_t gather):
+    cdef Message message
+    cdef bint expires = False
+    cdef list buffers = []
+    cdef Py_ssize_t exchange_size, body_size, octets = 0, size = 0, first = 0, place
+    for message in messages:
+        if PyBytes_GET_SIZE(message.properties) > 0xFFFF:
+            return None
+        if message.expires_at != 0.0:
+            expires = True
+    for place, message in enumerate(messages):
+        PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
+        body_size = PyBytes_GET_SIZE(message.body)
+        octets += body_size
+        size += (24 if expires else 16) + exchange_size
+        size += PyBytes_GET_SIZE(message.routing_key) + PyBytes_GET_SIZE(message.properties)
         if body_size < gather:
-            memcpy(at, PyBytes_AS_STRING(message.body), body_size)
-        buffers.append(row)
-        if body_size >= gather:
+            size += body_size
+        else:
+            buffers.append(joined_rows(messages, first, place + 1, size, expires, gather))
             buffers.append(message.body)
-    return buffers, octets
+            first, size = place + 1, 0
+    if size:
+        buffers.append(joined_rows(messages, first, len(messages), size, expires, gather))
+    return expires, buffers, octets
 
 
 def alike(list messages):

@@ -67,32 +67,38 @@ SHORT_ROW = struct.Struct("<qBBHI")
 """A row of messages that do not expire."""
 
 
-def row_buffers(messages: list[Any], expires: bool, gather: int) -> tuple[list[bytes], int]:
+def row_buffers(messages: list[Any], gather: int) -> tuple[bool, list[bytes], int] | None:
     """Messages as rows of the log.
 
     Args:
-        expires: whether the rows say when they expire.
         gather: octets from which on a body is a buffer of its own, and not copied.
 
     Returns:
-        The rows' buffers, and the octets of all bodies.
+        Whether any expires, and all rows say when; the rows' buffers; and the octets of all bodies. None where there
+        are properties that no row has room for.
     """
+    if any(len(message.properties) > 0xFFFF for message in messages):
+        return None
+    expires = any(message.expires_at for message in messages)
     buffers: list[bytes] = []
-    octets = 0
+    parts: list[bytes] = []
     for message in messages:
         exchange, body = message.exchange.encode(), message.body
         lengths = (len(exchange), len(message.routing_key), len(message.properties), len(body))
-        octets += len(body)
         published = int(message.published_at * 1e6 + 0.5)
         if expires:
-            row = ROW.pack(published, int(message.expires_at * 1e6 + 0.5), *lengths)
+            parts.append(ROW.pack(published, int(message.expires_at * 1e6 + 0.5), *lengths))
         else:
-            row = SHORT_ROW.pack(published, *lengths)
+            parts.append(SHORT_ROW.pack(published, *lengths))
+        parts += (exchange, message.routing_key, message.properties)
         if len(body) < gather:
-            buffers.append(b"".join((row, exchange, message.routing_key, message.properties, body)))
+            parts.append(body)
         else:
-            buffers += (b"".join((row, exchange, message.routing_key, message.properties)), body)
-    return buffers, octets
+            buffers += (b"".join(parts), body)
+            parts = []
+    if parts:
+        buffers.append(b"".join(parts))
+    return expires, buffers, sum(len(message.body) for message in messages)
 
 
 def alike(messages: list[Any]) -> tuple[bool, bool, bool, bool, int]:

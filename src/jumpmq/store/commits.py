@@ -17,7 +17,7 @@ ZEROED_COMMITS = 4
 """For fewer than so many that is not worth while."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Placed:
     """Where a block of messages goes."""
 
@@ -28,7 +28,7 @@ class Placed:
     offset: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Prepared:
     """A commit that is ready to be written, or being written.
 

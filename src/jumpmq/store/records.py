@@ -216,9 +216,9 @@ def _content(messages: list[Message]) -> tuple[int, list[Any], int]:
     """Flags, buffers, octets of bodies."""
     first, last, count = messages[0], messages[-1], len(messages)
     gaps = last.seq - first.seq + 1 != count
-    if count <= MAX_ROWS and not gaps and all(len(message.properties) < 65536 for message in messages):
-        expires = any(message.expires_at for message in messages)
-        return EXPIRES if expires else 0, *row_buffers(messages, expires, GATHER)
+    if count <= MAX_ROWS and not gaps and (rows := row_buffers(messages, GATHER)) is not None:
+        expires, buffers, octets = rows
+        return EXPIRES if expires else 0, buffers, octets
     return _columns(messages, gaps)
 
 
