@@ -176,4 +176,6 @@ def verb_first(arguments: Iterable[str]) -> list[str]:
         count = 2 if rest[0] in WITH_VALUE else 1
         leading += rest[:count]
         del rest[:count]
+    if rest[:1] == ["help"]:
+        return rest  # which asks no broker
     return [*rest[:1], *leading, *rest[1:]]

@@ -14,6 +14,7 @@ from jumpmq._version import __version__
 def test_help_tells_of_every_verb_in_a_line() -> None:
     shown = run("jumpmqctl", "help").stdout
     assert shown == run("jumpmqctl", "--help").stdout
+    assert shown == run("jumpmqctl", "--url", "http://127.0.0.1:1", "-q", "help").stdout
     lines = shown.splitlines()
     assert "Policies and parameters:" in lines
     assert "..." not in shown.partition("The broker:")[2]

@@ -87,6 +87,10 @@ class Site:
 
     def __init__(self, page, address, pictures):
         self.page, self.address, self._pictures = page, address, pictures
+        self._unanswered = set()
+        page.on("request", lambda request: self._unanswered.add(request) if "/api/" in request.url else None)
+        for end in ("requestfinished", "requestfailed"):
+            page.on(end, lambda request: self._unanswered.discard(request))
 
     def log_in(self, user, password):
         self.page.goto(self.address)
@@ -163,6 +167,19 @@ class Site:
         """The row of a table that has the text."""
         return self.page.get_by_role("row").filter(has_text=text).first
 
+    def settle(self):
+        """Wait until all that was asked for has come, and is drawn."""
+        frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+        def nothing_is_open():
+            self.page.evaluate(frames)
+            return not self._unanswered
+
+        until(lambda: nothing_is_open() and nothing_is_open())
+        return self
+
     def picture(self, name, **options):
-        self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True, animations="disabled", **options)
+        self.settle().page.screenshot(
+            path=self._pictures / f"{name}.png", full_page=True, animations="disabled", **options
+        )
         return self

@@ -15,7 +15,7 @@ export function Log() {
   return html`<${Page} title="Log">
     <div class="above"><input type="search" class="search" placeholder="Search the log  /" aria-label="Search the log" defaultValue=${text} onChange=${(event) => setQuery({ text: event.target.value })} /></div>
     <${Failure} error=${error} />
-    ${rows && html`<${Table} caption="Log" rows=${rows.slice(0, 300)} empty="No record has it." columns=${[
+    ${rows && html`<${Table} caption="Log" rows=${rows.slice(0, 300)} empty=${text ? "No record has it." : "Nothing has been logged yet."} columns=${[
       { label: "Time", class: "time", render: (one) => format.moment(one.time) },
       { label: "Level", render: (one) => html`<${Mark} state=${STATES[one.level]}>${one.level}<//>` },
       { label: "Message", class: "message", render: (one) => html`<code>${one.message}</code>` },
