@@ -3,6 +3,8 @@
 import pytest
 from tests.store.opened import Opened
 
+from jumpmq.store.store import COMMIT_DEFINITIONS
+
 
 def test_come_back_in_the_order_of_their_insertion(opened: Opened) -> None:
     for name in ("c", "a", "b"):
@@ -33,6 +35,19 @@ def test_of_several_changes_in_one_commit_the_last_counts(opened: Opened) -> Non
     opened.commit()
     found = opened.crash().store
     assert found.definitions() == [("queue", "kept", 2)]
+
+
+def test_many_changes_of_many_turns_are_more_than_one_commit(opened: Opened) -> None:
+    names = [str(number) for number in range(COMMIT_DEFINITIONS)]
+    for change in (lambda name: opened.store.put("queue", name, 1), lambda name: opened.store.delete("queue", name)):
+        for name in [*names, "last"]:
+            change(name)
+            receipt = opened.store.flush(begin=False)
+    opened.store.put("queue", "kept", 1)
+    assert receipt == 3
+    opened.commit()
+    found = opened.crash().store
+    assert found.definitions() == [("queue", "kept", 1)]
 
 
 def test_a_value_is_taken_as_it_was_when_put(opened: Opened) -> None:

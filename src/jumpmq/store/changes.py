@@ -25,14 +25,18 @@ class Definitions:
     def __bool__(self) -> bool:
         return bool(self.put or self.removed)
 
+    def __len__(self) -> int:
+        return len(self.put) + len(self.removed)
+
     def delete(self, key: tuple[str, str]) -> None:
         self.put.pop(key, None)
         self.removed.add(key)
 
     def absorb(self, later: "Definitions") -> None:
         """Become one with the changes that followed."""
-        for key in later.removed:
-            self.delete(key)
+        for key in self.put.keys() & later.removed:
+            del self.put[key]
+        self.removed |= later.removed
         self.put |= later.put
 
 

@@ -50,6 +50,9 @@ COMMIT_BYTES = 8 << 20
 COMMIT_MESSAGES = 1 << 15
 """Messages after which they do."""
 
+COMMIT_DEFINITIONS = 1 << 12
+"""Changes of definitions after which they do."""
+
 LINGER_BYTES = 32 << 20
 """Octets of bodies up to which turns that nobody waits for are put off, unless told otherwise."""
 
@@ -636,4 +639,5 @@ def _is_much(changes: Changes, octets: int) -> bool:
     """Whether a commit should hold no more: ``octets`` of bodies, or fewer where they have to be copied together."""
     if changes.octets < GATHER * changes.count:
         octets = min(octets, COPIED_BYTES)
-    return changes.octets >= octets or changes.count >= COMMIT_MESSAGES
+    count, definitions = changes.count, len(changes.definitions)
+    return changes.octets >= octets or count >= COMMIT_MESSAGES or definitions >= COMMIT_DEFINITIONS
