@@ -278,3 +278,11 @@ def test_who_comes_waits_for_a_turn_behind_who_was_served(channel: WireChannel, 
     for number in (b"1", b"2"):
         channel.publish("", queue, number)
     assert [(m.body, m.method.consumer_tag) for m in channel.take(2)] == [(b"1", "first"), (b"2", "second")]
+
+
+def test_which_queue_is_meant_is_asked_before_whose_the_tag_is(channel: WireChannel, queue: str) -> None:
+    other = channel.connection.channel()
+    other.consume(queue, "tag")
+    with pytest.raises(ChannelClosed) as closed:
+        other.consume("", "tag")
+    assert (closed.value.code, closed.value.text) == (404, "NOT_FOUND - no previously declared queue")

@@ -28,16 +28,17 @@ def basic_qos(channel: "Channel", method: m.BasicQos) -> None:
 
 
 def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
+    name = channel.resolve(method.queue)  # what "" means is asked before all else
     tag = method.consumer_tag or f"amq.ctag-{unique_name()}"
     if tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     if channel.consumer_max is not None and len(channel.consumers) >= channel.consumer_max:
         raise NotAllowed(f"reached maximum ({channel.consumer_max}) of consumers per channel")
     channel.user_limits.require_consumer(channel.connection.user)
-    if method.queue == direct_reply.NAME:
+    if name == direct_reply.NAME:
         direct_reply.consume(channel, tag, method)
         return
-    queue = _source(channel, method.queue)
+    queue = _source(channel, name)
     if channel.prefetch and not queue.takes_global_prefetch:
         raise NotImplementedByServer(f"queue '{queue.name}' in vhost '{queue.vhost}' does not support global qos")
     consumer = ChannelConsumer(
@@ -68,7 +69,7 @@ def basic_cancel(channel: "Channel", method: m.BasicCancel) -> None:
 
 
 def basic_get(channel: "Channel", method: m.BasicGet) -> None:
-    queue = _source(channel, method.queue)
+    queue = _source(channel, channel.resolve(method.queue))
     queue.touch()
     if not queue.knows_next:
         raise NotYet
@@ -115,6 +116,6 @@ def _source(channel: "Channel", name: str) -> Queue:
         NotFound, ResourceLocked: as :meth:`Channel.queue`.
         AccessRefused: the user may not read it.
     """
-    actual = channel.resolve(channel.topology.sharding.local_shard(channel.connection.vhost, name))
+    actual = channel.topology.sharding.local_shard(channel.connection.vhost, name)
     channel.connection.require_permission("read", "queue", actual)  # before anybody learns whether it is there
     return channel.queue(actual)
