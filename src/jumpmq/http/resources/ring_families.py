@@ -6,6 +6,8 @@ shows the ring's balance.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -67,13 +69,13 @@ async def rings(request: Request) -> dict[str, list[str]]:
     exchanges = [exchange for host in hosts for exchange in host.exchanges.values()]
     found = [exchange for exchange in exchanges if isinstance(exchange, ConsistentHashExchange)]
     slices = requested.broker(request).slices
-    shares = [share for exchange in found for share in await _shares(exchange, slices)]
+    shares = chain.from_iterable([await _shares(exchange, slices) for exchange in found])
     return await lines(request, SHARES, PREFIX, shares) | await lines(request, MISSING, PREFIX, found)
 
 
-async def _shares(exchange: ConsistentHashExchange, slices: Slices) -> list[Share]:
+async def _shares(exchange: ConsistentHashExchange, slices: Slices) -> Iterator[Share]:
     bound = dict.fromkeys(exchange.bindings.values())
     counts = {label(one): one.published async for one in slices.through(bound) if isinstance(one, Queue)}
     weights = {name: weight for name, weight in exchange.ring.destinations.items() if name in counts}
     buckets, total = sum(weights.values()), sum(counts.values())
-    return [Share(exchange, name, weight, buckets, counts[name], total) for name, weight in weights.items()]
+    return (Share(exchange, name, weight, buckets, counts[name], total) for name, weight in weights.items())
