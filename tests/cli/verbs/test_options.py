@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from urllib.parse import urlsplit
 
 import pytest
 from tests.cli.commands import command, run
@@ -13,6 +14,13 @@ def test_general_options_stand_before_the_verb_too(output) -> None:
     assert output("-q", "--vhost", "/", "--formatter=csv", "list_permissions") == (
         '"user","configure","write","read"\n"guest",".*",".*",".*"\n'
     )
+
+
+def test_the_port_of_amqp_is_not_taken_for_the_management_port(failure, running: jumpmq.RunningBroker) -> None:
+    url = f"http://guest:guest@127.0.0.1:{urlsplit(running.amqp_url).port}"
+    where = url.replace("guest:guest@", "")
+    said = f"Error:\n{where} speaks AMQP: the management port is another, 15672 unless told\n"
+    assert failure("--url", url, "-q", "status") == (76, said)
 
 
 def test_what_is_about_to_happen_is_said_first(output) -> None:
