@@ -52,15 +52,22 @@ def _with(reader: Any, broker: Any, options: dict[str, Any]) -> Any:
 
 
 def run_available(frame: Any, directory: Path, each_batch: Any) -> Any:
-    """Run a streaming query over what is there, with its checkpoint in the directory, to its end."""
-    query = (
-        frame.writeStream.foreachBatch(each_batch)
-        .option("checkpointLocation", str(directory / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return query
+    """Run a streaming query over what is there, with its checkpoint in the directory, to its end.
+
+    Spark gives the process that plans ten seconds to start; on a machine that is too busy for that, it is tried again.
+    """
+    from pyspark.errors import StreamingQueryException  # here, as tests are skipped where there is no PySpark
+
+    writer = frame.writeStream.foreachBatch(each_batch).option("checkpointLocation", str(directory / "checkpoint"))
+    while True:
+        query = writer.trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+        else:
+            return query
 
 
 class Restartable:
