@@ -257,7 +257,8 @@ def _said_here(broker: ManagementClient) -> Iterator[None]:
         if refusal.code == 401:
             raise JumpMQError(f"{refusal}: wrong name or password?") from None
         if not refusal.reason:
-            raise JumpMQError(f"{broker.address} answers {refusal.code}: is this a JumpMQ broker?") from None
+            kind = BrokerAway if refusal.code >= 500 else JumpMQError  # one that stops answers 500 to who still waits
+            raise kind(f"{broker.address} answers {refusal.code}: is this a JumpMQ broker?") from None
         kind = REFUSALS.get(refusal.code, JumpMQError)
         raise kind(f"{refusal.reason} (broker at {broker.address})") from None
     except ManagementError as error:
