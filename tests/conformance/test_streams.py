@@ -103,10 +103,11 @@ def test_a_delivery_cannot_be_rejected(channel: WireChannel, stream: Declare, ag
     )
 
 
-def test_a_prefetch_is_required(channel: WireChannel, stream: Declare) -> None:
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_a_prefetch_is_required(channel: WireChannel, stream: Declare, no_ack: bool) -> None:
     queue = stream()
     with pytest.raises(ChannelClosed) as refused:
-        channel.consume(queue)
+        channel.consume(queue, no_ack=no_ack)
     assert refused.value.text == (
         f"PRECONDITION_FAILED - consumer prefetch count is not set for 'queue '{queue}' in vhost '/''"
     )

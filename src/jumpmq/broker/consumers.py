@@ -46,7 +46,7 @@ class ChannelConsumer:
     """A ``basic.consume`` in force. Implements :class:`jumpmq.queues.Consumer`.
 
     Attributes:
-        prefetch: unacknowledged deliveries that it may hold, 0 is any number.
+        prefetch: unacknowledged deliveries that it may hold, 0 is any number; of no account if it has none.
         unacknowledged: how many it holds.
 
     Raises:
@@ -69,7 +69,7 @@ class ChannelConsumer:
         self.tag = tag
         self.no_ack = no_ack
         self.exclusive = exclusive
-        self.prefetch = 0 if no_ack else prefetch
+        self.prefetch = prefetch
         self.arguments = arguments
         self.priority = check_arguments(queue, arguments)
         self.unacknowledged = 0
@@ -79,7 +79,7 @@ class ChannelConsumer:
         channel = self.channel
         if channel.connection.congested:
             return 0
-        capacity = self.prefetch - self.unacknowledged if self.prefetch else CHUNK
+        capacity = self.prefetch - self.unacknowledged if self.prefetch and not self.no_ack else CHUNK
         if channel.prefetch:
             left = channel.prefetch - channel.held
             if left <= 0 or not self.no_ack:

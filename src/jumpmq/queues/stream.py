@@ -179,12 +179,12 @@ class Stream(Queue):
         return list(self._readers)
 
     def subscribe(self, consumer: Consumer) -> None:
-        if consumer.no_ack:
-            raise self._unsupported("automatic acknowledgement")
         if not consumer.prefetch:
             raise PreconditionFailed(
                 f"consumer prefetch count is not set for 'queue '{self.name}' in vhost '{self.vhost}''"
             )
+        if consumer.no_ack:
+            raise self._unsupported("automatic acknowledgement")
         self._readers[consumer] = _Reader(consumer, self._start(consumer))
         self.touch()
 
