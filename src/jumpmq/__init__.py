@@ -4,9 +4,9 @@
 loop of their own. Both are imported on first use, so that a Spark worker which needs only `jumpmq.hashing` stays light.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from jumpmq._first_use import import_name
 from jumpmq._version import __version__
 
 if TYPE_CHECKING:
@@ -25,6 +25,4 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'jumpmq' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return import_name(__name__, _HOMES, name)

@@ -13,11 +13,12 @@ Names are imported on first use: Spark starts a process to plan each streaming q
 import os
 import sys
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from jumpmq._first_use import import_name
 
 if TYPE_CHECKING:
     from jumpmq.spark.delta import delta_writer
@@ -46,24 +47,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "SCHEMA": "schema",
-    "JumpMQDataSource": "source",
-    "JumpMQError": "errors",
-    "Router": "router",
-    "delta_writer": "delta",
-    "iceberg_writer": "iceberg",
-    "movement": "moves",
-    "register_route": "routing",
-    "repartition_by_queue": "routing",
-    "route": "routing",
-    "uniformity": "spread",
+    "SCHEMA": "jumpmq.spark.schema",
+    "JumpMQDataSource": "jumpmq.spark.source",
+    "JumpMQError": "jumpmq.spark.errors",
+    "Router": "jumpmq.spark.router",
+    "delta_writer": "jumpmq.spark.delta",
+    "iceberg_writer": "jumpmq.spark.iceberg",
+    "movement": "jumpmq.spark.moves",
+    "register_route": "jumpmq.spark.routing",
+    "repartition_by_queue": "jumpmq.spark.routing",
+    "route": "jumpmq.spark.routing",
+    "uniformity": "jumpmq.spark.spread",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'jumpmq.spark' has no attribute {name!r}")
-    return getattr(import_module(f"jumpmq.spark.{_HOMES[name]}"), name)
+    return import_name(__name__, _HOMES, name)
 
 
 def register(spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.broker import Broker
 from jumpmq.broker.slices import SLICE
 from jumpmq.http.plumbing import requested
 from jumpmq.topology.changes import Change
@@ -30,13 +31,19 @@ async def in_turns(request: Request, steps: Iterator[None]) -> None:
     Raises:
         AMQPError: as the steps do.
     """
-    broker, going_on = requested.broker(request), True
+    broker = requested.broker(request)
+    await in_slices(broker, steps)
+    await broker.committed()
+
+
+async def in_slices(broker: Broker, steps: Iterator[None]) -> None:
+    """Take steps, a turn for each slice of them, and let others be served between; nothing is waited for."""
+    going_on = True
     while going_on:
         with broker.turns.turn():
             going_on = _some(steps)
         if going_on:
             await broker.slices.next()
-    await broker.committed()
 
 
 def _some(steps: Iterator[None]) -> bool:

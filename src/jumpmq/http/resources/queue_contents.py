@@ -30,9 +30,6 @@ MAX_OCTETS = 16 << 20
 AT_ONCE = 500
 """Messages that are settled at once."""
 
-DONE = object()
-"""There is no further step."""
-
 OUTCOMES = {
     "ack_requeue_true": Outcome.REQUEUED,
     "reject_requeue_true": Outcome.REQUEUED,
@@ -71,12 +68,7 @@ async def get(request: Request) -> Response:
             if more:
                 await broker.slices.next()
     finally:
-        steps, more = getting.settle(), True
-        while more:
-            with broker.turns.turn():
-                more = next(steps, DONE) is not DONE
-            if more:
-                await broker.slices.next()
+        await changing.in_slices(broker, getting.settle())
     return answer_array(request, getting.found)
 
 
