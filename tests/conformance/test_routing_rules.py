@@ -1,10 +1,16 @@
 """What RabbitMQ's pages on exchange-to-exchange bindings, alternate exchanges and CC promise of a message's way."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from benchmarks.brokers import BrokerProcess
+from fuzzing.sessions.client import Client, publication
 from tests.conformance.operator import Operator
+from tests.conformance.typed_fields import field, headers
 from tests.wire import Basic, ChannelClosed, Content, Exchange, Queue, WireChannel
+
+from jumpmq.amqp import methods
 
 Unique = Callable[[str], str]
 
@@ -155,6 +161,39 @@ def test_cc_must_be_a_list_also_in_a_transaction(channel: WireChannel, queue: st
     assert closed.value.text == (
         f'PRECONDITION_FAILED - invalid message: {{unacceptable_type_in_header,"{name}",longstr}}'
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("t", True), ("b", -1), ("B", 255), ("s", -2), ("u", 65535), ("I", -3), ("i", 1 << 31), ("l", -4), ("L", -5),
+        ("T", 1 << 40), ("f", 1.5), ("d", -0.0), ("D", (2, 314)), ("S", "fffe"), ("x", "fffe"), ("V", None),
+        ("A", [("L", 1), ("S", "61")]), ("F", {"inner": ("L", 1)}),
+    ],
+)  # fmt: skip
+def test_headers_keep_their_types_when_bcc_is_taken_out(broker: BrokerProcess, kind: str, value: Any) -> None:
+    """``L`` is written as ``l``, which means the same."""
+    client = Client(broker.port)
+    client.send_method(1, methods.ChannelOpen())
+    client.send_method(1, methods.QueueDeclare(exclusive=True))
+    declared = client.call(1, methods.QueueDeclareOk)
+    assert isinstance(declared, methods.QueueDeclareOk)
+    sent = headers(field("BCC", "A", []), field("h", kind, value))
+    client.send(publication(1, methods.BasicPublish(0, "", declared.queue.encode(), False, False), sent, b""))
+    client.send_method(1, methods.BasicGet(queue=declared.queue, no_ack=True))
+    got = client.wait(lambda event: isinstance(event.method, methods.BasicGetOk))
+    client.hang_up()
+    assert got is not None
+    assert got.properties == headers(field("h", *_with_one_long(kind, value)))
+
+
+def _with_one_long(kind: str, value: Any) -> tuple[str, Any]:
+    match kind:
+        case "A":
+            return kind, [_with_one_long(*one) for one in value]
+        case "F":
+            return kind, {name: _with_one_long(*one) for name, one in value.items()}
+    return "l" if kind == "L" else kind, value
 
 
 # --- order ---

@@ -10,7 +10,7 @@ A value in Python, by its type octet:
 ``S``                 str where the octets are UTF-8, else bytes
 ``x``                 bytes
 ``t``                 bool
-``b B s u I i l L``   int (8, 8, 16, 16, 32, 32, 64, 64 bits)
+``b B s u I i l``     int (8, 8, 16, 16, 32, 32, 64 bits)
 ``T``                 int, seconds since the epoch
 ``d f``               float
 ``D``                 (scale, value), two ints
@@ -18,6 +18,8 @@ A value in Python, by its type octet:
 ``F``                 list of Field
 ``V``                 None
 ====================  ==================================================
+
+``L`` is read as ``l``, as RabbitMQ does: what it writes anew, a dead letter for one, has ``l``.
 
 Reading is strict: what runs past its end is a ``MalformedFrame`` (501), an unknown type a ``MethodSyntaxError`` (502).
 """
@@ -72,7 +74,7 @@ def write_table(mapping: Mapping[str, Any]) -> bytes:
 
 
 def write_fields(fields: Iterable[Field]) -> bytes:
-    """The inverse of :func:`read_table`: fields that were read come out as the same octets."""
+    """The inverse of :func:`read_table`: fields that were read come out as the same octets, but for ``L``."""
     body = b"".join(write_short_string(name) + _write_value(kind, value) for name, kind, value in fields)
     return len(body).to_bytes(4) + body
 
@@ -190,7 +192,7 @@ def _read_value(octets: bytes, offset: int, limit: int, depth: int) -> tuple[str
         layout = _NUMBERS[kind]
         if offset + layout.size > limit:
             raise _truncated()
-        return kind, layout.unpack_from(octets, offset)[0], offset + layout.size
+        return "l" if kind == "L" else kind, layout.unpack_from(octets, offset)[0], offset + layout.size
     if kind not in _OTHERS:
         raise MethodSyntaxError(f"unknown field type {kind!r}")
     value, end = _OTHERS[kind](octets, offset, limit, depth + 1)
