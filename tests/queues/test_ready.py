@@ -12,7 +12,7 @@ from tests.queues.consumers import Taker, message
 from tests.store.opened import Opened
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues import Outcome, clock
+from jumpmq.queues import Outcome, clock, head
 from jumpmq.queues import ready as ready_messages
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NEVER
@@ -26,6 +26,8 @@ BUDGET = 8 * OVERHEAD
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few messages are many."""
     monkeypatch.setattr(ready_messages, "PAGED_AT_ONCE", 5)
+    monkeypatch.setattr(ready_messages, "RUN", 3)
+    monkeypatch.setattr(head, "RUN", 3)
 
 
 def make_queue(opened: Opened, budget: int = BUDGET) -> ClassicQueue:

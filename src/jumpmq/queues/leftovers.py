@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues.head import Head
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.returned import Returned
 from jumpmq.queues.runs import body_octets, settle_stored
@@ -30,7 +31,7 @@ class Leftovers:
 
     def __init__(
         self,
-        messages: deque[Message],
+        messages: Head,
         returned: Returned,
         tail: deque[Segment],
         read: Callable[[Segment], list[Message]],
@@ -81,8 +82,7 @@ class Leftovers:
                 yield
 
     def _steps(self) -> Iterator[list[Message]]:
-        pop = self._messages.popleft
-        while messages := [pop() for _ in range(min(STEP, len(self._messages)))] or self._returned.take_any(STEP):
+        while messages := self._messages.take(STEP) or self._returned.take_any(STEP):
             self._release(messages)
             yield messages
 

@@ -3,7 +3,7 @@
 They lie in three parts, and every message in exactly one of them::
 
     returned    a heap: what came back out of order, one by one or in runs, and belongs between others
-    head        a deque in order: the front
+    head        in order, in memory: the front
     tail        segments in order, all behind the head: what is in the store, or about to be
 
 What is taken next is the lower one of the first returned and the first of the head; so to put a message back in its
@@ -23,11 +23,12 @@ from operator import attrgetter
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader, droppable, read_back
+from jumpmq.queues.head import RUN, Head
 from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount
 from jumpmq.queues.read_ahead import ReadAhead
 from jumpmq.queues.returned import Returned
-from jumpmq.queues.runs import body_octets, of_body, untracked
+from jumpmq.queues.runs import body_octets, of_body
 from jumpmq.queues.segment import Segment, segments_of
 from jumpmq.store import Batch
 
@@ -35,9 +36,6 @@ __all__ = ["BatchReader", "ReadyMessages"]
 
 _seq = attrgetter("seq")
 _last_seq = attrgetter("last_seq")
-
-RUN = 8192
-"""Messages that are looked at in one go."""
 
 PAGED_AT_ONCE = 4096
 """Messages that go to the tail in one step; some milliseconds."""
@@ -80,14 +78,14 @@ class ReadyMessages:
         self._prepare = prepare
         self._account = account
         self._returned = Returned()
-        self._head: deque[Message] = untracked(deque())
+        self._head = Head()
         self._tail: deque[Segment] = deque()
         self._tail_count = 0
         self._unwritten = self._unstored = NONE
         self.memory = self.size = 0
 
     def __len__(self) -> int:
-        return len(self._returned.messages) + len(self._head) + self._tail_count
+        return len(self._returned.messages) + self._head.count + self._tail_count
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
         """Add a stored batch behind all others, without reading it; up to ``delivered_seq`` it was delivered before."""
@@ -141,7 +139,7 @@ class ReadyMessages:
 
     def take(self, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages from the front."""
-        while len(self._head) < count and self._tail:
+        while self._head.count < count and self._tail:
             self._load()
         taken = self._pop(count)
         self._release(taken, body_octets(taken))
@@ -152,17 +150,17 @@ class ReadyMessages:
 
         Where there are none, they are being read: ``arrived`` is called when they are there.
         """
-        if not self._head and self._tail and (self._returned or not self._read_ahead()):
+        if not self._head.count and self._tail and (self._returned or not self._read_ahead()):
             self._load()
         taken = self._pop(count)
         size = body_octets(taken)
         if size > octets:
             reached = accumulate(len(message.body) for message in taken)
             enough, size = next((place, size) for place, size in enumerate(reached, 1) if size >= octets)
-            self._head.extendleft(reversed(taken[enough:]))
+            self._head.put_first(taken[enough:])
             del taken[enough:]
         self._release(taken, size)
-        if self._tail and (self._ahead is None or len(self._head) <= self._ahead.low):
+        if self._tail and (self._ahead is None or self._head.count <= self._ahead.low):
             self._read_ahead()
         self._awaited = not taken and bool(self._tail)
         return taken
@@ -195,8 +193,8 @@ class ReadyMessages:
     def _take_until(self, last_seq: int, count: int) -> list[Message]:
         taken: list[Message] = []
         while len(taken) < count and (first := self.first()) is not None and first.seq <= last_seq:
-            sure = not self._returned.messages and self._head[-1].seq <= last_seq
-            taken += self._pop(count - len(taken) if sure else 1)
+            fitting = 1 if self._returned.messages else self._head.fitting(last_seq)
+            taken += self._pop(min(fitting, count - len(taken)))
         self._release(taken, body_octets(taken))
         return taken
 
@@ -204,37 +202,27 @@ class ReadyMessages:
         """Remove and return up to ``count`` messages at the front that expire by ``now``."""
         taken: list[Message] = []
         while len(taken) < count and 0.0 < self.first_expiry() <= now:
-            if not self._head and self._tail:
+            if not self._head.count and self._tail:
                 self._load()
             if self._returned.messages:
                 taken += self._pop(1)
                 continue
-            head = self._head
-            while head and len(taken) < count and 0.0 < head[0].expires_at <= now:
-                taken.append(head.popleft())
+            taken += self._head.take_expired(now, count - len(taken))
         self._release(taken, body_octets(taken))
         return taken
 
     def _pop(self, count: int) -> list[Message]:
         """Up to ``count`` messages from the front, as far as they are in memory."""
-        head = self._head
-        if self._returned.messages:
-            return self._pop_merged(count)
-        if count >= len(head):
-            taken = list(head)
-            head.clear()
-            return taken
-        pop = head.popleft
-        return [pop() for _ in range(count)]
+        return self._pop_merged(count) if self._returned.messages else self._head.take(count)
 
     def _pop_merged(self, count: int) -> list[Message]:
         head, returned = self._head, self._returned
         taken: list[Message] = []
         while returned and len(taken) < count:
-            if not head and self._tail:
+            if not head.count and self._tail:
                 self._load()
-            if head and head[0].seq < returned.first_seq:
-                taken.append(head.popleft())
+            if head.count and head.first.seq < returned.first_seq:
+                taken += head.take(1)
             else:
                 taken.append(returned.pop())
         taken = self._with_bodies(taken)
@@ -266,29 +254,29 @@ class ReadyMessages:
         self._charge(size + OVERHEAD * len(messages))
         self.size += size
         if messages[-1].seq < self._first_seq_in_order():
-            self._head.extendleft(reversed(messages))
+            self._head.put_first(messages)
         else:
             self._returned.add(messages)
 
     def _first_seq_in_order(self) -> int:
         """The lowest number that is not among the returned."""
-        if self._head:
-            return self._head[0].seq
+        if self._head.count:
+            return self._head.first.seq
         return self._tail[0].first_seq if self._tail else 1 << 63
 
     # --- looking ---
 
     def first(self) -> Message | None:
         """The message at the front, still in the queue."""
-        if not self._head and self._tail:
+        if not self._head.count and self._tail:
             self._load()
-        if self._returned.messages and not (self._head and self._head[0].seq < self._returned.first_seq):
+        if self._returned.messages and not (self._head.count and self._head.first.seq < self._returned.first_seq):
             return self._returned.first
-        return self._head[0] if self._head else None
+        return self._head.first if self._head.count else None
 
     def first_expiry(self) -> float:
         """When the message at the front expires, 0 is never. What is in the store stays there, but may be looked at."""
-        if self._head or self._returned.messages or not self._tail:
+        if self._head.count or self._returned.messages or not self._tail:
             first = self.first()
             return first.expires_at if first is not None else 0.0
         segment = self._tail[0]
@@ -320,9 +308,8 @@ class ReadyMessages:
     def _in_order(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         """As :meth:`between`, without what was returned; what has moved between head and tail meanwhile is found."""
         while first_seq <= last_seq:
-            if self._head and self._head[-1].seq >= first_seq:
-                place = bisect_left(self._head, first_seq, key=_seq)
-                messages = list(islice(self._head, place, place + RUN))
+            if self._head.count and self._head.last.seq >= first_seq:
+                messages = self._head.since(first_seq)
                 first_seq = messages[-1].seq + 1
             else:
                 place = bisect_left(self._tail, first_seq, key=_last_seq)
@@ -343,7 +330,7 @@ class ReadyMessages:
 
     def front(self) -> Message | None:
         """The message at the front, if it is in memory."""
-        return self.first() if self._head or (self._returned and not self._tail) else None
+        return self.first() if self._head.count or (self._returned and not self._tail) else None
 
     def in_memory(self) -> tuple[int, int]:
         """How many messages are in memory, and the octets of their bodies."""
@@ -376,7 +363,7 @@ class ReadyMessages:
         """Forget everything; what was here is returned, to be let go of."""
         left = Leftovers(self._head, self._returned, self._tail, self._messages, self._account)
         self._account.move("ready", "staged", self.memory)
-        self._returned, self._head = Returned(), untracked(deque())
+        self._returned, self._head = Returned(), Head()
         self._tail, self._unwritten, self._unstored = deque(), NONE, NONE
         self._tail_count = self.memory = self.size = 0
         return left
@@ -399,10 +386,10 @@ class ReadyMessages:
         before = self.memory
         self._shed()
         head, count = self._head, 0
-        if self._reader is not None and head:
-            count = min(max(len(head) - kept // (OVERHEAD + len(head[-1].body)), 0), PAGED_AT_ONCE)
+        if self._reader is not None and head.count:
+            count = min(max(head.count - kept // (OVERHEAD + len(head.last.body)), 0), PAGED_AT_ONCE)
         if self._reader is not None and count:
-            moved = [head.pop() for _ in range(count)][::-1]
+            moved = head.take_last(count)
             if transient := [message for message in moved if message.batch is None]:
                 self._reader.spill(transient)
             for segment in reversed(segments_of(moved)):

@@ -1,0 +1,129 @@
+"""The front of a queue in order, in memory: in runs, as to find a place in one long deque is to walk there."""
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from itertools import islice
+from operator import attrgetter
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.runs import untracked
+
+RUN = 8192
+"""Most messages of a run."""
+
+_seq = attrgetter("seq")
+
+
+class Head:
+    """Messages by rising ``seq``. No run is empty, but for the only one where there are no messages.
+
+    Attributes:
+        count: how many messages; whoever asks how many or whether there are any looks here, which costs no call.
+    """
+
+    __slots__ = ("_runs", "count")
+
+    def __init__(self) -> None:
+        self._runs: list[deque[Message]] = untracked([_run([])])
+        self.count = 0
+
+    @property
+    def first(self) -> Message:
+        """The message at the front; there must be one."""
+        return self._runs[0][0]
+
+    @property
+    def last(self) -> Message:
+        """The message at the end; there must be one."""
+        return self._runs[-1][-1]
+
+    def extend(self, messages: list[Message]) -> None:
+        """Add messages at the end."""
+        last = self._runs[-1]
+        room = RUN - len(last)
+        if len(messages) <= room:
+            last.extend(messages)
+        else:
+            last.extend(messages[:room])
+            self._runs += _runs(messages[room:])
+        self.count += len(messages)
+
+    def put_first(self, messages: list[Message]) -> None:
+        """Add messages before all others."""
+        first = self._runs[0]
+        if len(first) + len(messages) <= RUN:
+            first.extendleft(reversed(messages))
+        else:
+            self._runs[:0] = _runs(messages)
+            if not self.count:
+                self._runs.pop()
+        self.count += len(messages)
+
+    def take(self, count: int) -> list[Message]:
+        """Remove and return up to ``count`` messages from the front."""
+        left = count = min(count, self.count)
+        taken: list[Message] = []
+        while left:
+            front = self._runs[0]
+            if left < len(front):
+                pop = front.popleft
+                taken += [pop() for _ in range(left)]
+                break
+            left -= len(front)
+            taken += front
+            self._drop_front()
+        self.count -= count
+        return taken
+
+    def take_expired(self, now: float, count: int) -> list[Message]:
+        """Remove and return up to ``count`` messages at the front that expire by ``now``."""
+        taken: list[Message] = []
+        front = self._runs[0]
+        while front and len(taken) < count and 0.0 < front[0].expires_at <= now:
+            taken.append(front.popleft())
+            if not front:
+                self._drop_front()
+                front = self._runs[0]
+        self.count -= len(taken)
+        return taken
+
+    def take_last(self, count: int) -> list[Message]:
+        """Remove and return up to ``count`` messages from the end, in order."""
+        left = count = min(count, self.count)
+        taken: list[Message] = []
+        while left:
+            last = self._runs[-1]
+            pop, some = last.pop, min(left, len(last))
+            taken += [pop() for _ in range(some)]
+            left -= some
+            if not last and len(self._runs) > 1:
+                self._runs.pop()
+        self.count -= count
+        return taken[::-1]
+
+    def fitting(self, last_seq: int) -> int:
+        """How many messages up to ``last_seq`` can be had from the front at once; 0 only if there are none."""
+        return bisect_right(self._runs[0], last_seq, key=_seq)
+
+    def since(self, first_seq: int) -> list[Message]:
+        """Messages from the first numbered ``first_seq`` or higher, to the end of its run; there must be one."""
+        run = self._runs[bisect_left(self._runs, first_seq, key=_last_seq)]
+        return list(islice(run, bisect_left(run, first_seq, key=_seq), None))
+
+    def _drop_front(self) -> None:
+        if len(self._runs) > 1:
+            del self._runs[0]
+        else:
+            self._runs[0].clear()
+
+
+def _run(messages: list[Message]) -> deque[Message]:
+    return untracked(deque(messages))
+
+
+def _runs(messages: list[Message]) -> list[deque[Message]]:
+    return [_run(messages[start : start + RUN]) for start in range(0, len(messages), RUN)]
+
+
+def _last_seq(run: deque[Message]) -> int:
+    return run[-1].seq
