@@ -1,6 +1,7 @@
 """Slices of an event loop's time: one in each round, for whoever asks in turn."""
 
 import asyncio
+import gc
 
 from jumpmq.broker.slices import Slices
 
@@ -57,3 +58,20 @@ def test_items_come_in_order_and_all_of_them():
         return [one async for one in Slices().through(range(10_000))]
 
     assert asyncio.run(run()) == list(range(10_000))
+
+
+def test_what_is_made_in_slices_is_looked_through_soon_though_as_much_goes():
+    """Else the garbage collector, which counts what is made less what goes, has it all to look through at once."""
+    kept: list[list[int]] = [[] for _ in range(50_000)]
+    gc.collect()
+
+    async def run() -> int:
+        slices, most = Slices(), 0
+        for start in range(0, len(kept), 500):
+            for place in range(start, start + 500):
+                kept[place] = [place]
+            most = max(most, len(gc.get_objects(generation=0)))
+            await slices.next()
+        return most
+
+    assert asyncio.run(run()) < 10_000

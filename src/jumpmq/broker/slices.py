@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 
+from jumpmq.broker.garbage import keep_young_few
+
 SLICE = 0.002
 """Seconds of work in a slice: what one step takes beyond it, a delivery waits for."""
 
@@ -38,6 +40,7 @@ class Slices:
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
         """Whose turn it is works in the next round, before this is called again."""
+        keep_young_few()
         self._is_due = False
         while self._waiting and not self._is_due:
             turn = self._waiting.popleft()

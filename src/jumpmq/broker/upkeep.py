@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from weakref import ref
 
+from jumpmq.broker.garbage import keep_young_few
 from jumpmq.broker.turns import Turns
 from jumpmq.queues import Queue, clock
 
@@ -106,6 +107,7 @@ class Upkeep:
                 if time.perf_counter() > until:
                     break
         if self._work:
+            keep_young_few()
             self._set_timer(0.0)
         elif self._due and self._due[0][0] < self._set_for:
             self._set_timer(self._due[0][0])
