@@ -288,7 +288,7 @@ class JumpMQ(BrokerProcess):
     @property
     def command(self) -> list[str]:
         """What runs `jumpmq`."""
-        return [sys.executable, "-m", "jumpmq.cli.jumpmq"]
+        return [sys.executable, "-m", "jumpmq"]
 
     def _find_ports(self) -> bool:
         """Reads the ports from the line that says that the broker is ready, if it is there yet."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import uvloop
 
-from jumpmq.cli.jumpmq import main
+from jumpmq.__main__ import main
 
 LONGEST = struct.Struct("d")
 INTERVAL = 0.001

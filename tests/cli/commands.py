@@ -22,7 +22,8 @@ READY = re.compile(r"amqp://(?P<host>[^\s/]+):(?P<port>\d+) .*http://[^\s/]+:(?P
 
 def command(name: str, *arguments: str | Path) -> list[str]:
     """The command line of `jumpmq` or `jumpmqctl` from this checkout."""
-    return [sys.executable, "-m", f"jumpmq.cli.{name}", *map(str, arguments)]
+    module = "jumpmq" if name == "jumpmq" else f"jumpmq.cli.{name}"
+    return [sys.executable, "-m", module, *map(str, arguments)]
 
 
 def run(

@@ -23,7 +23,7 @@ MANY = 160
 def confined(tmp_path):
     """A broker that may open 128 files."""
     limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)); " + (
-        "sys.argv[0] = 'jumpmq'; runpy.run_module('jumpmq.cli.jumpmq', run_name='__main__')"
+        "sys.argv[0] = 'jumpmq'; runpy.run_module('jumpmq', run_name='__main__')"
     )
     line = [sys.executable, "-c", limited, "serve", "--port", "0", "--http-port", "0", "--data-dir", str(tmp_path)]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:

@@ -122,7 +122,7 @@ def test_the_command_line_says_what_is_wrong_in_one_line(broker, channel, tmp_pa
     run = [
         sys.executable,
         "-m",
-        "jumpmq.cli.jumpmq",
+        "jumpmq",
         "pipeline",
         "publish",
         str(tmp_path / "nothing"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -13,7 +12,7 @@ import typer
 
 from jumpmq._version import __version__
 from jumpmq.cli import spark_commands
-from jumpmq.cli.settings import SETTINGS, SettingError, Value, default_file, in_force
+from jumpmq.cli.settings import CONFIG_VARIABLE, SETTINGS, SettingError
 
 DEFAULT_FILES = "~/.config/jumpmq/jumpmq.toml, or /etc/jumpmq/jumpmq.toml"
 
@@ -36,14 +35,10 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """A command as typer takes it: with an option for every setting, which it gets as one mapping."""
 
     def called(config: Path | None, **options: str | None) -> None:
-        try:
-            command(_in_force(config, options))
-        except SettingError as error:
-            typer.echo(f"jumpmq: {error}", err=True)
-            sys.exit(2)
+        command(config, options)
 
     purpose = f"configuration in TOML; unless given, {DEFAULT_FILES}"
-    file = typer.Option(envvar="JUMPMQ_CONFIG", metavar="FILE", help=purpose)
+    file = typer.Option(envvar=CONFIG_VARIABLE, metavar="FILE", help=purpose)
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("config", keyword, annotation=Annotated[Path | None, file], default=None)]
     for name, setting in SETTINGS.items():
@@ -56,31 +51,25 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _in_force(file: Path | None, options: Mapping[str, str | None]) -> dict[str, Value]:
-    from jumpmq.broker.config import Config
-    from jumpmq.cli.serve import default_data_dir
+@app.command()
+@_with_settings
+def serve(file: Path | None, options: Mapping[str, str | None]) -> None:
+    """Run a broker until SIGTERM or Ctrl-C. One line says when it is ready, and where."""
+    from jumpmq.cli.serve import run
 
-    defaults = {**asdict(Config()), "data_dir": default_data_dir()}
-    return in_force(options, file or default_file(), defaults)
+    sys.exit(run(file, options))
 
 
 @app.command()
 @_with_settings
-def serve(settings: Mapping[str, Value]) -> None:
-    """Run a broker until SIGTERM or Ctrl-C. One line says when it is ready, and where."""
-    from jumpmq.broker import BrokerError, Config
-    from jumpmq.cli.serve import serve
+def config(file: Path | None, options: Mapping[str, str | None]) -> None:
+    """Show what `serve` would be set to with the same options, and whence. What is printed is a configuration file."""
+    from jumpmq.cli.serve import settings_in_force
 
     try:
-        serve(Config(**{name: found.value for name, found in settings.items()}))
-    except BrokerError as error:
-        _fail(str(error))
-
-
-@app.command()
-@_with_settings
-def config(settings: Mapping[str, Value]) -> None:
-    """Show what `serve` would be set to with the same options, and whence. What is printed is a configuration file."""
+        settings = settings_in_force(file, options)
+    except SettingError as error:
+        _fail(str(error), 2)
     for name, found in settings.items():
         setting = SETTINGS[name]
         if setting.secret:
@@ -235,9 +224,9 @@ def _make_empty(directory: Path) -> None:
         _fail(f"{directory} is not empty: --keep wants a new directory")
 
 
-def _fail(text: str) -> NoReturn:
+def _fail(text: str, status: int = 1) -> NoReturn:
     typer.echo(f"jumpmq: {text}", err=True)
-    sys.exit(1)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,16 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 OFF = "off"
 LAST_PORT = 65535
+
+CONFIG_VARIABLE = "JUMPMQ_CONFIG"
+"""Names the configuration file in the environment."""
 
 
 class SettingError(Exception):
@@ -221,6 +224,17 @@ SETTINGS = {
         ),
     )
 }
+
+
+def plainly_written(arguments: Sequence[str]) -> dict[str, str] | None:
+    """What a command line says that has nothing but settings, and perhaps ``config``, each followed by its value: that
+    takes no parser, which would be the longest part of a start. None if it has anything else.
+    """
+    keys = {f"--{setting.key}": name for name, setting in SETTINGS.items()} | {"--config": "config"}
+    pairs = list(zip(arguments[::2], arguments[1::2], strict=False))
+    if len(arguments) % 2 or any(key not in keys or value.startswith("-") for key, value in pairs):
+        return None
+    return {keys[key]: value for key, value in pairs}
 
 
 def default_file() -> Path | None:

@@ -13,6 +13,9 @@ from jumpmq.queues.segment import Segment
 STEP = 4096
 """Messages let go of at once: about a millisecond."""
 
+SEGMENT = 8
+"""Messages that letting go of a segment takes as long as."""
+
 
 def settle_spilled(messages: list[Message]) -> None:
     """Let go of those messages that are in the store for want of memory alone."""
@@ -64,7 +67,7 @@ class Leftovers:
             else:
                 settle_stored(self._read(segment))
                 count += segment.count
-            count += 1
+            count += SEGMENT
             if count >= STEP:
                 count = 0
                 yield
@@ -78,7 +81,7 @@ class Leftovers:
         for place, segment in enumerate(self._segments(), 1):
             if not segment.persistent and segment.batch is not None:
                 settle_stored(self._read(segment))
-            if place % STEP == 0:
+            if place % (STEP // SEGMENT) == 0:
                 yield
 
     def _steps(self) -> Iterator[list[Message]]:
