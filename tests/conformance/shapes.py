@@ -21,19 +21,36 @@ PATHS = (
     "vhosts/shapes/permissions", "vhosts/shapes/topic-permissions", "connections/CONNECTION",
     "connections/CONNECTION/channels", "connections/username/guest", "channels/CHANNEL", "consumers/shapes",
     "exchanges/shapes", "exchanges/shapes/e", "exchanges/shapes/e/bindings/source",
-    "exchanges/shapes/e/bindings/destination", "queues/shapes", "queues/shapes/q", "queues/shapes/x", "queues/shapes/s",
-    "queues/shapes/k", "queues/shapes/t", "queues/shapes/q/bindings", "bindings/shapes", "bindings/shapes/e/e/q/q",
-    "bindings/shapes/e/e/e/f", "users/shapes", "users/without-permissions", "users/shapes/permissions",
+    "exchanges/shapes/e/bindings/destination", "queues/shapes", "queues/shapes/q", "queues/shapes/x",
+    "queues/shapes/s", "queues/shapes/k", "queues/shapes/t", "queues/shapes/q/bindings", "bindings/shapes",
+    "bindings/shapes/e/e/q/q", "bindings/shapes/e/e/q/q/PROPS", "bindings/shapes/e/e/e/f",
+    "bindings/shapes/e/e/e/f/b", "users/shapes", "users/without-permissions", "users/shapes/permissions",
     "users/shapes/topic-permissions", "user-limits/shapes", "permissions/shapes/shapes",
-    "topic-permissions/shapes/shapes", "parameters/policy/shapes", "parameters/operator_policy/shapes/p",
-    "parameters/nothing", "policies/shapes", "policies/shapes/p", "operator-policies/shapes",
-    "operator-policies/shapes/p", "vhost-limits/shapes", "aliveness-test/shapes", "health/checks/alarms",
-    "health/checks/local-alarms", "health/checks/virtual-hosts", "health/checks/node-is-mirror-sync-critical",
-    "health/checks/node-is-quorum-critical", "health/checks/protocol-listener/amqp", "health/checks/port-listener/PORT",
+    "topic-permissions/shapes/shapes", "parameters/policy/shapes", "parameters/policy/shapes/p",
+    "parameters/operator_policy/shapes", "parameters/operator_policy/shapes/p",
+    "parameters/vhost-limits/shapes/limits", "parameters/nothing", "policies/shapes", "policies/shapes/p",
+    "operator-policies/shapes", "operator-policies/shapes/p", "global-parameters/shapes", "vhost-limits/shapes",
+    "aliveness-test/shapes", "health/checks/alarms", "health/checks/local-alarms", "health/checks/virtual-hosts",
+    "health/checks/node-is-mirror-sync-critical", "health/checks/node-is-quorum-critical",
+    "health/checks/protocol-listener/amqp", "health/checks/port-listener/PORT",
+    "health/checks/certificate-expiration/1/weeks", "auth", "auth/attempts/NODE", "auth/attempts/NODE/source",
     "overview/", "vhosts/shapes/connections/", "connections/CONNECTION/", "queues/shapes?page=1",
     "queues/shapes?columns=name,messages", "exchanges/shapes?page=1",
 )  # fmt: skip
 """What is asked for, where other tests leave no trace; words in capitals stand for a name or number."""
+
+EVERYWHERE = {
+    "definitions": "definitions", "all-configuration": "definitions", "connections": "vhosts/shapes/connections",
+    "channels": "vhosts/shapes/channels", "consumers": "consumers/shapes", "exchanges": "exchanges/shapes",
+    "queues": "queues/shapes", "bindings": "bindings/shapes", "users": "users", "user-limits": "user-limits/shapes",
+    "permissions": "vhosts/shapes/permissions", "topic-permissions": "vhosts/shapes/topic-permissions",
+    "parameters": "parameters", "parameters/policy": "parameters/policy/shapes",
+    "parameters/operator_policy": "parameters/operator_policy/shapes",
+    "parameters/vhost-limits": "parameters/vhost-limits", "global-parameters": "global-parameters",
+    "policies": "policies/shapes", "operator-policies": "operator-policies/shapes",
+    "vhost-limits": "vhost-limits/shapes",
+}  # fmt: skip
+"""The same, where what other tests made is shown, too, and left out; each with the path that it answers like."""
 
 WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
@@ -54,6 +71,7 @@ def one_of_everything(broker: BrokerProcess, operator: Operator) -> Iterator[Non
     for kind in ("policies", "operator-policies"):
         body = {"pattern": "^q$", "definition": {"max-length": 5}, "apply-to": "queues"}
         operator.ask("PUT", kind, VHOST, "p", json=body)
+    operator.ask("PUT", "global-parameters", VHOST, json={"value": {"key": 1}})
     operator.ask("PUT", "users", "idle", json={"password": "secret", "tags": ""})
     with login(broker.port, vhost=VHOST) as connection:
         _work(connection)
@@ -62,6 +80,7 @@ def one_of_everything(broker: BrokerProcess, operator: Operator) -> Iterator[Non
         finally:
             operator.ask("DELETE", "vhosts", VHOST)
             operator.ask("DELETE", "users", VHOST)
+            operator.ask("DELETE", "global-parameters", VHOST)
             operator.ask("DELETE", "users", "idle")
 
 
@@ -85,20 +104,34 @@ def _work(connection: WireConnection) -> None:
 
 
 def answers(operator: Operator, port: int) -> dict[str, Shape]:
-    """The shape of the answer to each of PATHS; ``port`` is that of AMQP."""
+    """The shape of the answer to each of PATHS and EVERYWHERE; ``port`` is that of AMQP."""
     names = {"NODE": operator.node, "PORT": str(port)}
     until(lambda: bool([one for one in operator.see("vhosts", VHOST, "connections") if "name" in one]))
     until(lambda: bool(operator.see("vhosts", VHOST, "channels")))
     names["CONNECTION"] = operator.see("vhosts", VHOST, "connections")[0]["name"]
     names["CHANNEL"] = operator.see("vhosts", VHOST, "channels")[0]["name"]
+    names["PROPS"] = operator.see("bindings", VHOST, "e", "e", "q", "q")[0]["properties_key"]
     shapes = {}
-    for path in PATHS:
+    for path in (*PATHS, *EVERYWHERE):
         asked, _, query = path.partition("?")
         response = operator.ask("GET", *(names.get(part, part) for part in asked.split("/")), params=query)
         assert response.status_code == 200, f"{path}: {response.status_code}"
         assert response.headers["Content-Type"] == "application/json", path
-        _walk(response.json(), "", shapes.setdefault(path, {}), names["NODE"])
+        answer = _own(response.json()) if path in EVERYWHERE else response.json()
+        _walk(answer, "", shapes.setdefault(path, {}), names["NODE"])
     return shapes
+
+
+_OWNERS = ("vhost", "user", "name")
+
+
+def _own(value: Any) -> Any:
+    """A list with what belongs to the virtual host or to the user of its name alone; an object with such lists."""
+    if isinstance(value, dict):
+        return {key: _own(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [one for one in value if VHOST in (*map(one.get, _OWNERS), one.get("queue", {}).get("vhost"))]
+    return value
 
 
 def _walk(value: Any, at: str, shape: Shape, node: str) -> None:

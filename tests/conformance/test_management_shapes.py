@@ -1,8 +1,11 @@
 """Every GET of the management API answers with the keys and types that RabbitMQ's has, but for those that are named."""
 
+import re
+
+import pytest
 from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator
-from tests.conformance.shapes import answers, expected, one_of_everything
+from tests.conformance.shapes import EVERYWHERE, PATHS, answers, expected, one_of_everything
 
 
 def test_keys_and_types(broker: BrokerProcess, operator: Operator) -> None:
@@ -10,15 +13,37 @@ def test_keys_and_types(broker: BrokerProcess, operator: Operator) -> None:
     both, theirs = expected()
     with one_of_everything(broker, operator):
         found = answers(operator, broker.port)
-    assert found.keys() == both.keys()
-    for path, shape in found.items():
+    assert {EVERYWHERE.get(path, path) for path in found} == both.keys()
+    for asked, shape in found.items():
+        path = EVERYWHERE.get(asked, asked)
         shown = set(shape) - {"."}
         others = {key: types for key, types in shape.items() if not types <= both[path].get(key, types)}
-        assert not others, f"{path} has other types than the table"
+        assert not others, f"{asked} has other types than the table"
         if broker.name == "JumpMQ":
-            assert not set(both[path]) - shown, f"{path} lacks"
-            assert not {key for key in theirs[path] if key in shown}, f"{path} has them now"
+            assert not set(both[path]) - shown, f"{asked} lacks"
+            assert not {key for key in theirs[path] if key in shown}, f"{asked} has them now"
         else:
             inside = tuple(mark for key in theirs[path] for mark in (f"{key}.", f"{key}["))
             unknown = {key for key in shown - set(both[path]) - theirs[path] if not key.startswith(inside)}
-            assert not unknown, f"{path} is not in the table with"
+            assert not unknown, f"{asked} is not in the table with"
+
+
+NOT_HERE = {"federation-links", "federation-links/<i>vhost</i>"}
+"""What RabbitMQ's page describes and another plugin answers."""
+
+
+def test_every_path_that_rabbitmq_describes_is_compared(broker: BrokerProcess, operator: Operator) -> None:
+    if broker.name != "RabbitMQ":
+        pytest.skip("the page is RabbitMQ's")
+    page = operator.ask("GET", "index.html").text
+    readable = re.findall(r"<tr>\s*<td>X</td>(?:\s*<td>X?</td>){3}\s*<td class=.path.>(.*?)</td>", page, re.DOTALL)
+    described = {path.rstrip("/") for paths in readable for path in re.findall(r"/api/((?:[\w/-]|<i>\w+</i>)+)", paths)}
+    assert len(described) > 70
+    asked = {path.partition("?")[0] for path in (*PATHS, *EVERYWHERE)}
+    missing = {path for path in described if not any(map(re.compile(_pattern(path)).fullmatch, asked))}
+    assert missing == NOT_HERE
+
+
+def _pattern(path: str) -> str:
+    """An expression for a path in which names stand between tags."""
+    return re.sub(r"<i>\w+</i>", "[^/]+", path)

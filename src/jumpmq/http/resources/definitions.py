@@ -42,7 +42,7 @@ def _named(host: VirtualHost) -> dict[str, Any]:
 
 
 async def export_all(request: Request) -> Response:
-    """``GET /api/definitions``: users, virtual hosts and all that is declared in them."""
+    """``GET /api/definitions``, of old ``/api/all-configuration``: users, hosts, all that is declared in them."""
     return answer_long(request, exported(requested.broker(request)))
 
 
@@ -143,6 +143,8 @@ def _shown_binding(host: VirtualHost, binding: Binding) -> dict[str, Any]:
 ROUTES = [
     Endpoint("GET", "/api/definitions", export_all, access=Access.ADMINISTRATOR),
     Endpoint("GET", "/api/definitions/{vhost}", export_host, access=Access.ADMINISTRATOR),
+    Endpoint("GET", "/api/all-configuration", export_all, access=Access.ADMINISTRATOR),
     Endpoint("POST", "/api/definitions", import_all, access=Access.ADMINISTRATOR, shape=FILE),
+    Endpoint("POST", "/api/all-configuration", import_all, access=Access.ADMINISTRATOR, shape=FILE),
     Endpoint("POST", "/api/definitions/{vhost}", import_host, access=Access.ADMINISTRATOR, shape=FILE),
 ]
