@@ -74,13 +74,13 @@ def _is_said_of_an_expression(difference: Difference) -> bool:
 
 
 def _is_internal_error(difference: Difference) -> bool:
-    """RabbitMQ tripped over what is refused here."""
+    """RabbitMQ tripped over what is refused or ignored here."""
     (theirs, _), (ours, _) = difference.reference, difference.ours
-    refused = any(event[0] == "channel.close" for events in ours.values() for event in events)
-    ignored = not any(event[0].endswith(".close") for events in ours.values() for event in events)
-    return any(event[:2] == ("connection.close", 541) for events in theirs.values() for event in events) and (
-        refused or ignored
-    )
+    tripped = [
+        any(event[:2] == ("connection.close", 541) for events in said.values() for event in events)
+        for said in (theirs, ours)
+    ]
+    return tripped == [True, False]
 
 
 def _is_order_of_what_came_back(difference: Difference) -> bool:

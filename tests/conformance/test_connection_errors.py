@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from benchmarks.brokers import BrokerProcess
-from tests.wire import Basic, Channel, ChannelClosed, ConnectionClosed, Queue, WireChannel, login
+from tests.wire import Basic, Channel, ChannelClosed, Connection, ConnectionClosed, Method, Queue, WireChannel, login
 
 pytestmark = [
     pytest.mark.usefixtures("bystander"),
@@ -101,6 +101,22 @@ def test_the_close_names_the_method(broker: BrokerProcess) -> None:
     with login(broker.port) as connection, pytest.raises(ConnectionClosed) as closed:
         connection.channel().call(Basic.Qos(prefetch_size=10))
     assert closed.value.method == (60, 10)
+
+
+@pytest.mark.parametrize(
+    ("number", "method", "code"),
+    [
+        (0, Connection.Blocked("reason"), 504), (0, Connection.Unblocked(), 504),
+        (1, Channel.FlowOk(True), 503), (1, Channel.CloseOk(), 503),
+    ],
+)  # fmt: skip
+def test_methods_for_which_it_is_not_the_time(broker: BrokerProcess, number: int, method: Method, code: int) -> None:
+    with login(broker.port) as connection:
+        connection.channel(1)
+        connection.send_method(number, method)
+        with pytest.raises(ConnectionClosed) as closed:
+            connection.next_event(1)
+    assert closed.value.code == code
 
 
 def test_a_channel_that_the_broker_closes_ignores_what_comes_before_close_ok(broker: BrokerProcess) -> None:

@@ -74,6 +74,10 @@ MALFORMED: dict[str, tuple[bytes, int, str]] = {
         PUBLISH + announce(3) + PUBLISH,
         505, "UNEXPECTED_FRAME - expected content body, got non content body frame instead$",
     ),
+    "a channel.open instead of the header": (
+        PUBLISH + method(20, 10, b"\0"),
+        505, "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead$",
+    ),
     "a header instead of the body": (
         PUBLISH + announce(3) + announce(3),
         505, "UNEXPECTED_FRAME - expected content body, got non content body frame instead$",
@@ -90,6 +94,16 @@ def test_is_refused(broker: BrokerProcess, octets: bytes, code: int, pattern: st
         assert refusal_code == code
         assert re.match(pattern, text), text
         assert connection.closed_by_broker
+
+
+@pytest.mark.parametrize("octets", [PUBLISH + method(20, 20, b"\1"), PUBLISH + announce(3) + announce(3)])
+def test_a_content_that_is_cut_short_is_told_of_its_publish(broker: BrokerProcess, octets: bytes) -> None:
+    with login(broker.port) as connection:
+        connection.channel(1)
+        connection.send(octets)
+        with pytest.raises(ConnectionClosed) as closed:
+            connection.next_event(1)
+    assert (closed.value.code, closed.value.method) == (505, (60, 40))
 
 
 NO_CODE_TO_FOLLOW: dict[str, tuple[bytes, int]] = {

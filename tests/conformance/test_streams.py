@@ -91,6 +91,17 @@ def test_what_it_does_not_do(channel: WireChannel, stream: Declare, act: Any, wh
     )  # fmt: skip
 
 
+def test_it_is_not_consumed_without_acknowledgement_wherever_one_begins(
+    broker: BrokerProcess, channel: WireChannel, stream: Declare
+) -> None:
+    """RabbitMQ trips over the offset first."""
+    queue = stream(1)
+    channel.call(Basic.Qos(prefetch_count=1))
+    with pytest.raises(ConnectionClosed) as refused:
+        channel.consume(queue, no_ack=True, arguments={"x-stream-offset": "nowhere"})
+    assert refused.value.code == (541 if broker.name == "RabbitMQ" else 540)
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_delivery_cannot_be_rejected(channel: WireChannel, stream: Declare, again: bool) -> None:
     queue = stream(1)

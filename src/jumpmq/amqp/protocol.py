@@ -88,8 +88,6 @@ TRANSITIONS: dict[State, dict[type[m.Method], State]] = {
     State.RUNNING: {
         m.ConnectionClose: State.CLOSED,
         m.ConnectionUpdateSecret: State.RUNNING,
-        m.ConnectionBlocked: State.RUNNING,
-        m.ConnectionUnblocked: State.RUNNING,
     },
     State.CLOSE_OK: {m.ConnectionCloseOk: State.CLOSED, m.ConnectionClose: State.CLOSED},
 }
@@ -103,9 +101,8 @@ SERVER_METHODS = frozenset(
     for one in m.METHODS.values()
     if one.spec_name.endswith("-ok")
     and one not in (m.ConnectionStartOk, m.ConnectionSecureOk, m.ConnectionTuneOk, m.ConnectionCloseOk)
-    and one not in (m.ChannelCloseOk, m.ChannelFlowOk)
 ) | {m.ConnectionStart, m.ConnectionSecure, m.ConnectionTune, m.BasicDeliver, m.BasicReturn, m.BasicGetEmpty}
-"""Methods that only a server sends."""
+"""Methods that only a server sends, or a client in answer to one that was not sent."""
 
 
 @dataclass(slots=True)
@@ -395,8 +392,11 @@ class ServerProtocol:
         channel, class_id, method_id = 0, 0, 0
         if isinstance(event, RawFrame):
             channel = event.channel
+            known = self._channels.get(channel)
             if isinstance(error, MalformedText):
                 pass  # RabbitMQ looks at the octets before it asks whose they are
+            elif isinstance(error, UnexpectedFrame) and known is not None and known.content is not None:
+                class_id, method_id = m.BasicPublish.class_id, m.BasicPublish.method_id
             elif event.type == FRAME_METHOD and len(event.payload) >= 4:
                 class_id, method_id = int.from_bytes(event.payload[:2]), int.from_bytes(event.payload[2:4])
         elif isinstance(event, Publish | Ack):
@@ -481,13 +481,13 @@ class ServerProtocol:
         if known is not None and known.closing:
             return self._advance_closing(frame)
         method = m.decode(frame.payload)
+        if known is not None and known.content is not None:
+            raise _unexpected(known.content)
         if isinstance(method, m.ChannelOpen):
             self._open_channel(frame.channel)
             return Received(frame.channel, method)
         channel = self._channel(frame.channel)
         assert channel is not None
-        if channel.content is not None:
-            raise _unexpected(channel.content)
         if method.class_id == 10 or type(method) in SERVER_METHODS:
             raise CommandInvalid("unimplemented method")
         if isinstance(method, m.BasicPublish):

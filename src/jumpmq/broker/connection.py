@@ -308,8 +308,6 @@ class Connection(asyncio.BufferedProtocol):
             case Received(number, m.ChannelClose()):
                 self.channels.pop(number).close()
                 self.send(number, m.ChannelCloseOk())
-            case Received(number, m.ChannelCloseOk()):
-                pass
             case Received(number, method):
                 channel = self.channels[number]
                 self._guard(channel, type(method), channel.receive, method)

@@ -18,10 +18,6 @@ def channel_flow(channel: "Channel", method: m.ChannelFlow) -> None:
     channel.send(m.ChannelFlowOk(True))
 
 
-def channel_flow_ok(channel: "Channel", method: m.ChannelFlowOk) -> None:
-    """Nothing is to be done."""
-
-
 def access_request(channel: "Channel", method: m.AccessRequest) -> None:
     channel.send(m.AccessRequestOk(1))
 
@@ -37,7 +33,6 @@ def confirm_select(channel: "Channel", method: m.ConfirmSelect) -> None:
 
 ACTIONS: dict[type[m.Method], Callable[["Channel", Any], None]] = {
     m.ChannelFlow: channel_flow,
-    m.ChannelFlowOk: channel_flow_ok,
     m.AccessRequest: access_request,
     m.ExchangeDeclare: declarations.exchange_declare,
     m.ExchangeDelete: declarations.exchange_delete,
