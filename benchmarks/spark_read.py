@@ -16,7 +16,6 @@ confirmed, by the sink and by pika.
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import sys
 import tempfile
@@ -198,7 +197,6 @@ def in_turns(ways: dict[str, Way], rounds: int) -> dict[str, float]:
 @contextlib.contextmanager
 def local_spark() -> Iterator[SparkSession]:
     """A quiet Spark on two cores of this machine."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False)
     builder = builder.config("spark.ui.showConsoleProgress", False)
     spark = builder.config("spark.driver.memory", "2g").config("spark.driver.host", HOST).getOrCreate()

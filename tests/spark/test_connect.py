@@ -37,6 +37,7 @@ spark.stop()
 
 BARE = """
 import sys
+import pyspark
 from pyspark.sql import SparkSession
 import jumpmq.spark
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False).getOrCreate()
@@ -45,6 +46,8 @@ frame = spark.read.format("jumpmq").options(url=sys.argv[1], exchange="x").load(
 ring = jumpmq.spark.Router.from_broker(sys.argv[1], "x")
 routed = jumpmq.spark.route(frame.withColumnRenamed("queue", "found"), "routing_key", ring)
 print("agree", routed.where("found = queue").count())
+imported = spark.sparkContext.parallelize([0], 1).map(lambda _: (sys.executable, pyspark.__file__)).first()
+print("the same as here", imported == (sys.executable, pyspark.__file__))
 spark.stop()
 """
 
@@ -77,7 +80,7 @@ def test_workers_run_the_drivers_interpreter(broker, channel, tmp_path):
     publish(channel, numbered(1, 50))
     outside = ":".join(part for part in os.environ["PATH"].split(":") if part != str(Path(sys.executable).parent))
     printed, _ = run([sys.executable, "-c", BARE, broker.http_url], tmp_path, PATH=outside)
-    assert printed.splitlines()[-1] == "agree 50"
+    assert printed.splitlines()[-2:] == ["agree 50", "the same as here True"]  # and no archive of its sources
 
 
 def test_a_declarative_pipeline(broker, channel, tmp_path):

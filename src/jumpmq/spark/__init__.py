@@ -10,8 +10,6 @@ The options are listed at :class:`jumpmq.spark.options.SourceOptions`, the colum
 Names are imported on first use: Spark starts a process to plan each streaming query, which waits for what it imports.
 """
 
-import os
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -70,19 +68,13 @@ def register(spark: SparkSession) -> None:
 
     Python workers run this interpreter, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names another.
     """
+    from jumpmq.spark.interpreter import use_this_interpreter
     from jumpmq.spark.source import JumpMQDataSource
 
-    _use_this_interpreter(spark)
+    with suppress(PySparkException):  # over Spark Connect, the server decides
+        use_this_interpreter(spark.sparkContext)
     settings = {"parallelism": _parallelism(spark), "pushes_filters": _pushes_filters(spark)}
     spark.dataSource.register(type("RegisteredDataSource", (JumpMQDataSource,), settings))
-
-
-def _use_this_interpreter(spark: SparkSession) -> None:
-    """Spark's own default, ``python3``, is another one wherever the virtual environment is not activated."""
-    with suppress(PySparkException):  # over Spark Connect, the server decides
-        context = spark.sparkContext
-        if "PYSPARK_PYTHON" not in os.environ and context.getConf().get("spark.pyspark.python") is None:
-            context.pythonExec = sys.executable
 
 
 def _pushes_filters(spark: SparkSession) -> bool:

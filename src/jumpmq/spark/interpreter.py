@@ -1,0 +1,54 @@
+"""Which Python runs Spark's workers, and how soon it is there.
+
+Spark puts archives of PySpark's sources before all else that its Python processes import from, and Python compiles what
+it imports from an archive in each process anew: half a second, for each start of a streaming query. Where the
+archives belong to the very PySpark that is installed, it is had as quickly as the driver has it without them.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pyspark
+from pyspark import SparkContext
+
+ARCHIVES = "-src.zip:"
+"""How the entries end that Spark puts first: ``.../pyspark.zip:.../py4j-VERSION-src.zip:``."""
+
+
+def use_this_interpreter(context: SparkContext) -> None:
+    """Have workers run the driver's interpreter, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names another.
+
+    Spark's own default, ``python3``, is another one wherever the virtual environment is not activated.
+    """
+    named = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if named is None or _is_this(named):
+        context.pythonExec = _without_archives(context) or sys.executable
+
+
+def _is_this(python: str) -> bool:
+    """Whether a command starts the driver's interpreter, in the driver's virtual environment."""
+    found = shutil.which(python)
+    if found is None:
+        return False
+    this = Path(sys.executable)
+    return this.samefile(found) and this.parent.samefile(Path(found).parent)
+
+
+def _without_archives(context: SparkContext) -> str | None:
+    """A command that starts the driver's interpreter without the archives; None where they may be needed."""
+    home = Path(pyspark.__file__).parent
+    on_this_machine = context.getConf().get("spark.master", "").split("[")[0] == "local"
+    if not on_this_machine or not (home / "python" / "lib" / "pyspark.zip").exists():
+        return None
+    directory = str(context._temp_dir)  # Spark removes it at its end
+    with tempfile.NamedTemporaryFile("w", prefix="python-", dir=directory, delete=False) as script:
+        script.write(f'#!/bin/sh\nexport PYTHONPATH="${{PYTHONPATH#*{ARCHIVES}}}"\n')
+        script.write(f'exec {shlex.quote(sys.executable)} "$@"\n')
+    Path(script.name).chmod(0o700)
+    return script.name if os.access(script.name, os.X_OK) else None
