@@ -442,7 +442,10 @@ def _sliced(pieces: list[Piece], first: int, count: int | None) -> Iterator[Piec
     """What stands at some positions, counted through all the pieces."""
     left = count if count is not None else sum(map(len, pieces))
     for piece in pieces:
-        if left > 0 and first < len(piece):
+        if first == 0 and len(piece) <= left:
+            left -= len(piece)
+            yield piece
+        elif left > 0 and first < len(piece):
             part = piece.cut(first, first + left) if isinstance(piece, Parked) else piece[first : first + left]
             left -= len(part)
             yield part

@@ -302,8 +302,9 @@ class ReadyMessages:
             in_order = iter(lambda: list(islice(merged, RUN)), [])
         for messages in in_order:
             first, end = _bounds(messages, first_seq, last_seq)
+            whole = end - first == len(messages) <= RUN
             for start in range(first, end, RUN):
-                yield from self._readable(messages[start : min(start + RUN, end)])
+                yield from self._readable(messages if whole else messages[start : min(start + RUN, end)])
 
     def _in_order(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         """As :meth:`between`, without what was returned; what has moved between head and tail meanwhile is found."""

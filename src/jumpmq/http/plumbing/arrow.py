@@ -61,7 +61,7 @@ class ArrowEncoder:
         schema: bytes = self._schema.serialize().to_pybytes()
         return schema
 
-    def batch(self, parts: list[Part]) -> bytes:
+    def batch(self, parts: list[Part]) -> memoryview:
         """One record batch message.
 
         Raises:
@@ -72,13 +72,12 @@ class ArrowEncoder:
             raise PagedMeanwhile
         return self._encoded([self._column(parts, messages, name) for name in self._schema.names])
 
-    def column_batch(self, parts: list[ColumnPart]) -> bytes:
+    def column_batch(self, parts: list[ColumnPart]) -> memoryview:
         """The same of messages as they lie in streams: whole columns are copied, and no message looked at."""
         return self._encoded([self._cut_column(parts, name) for name in self._schema.names])
 
-    def _encoded(self, arrays: list[pa.Array]) -> bytes:
-        octets: bytes = self._pa.record_batch(arrays, schema=self._schema).serialize().to_pybytes()
-        return octets
+    def _encoded(self, arrays: list[pa.Array]) -> memoryview:
+        return memoryview(self._pa.record_batch(arrays, schema=self._schema).serialize())
 
     def _column(self, parts: list[Part], messages: list[Message], name: str) -> pa.Array:
         if name == "queue":
@@ -107,8 +106,7 @@ def bounded(parts: Iterable[tuple[str, Rows]]) -> Iterator[list[tuple[str, Rows]
     gathered: list[tuple[str, Rows]] = []
     rows = octets = 0
     for queue, messages in parts:
-        for piece in _cut(messages):
-            size = _octets(piece)
+        for piece, size in _cut(messages):
             if gathered and (rows + len(piece) > BATCH_ROWS or octets + size > BATCH_OCTETS):
                 yield gathered
                 gathered, rows, octets = [], 0, 0
@@ -119,7 +117,11 @@ def bounded(parts: Iterable[tuple[str, Rows]]) -> Iterator[list[tuple[str, Rows]
         yield gathered
 
 
-def _cut(messages: Rows) -> Iterator[Rows]:
+def _cut(messages: Rows) -> Iterator[tuple[Rows, int]]:
+    """Pieces within the bounds, with their octets."""
+    if len(messages) <= BATCH_ROWS:
+        yield from _halved(messages)
+        return
     for start in range(0, len(messages), BATCH_ROWS):
         yield from _halved(messages[start : start + BATCH_ROWS])
 
@@ -128,9 +130,10 @@ def _octets(messages: list[Message] | pa.RecordBatch) -> int:
     return body_octets(messages) if isinstance(messages, list) else int(messages.nbytes)
 
 
-def _halved(messages: Rows) -> Iterator[Rows]:
-    if len(messages) == 1 or _octets(messages) <= BATCH_OCTETS:
-        yield messages
+def _halved(messages: Rows) -> Iterator[tuple[Rows, int]]:
+    octets = _octets(messages)
+    if len(messages) <= 1 or octets <= BATCH_OCTETS:
+        yield messages, octets
         return
     middle = len(messages) // 2
     yield from _halved(messages[:middle])

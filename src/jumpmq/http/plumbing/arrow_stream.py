@@ -42,7 +42,7 @@ async def arrow_stream(
 
 async def _octets(
     parts: Iterable[Part | ColumnPart], columns: tuple[str, ...], alive: Callable[[], None]
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[bytes | memoryview]:
     encoder = ArrowEncoder(columns)
     yield encoder.head()
     for batch in _batches(encoder, parts):
@@ -52,7 +52,7 @@ async def _octets(
     yield encoder.tail()
 
 
-def _batches(encoder: ArrowEncoder, parts: Iterable[Part | ColumnPart]) -> Iterator[bytes]:
+def _batches(encoder: ArrowEncoder, parts: Iterable[Part | ColumnPart]) -> Iterator[memoryview]:
     for single, run in groupby(parts, key=lambda part: isinstance(part[1], list)):
         if single:
             yield from map(encoder.batch, bounded(cast("Iterable[Part]", run)))

@@ -25,8 +25,10 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.queue_messages import slices_of
 from jumpmq.queues import Queue
 from jumpmq.queues.bodies import at_once
+from jumpmq.queues.memory import PAGED
 from jumpmq.queues.parked import Parked
 from jumpmq.queues.reservations import Piece, Reservations
+from jumpmq.queues.runs import of_body
 from jumpmq.topology import VirtualHost
 
 MAX_LEASE = 86400.0
@@ -236,6 +238,9 @@ def _with_bodies(host: VirtualHost, pieces: list[tuple[str, Piece]]) -> Iterator
     for queue, piece in pieces:
         messages = piece.messages() if isinstance(piece, Parked) else piece
         start = 0
+        if not of_body(messages, PAGED):
+            yield queue, messages
+            continue
         while start < len(messages):
             some = messages[start : start + AT_ONCE]
             some = some[: at_once(some)]
