@@ -1,5 +1,6 @@
 """A server's side without a broker: it answers what the protocol leaves to the broker, and writes down what came."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from tests.amqp.streams import method_frame
@@ -28,8 +29,23 @@ class Server:
 
     def receive(self, octets: bytes | memoryview) -> list[tuple[Any, ...]]:
         """Hand over one read; returns what it brought."""
+        return self._take(self.protocol.receive(octets, NOW))
+
+    def receive_scattered(self, octets: bytes, behind: int) -> int:
+        """Hand over one scatter read, with so much room behind a body; returns how many of the octets it takes."""
+        scatter = self.protocol.scatter(memoryview(bytearray(behind)))
+        assert scatter is not None
+        taken = octets[: scatter.size]
+        rest = taken
+        for buffer in scatter.buffers:
+            buffer[: len(rest)] = rest[: len(buffer)]
+            rest = rest[len(buffer) :]
+        self._take(self.protocol.receive_scattered(scatter, len(taken), NOW))
+        return len(taken)
+
+    def _take(self, events: Iterator[Event]) -> list[tuple[Any, ...]]:
         before = len(self.seen)
-        for event in self.protocol.receive(octets, NOW):
+        for event in events:
             self.seen += list(shown(event))
             self._answer(event)
         return self.seen[before:]

@@ -248,6 +248,20 @@ def test_a_body_is_gathered_from_pieces(twin: ModuleType) -> None:
 
 
 @TWINS
+def test_a_body_takes_what_was_written_to_its_room(twin: ModuleType) -> None:
+    body = twin.Body(5)
+    body.add(b"a")
+    body.room()[:3] = b"bcd"
+    body.placed(3)
+    assert body.missing == len(body.room()) == 1
+    for count in (2, -1):
+        with pytest.raises(ValueError, match="more octets"):
+            body.placed(count)
+    body.add(b"e")
+    assert body.whole() == b"abcde"
+
+
+@TWINS
 def test_a_delivery_written_out(twin: ModuleType) -> None:
     message = twin.Message("logs", b"info", b"\x10\x00\x02", b"abcde")
     message.redelivered = True

@@ -2,7 +2,9 @@
 """The hot path of the wire format in C. ``_reference.py`` says the same in plain Python and documents it."""
 
 cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
@@ -785,10 +787,21 @@ cdef class Body:
             memcpy(PyBytes_AS_STRING(self.octets) + PyBytes_GET_SIZE(self.octets) - self.missing, &piece[0], length)
         self.missing -= length
 
+    def room(self):
+        return PyMemoryView_FromObject(self)[PyBytes_GET_SIZE(self.octets) - self.missing :]
+
+    def placed(self, Py_ssize_t length):
+        if not 0 <= length <= self.missing:
+            raise ValueError("more octets than the body has")
+        self.missing -= length
+
     def whole(self):
         if self.missing:
             raise ValueError("octets are missing")
         return self.octets
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, PyBytes_AS_STRING(self.octets), PyBytes_GET_SIZE(self.octets), 0, flags)
 
 
 # --- writing ---

@@ -388,7 +388,7 @@ class Body:
     """
 
     def __init__(self, size: int) -> None:
-        self._octets = bytearray()
+        self._octets = bytearray(size)
         self.missing = size
 
     def add(self, piece: bytes | memoryview) -> None:
@@ -399,8 +399,22 @@ class Body:
         """
         if len(piece) > self.missing:
             raise ValueError("more octets than the body has")
-        self._octets += piece
+        self.room()[: len(piece)] = piece
         self.missing -= len(piece)
+
+    def room(self) -> memoryview:
+        """Where the octets that are missing belong, to be written there."""
+        return memoryview(self._octets)[len(self._octets) - self.missing :]
+
+    def placed(self, length: int) -> None:
+        """So many of them were.
+
+        Raises:
+            ValueError: they are more than are missing.
+        """
+        if not 0 <= length <= self.missing:
+            raise ValueError("more octets than the body has")
+        self.missing -= length
 
     def whole(self) -> bytes:
         """The body.

@@ -50,12 +50,15 @@ from jumpmq.amqp.frames import (
 )
 from jumpmq.amqp.messages import Body, Message, check_properties, scan
 from jumpmq.amqp.properties import UNKNOWN_MODE
+from jumpmq.amqp.scatter import Scatter
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131072
 """The largest frame size that is proposed to clients."""
 SPLIT_FROM = 4096
 """Octets of a body frame from which on it is taken in the pieces in which it arrives."""
+SCATTERED_FROM = 256 << 10
+"""Octets that a body lacks from which on they are read straight to its memory."""
 FRAME_MIN = 4096
 """The smallest frame size that may be agreed, and the limit before one is."""
 CHANNEL_MAX = 2047
@@ -187,11 +190,13 @@ class _SplitFrame:
     """A body frame that arrives in several reads. Its octets go to the body at once, and count when its end is here.
 
     Attributes:
-        missing: octets of the payload that are still to come.
+        length: octets of the payload.
+        missing: those of them that are still to come.
     """
 
     channel: int
     content: _Content
+    length: int
     missing: int
 
 
@@ -311,6 +316,37 @@ class ServerProtocol:
                     yield found
         self._keep()
 
+    @property
+    def scatters(self) -> bool:
+        """Whether :meth:`scatter` says where to read to: in the middle of a large body."""
+        split = self._split
+        return split is not None and split.content.missing >= SCATTERED_FROM and not split.content.dropped
+
+    def scatter(self, behind: memoryview) -> Scatter | None:
+        """Where to read to what arrives next, in the middle of a large body.
+
+        Args:
+            behind: where to read to what follows the body.
+        """
+        split = self._split
+        if split is None or not self.scatters:
+            return None
+        assert split.content.body is not None
+        return Scatter(split.content.body.room(), split.channel, split.missing, split.length, behind)
+
+    def receive_scattered(self, scatter: Scatter, octets: int, now: float) -> Iterator[Event]:
+        """As :meth:`receive`, of what was read to where :meth:`scatter` said.
+
+        Args:
+            octets: how many were read.
+        """
+        split = self._split
+        assert split is not None and split.content.body is not None
+        placed, split.missing, rest = scatter.sort(octets)
+        split.content.body.placed(placed)
+        self.unfinished += placed
+        return self.receive(rest, now)
+
     def take_kept(self) -> bytes:
         """The beginning of a frame whose end did not arrive yet; who takes it puts it before what arrives next."""
         kept, self._kept = self._kept, b""
@@ -360,7 +396,7 @@ class ServerProtocol:
         content = channel.content if channel is not None else None
         if content is None or not SPLIT_FROM <= length <= min(content.missing, self.frame_max - FRAME_OVERHEAD):
             return False
-        self._split = _SplitFrame(number, content, length)
+        self._split = _SplitFrame(number, content, length, length)
         self._gather(content, unread[7:])
         self._split.missing -= len(unread) - 7
         return True

@@ -44,6 +44,7 @@ from jumpmq.broker.handshake import Handshake
 from jumpmq.broker.rate import PublishRate
 from jumpmq.broker.reading import Reading, Wait
 from jumpmq.broker.receiving import READ_SIZE
+from jumpmq.broker.slices import SLICE
 from jumpmq.broker.wakefulness import SOON
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.bindings import Kind
@@ -175,6 +176,8 @@ class Connection(asyncio.BufferedProtocol):
         return found
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._socket >= 0 and self.protocol.scatters:
+            return self._buffer.small
         # Not every call is followed by buffer_updated, so what was kept must survive this one.
         return self._buffer.after(self._kept, self.protocol.unfinished > 0)
 
@@ -186,8 +189,33 @@ class Connection(asyncio.BufferedProtocol):
         self.reads += 1
         octets = self._buffer.received(len(self._kept) + nbytes)
         self._work(self._pieces(self.protocol.receive(octets, time.time())))
+        if self._socket >= 0 and self.protocol.scatters:
+            nbytes += self._read_bodies(now + SLICE)
         if nbytes >= READ_SIZE:
             self.reading.let_others()
+
+    def _read_bodies(self, until: float) -> int:
+        """Read large bodies straight to their memory, which the event loop cannot; returns how many octets came.
+
+        Args:
+            until: when to let others be served, in seconds by the monotonic clock.
+        """
+        total = 0
+        while not (self.reading.waits or self._transport.is_closing()):
+            scatter = self.protocol.scatter(self._buffer.small)
+            if scatter is None:
+                break
+            try:
+                octets = os.readv(self._socket, scatter.buffers)
+            except OSError:  # nothing there, or no client: for the transport to deal with
+                break
+            total += octets
+            self.received_octets += octets
+            self.reads += 1
+            self._work(self._pieces(self.protocol.receive_scattered(scatter, octets, time.time())))
+            if octets < scatter.size or time.monotonic() > until:
+                break
+        return total
 
     def _pieces(self, events: Iterator[Event]) -> Iterator[Event]:
         """The events, long runs of publishes cut."""

@@ -11,6 +11,9 @@ READ_SIZE = 256 << 10
 LARGE_READ_SIZE = 1 << 20
 """The same in the middle of a large body, which is only copied (measured: 1.5 times as fast as the small ones)."""
 
+SMALL_READ_SIZE = 4096
+"""The same where a body is read straight to its memory: what comes with its end, or before that begins."""
+
 
 class ReceiveBuffer:
     """Room for one read, behind the beginning of a frame that an earlier one has left."""
@@ -18,6 +21,7 @@ class ReceiveBuffer:
     def __init__(self) -> None:
         self._view = memoryview(bytearray(FRAME_MAX + LARGE_READ_SIZE))
         self._beginning = self._view[:READ_SIZE]
+        self.small = self._view[:SMALL_READ_SIZE]
 
     def after(self, kept: bytes, large: bool) -> memoryview:
         """Where to read to, with ``kept`` before it; ``large`` in the middle of a large body."""

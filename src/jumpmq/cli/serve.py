@@ -15,15 +15,18 @@ from pathlib import Path
 import uvloop
 
 from jumpmq.broker import BrokerError, Config
-from jumpmq.broker.heap import keep_few_arenas, keep_freed_memory
-from jumpmq.broker.resources import memory_limit
+from jumpmq.broker.heap import KeptMemory, keep_few_arenas
 from jumpmq.cli.logs import configure
 from jumpmq.cli.server import Control, serving
 from jumpmq.cli.settings import SettingError, Value, default_file, in_force
 from jumpmq.cli.supervisor import notify
+from jumpmq.queues.memory import MemoryAccount
 
 MAX_FILES = 1 << 20
 """Open files that are asked for where the system sets no limit."""
+
+MEMORY_INTERVAL = 0.1
+"""Seconds between two looks at how much of freed memory is to be kept."""
 
 
 def default_data_dir() -> Path:
@@ -80,13 +83,14 @@ async def _serve_until_signal(config: Config) -> None:
         hang_up = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
         _calm_garbage_collection()
-        keep_freed_memory(memory_limit(config.memory_limit))  # not before: what the start took goes back
+        keeping = asyncio.create_task(_keep_memory(control.memory), name="memory")
         print(control.endpoints.ready_line(), flush=True)
         notify("READY=1")
         reloading = asyncio.create_task(_reload_certificates(control, hang_up), name="reload")
         await stop.wait()
         notify("STOPPING=1")
         reloading.cancel()
+        keeping.cancel()
 
 
 async def _reload_certificates(control: Control, hang_up: asyncio.Event) -> None:
@@ -94,6 +98,14 @@ async def _reload_certificates(control: Control, hang_up: asyncio.Event) -> None
     while await hang_up.wait():
         hang_up.clear()
         await control.reload_certificates()
+
+
+async def _keep_memory(account: MemoryAccount) -> None:
+    """From the start's end on: what the start took goes back."""
+    kept = KeptMemory(account)
+    while True:
+        await asyncio.sleep(MEMORY_INTERVAL)
+        kept.look()
 
 
 def _raise_file_limit() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jumpmq.broker import Broker, Config
 from jumpmq.http.server import HTTPServer
+from jumpmq.queues.memory import MemoryAccount
 
 #: The only user so far, accepted from loopback addresses only.
 GUEST = "guest:guest"
@@ -67,6 +68,7 @@ class Control:
     """What can be asked of a serving broker from its own process."""
 
     endpoints: RunningBroker
+    memory: MemoryAccount
     reload_certificates: Callable[[], Awaitable[None]]
 
 
@@ -86,7 +88,7 @@ async def serving(config: Config, stop: Callable[[], None] | None = None) -> Asy
         http = HTTPServer(broker, stop)
         try:
             await http.start()
-            yield Control(_endpoints(broker), broker.certificates.reload)
+            yield Control(_endpoints(broker), broker.memory, broker.certificates.reload)
         finally:
             await http.stop()
     finally:

@@ -1,0 +1,71 @@
+"""A scatter read: what is missing of a large body is read straight to the memory that it stays in.
+
+How it works. A client cuts a body into frames of one size, so it is known where each will end before it is there. One
+read of the socket fills several buffers, one after the other: the rest of the payload that has begun, the eight octets
+between this and the next one (the end of a frame, the beginning of another), the next payload, and so on; the last is
+for what follows the body. Where eight such octets are not those foreseen, the client does otherwise; what was read from
+there on is put together again, and read as if it had come in one piece.
+"""
+
+from jumpmq.amqp.frames import FRAME_BODY, FRAME_END, FRAME_OVERHEAD
+
+MOST_FRAMES = 16
+"""Frames that one read foresees at most: two megabytes, of the largest."""
+
+
+class Scatter:
+    """Where one read goes.
+
+    Args:
+        room: where what is missing of the body belongs.
+        channel: the body's.
+        begun: octets of it in the frame that has begun.
+        length: octets of it in each frame, but for the last.
+        behind: where what follows the body goes, eight octets at least.
+
+    Attributes:
+        buffers: to be filled one after the other.
+        size: octets of all.
+    """
+
+    def __init__(self, room: memoryview, channel: int, begun: int, length: int, behind: memoryview) -> None:
+        self._channel = channel
+        self._sizes = [begun]
+        missing = len(room) - begun
+        while missing and len(self._sizes) < MOST_FRAMES:
+            self._sizes.append(min(length, missing))
+            missing -= self._sizes[-1]
+        gaps = memoryview(bytearray(FRAME_OVERHEAD * len(self._sizes)))
+        self.buffers = []
+        start = 0
+        for number, size in enumerate(self._sizes):
+            self.buffers.append(room[start : start + size])
+            self.buffers.append(gaps[FRAME_OVERHEAD * number : FRAME_OVERHEAD * (number + 1)])
+            start += size
+        if not missing:
+            self.buffers[-1] = behind
+        self.size = sum(map(len, self.buffers))
+
+    def sort(self, octets: int) -> tuple[int, int, bytes | memoryview]:
+        """What became of the ``octets`` that were read.
+
+        Returns:
+            How many are in the body, how many are still missing of the frame that has begun, and what is to be read as
+            usual.
+        """
+        placed = 0
+        for number, size in enumerate(self._sizes):
+            if number:
+                gap = self.buffers[2 * number - 1]
+                if octets < FRAME_OVERHEAD or gap != self._between(size):
+                    return placed, 0, b"".join(self.buffers[2 * number - 1 :])[:octets]
+                octets -= FRAME_OVERHEAD
+            if octets < size:
+                return placed + octets, size - octets, b""
+            placed += size
+            octets -= size
+        return placed, 0, self.buffers[-1][:octets]
+
+    def _between(self, size: int) -> bytes:
+        """The end of a frame, and the beginning of the next."""
+        return b"%c%c%b%b" % (FRAME_END, FRAME_BODY, self._channel.to_bytes(2), size.to_bytes(4))

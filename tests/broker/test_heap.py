@@ -1,0 +1,36 @@
+"""What the C library keeps of freed memory."""
+
+import subprocess
+import sys
+
+import pytest
+
+from jumpmq.broker.heap import STATM
+
+PROGRAM = """
+from jumpmq.broker.heap import KeptMemory
+from jumpmq.queues.memory import MemoryAccount
+from pathlib import Path
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+account = MemoryAccount(limit=3200 << 20)
+kept = KeptMemory(account)
+before = resident()
+for octets, limit in ((300 << 20, 3200 << 20), (0, 640 << 20)):
+    account.total = octets
+    account.limit = limit
+    kept.look()
+    held = [b"x" * (1 << 20) for _ in range(300)]
+    held.clear()
+    print(resident() - before >> 20)
+"""
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="what is resident is known of Linux alone")
+def test_as_much_is_kept_as_was_held_not_long_ago_and_the_limit_allows() -> None:
+    printed = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
+    much, little = map(int, printed.split())
+    assert 250 < much < 350
+    assert little < 100
