@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import MalformedText
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_MAX = 131072
@@ -124,7 +125,7 @@ class Client:
     def _frame(self, kind: int, channel: int, payload: bytes) -> None:
         match kind:
             case 1:
-                event = Event(channel, m.decode(payload))
+                event = Event(channel, _decoded(payload))
                 if isinstance(event.method, m.BasicDeliver | m.BasicGetOk | m.BasicReturn):
                     self._content = event
                 else:
@@ -155,6 +156,16 @@ class Client:
         """Close the socket without a word."""
         self.open = False
         self._socket.close()
+
+
+def _decoded(payload: bytes) -> m.Method:
+    """A method; RabbitMQ's reply texts may quote a routing key that is no UTF-8, whose wrong octets are then ``?``."""
+    try:
+        return m.decode(payload)
+    except MalformedText:
+        text = slice(7, 7 + payload[6])
+        shown = payload[text].decode(errors="surrogateescape").encode(errors="replace")
+        return m.decode(payload[: text.start] + shown + payload[text.stop :])
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:

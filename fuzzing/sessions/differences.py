@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fuzzing.sessions.operator import PolicyStep
+from fuzzing.sessions.operator import PolicyStep, RequestStep
 from jumpmq.amqp import methods as m
 
 if TYPE_CHECKING:
@@ -73,6 +73,22 @@ def _is_said_of_an_expression(difference: Difference) -> bool:
     return all(event[:2] == ("policy", 400) and "regular expression" in event[2] for event in said)
 
 
+def _is_list_of_nothing(difference: Difference) -> bool:
+    """RabbitMQ lists bindings of what is not there."""
+    step = difference.step
+    (theirs, _), (ours, _) = difference.reference, difference.ours
+    asked = isinstance(step, RequestStep) and step.verb == "GET" and "bindings" in step.path
+    return asked and theirs[0, 0][0][:2] == ("GET", 200) and ours == {(0, 0): [("GET", 404, "")]}
+
+
+def _is_null_in_a_binding(difference: Difference) -> bool:
+    """RabbitMQ trips over it, whatever else there is to be said."""
+    step = difference.step
+    (theirs, _), _ = difference.reference, difference.ours
+    asked = isinstance(step, RequestStep) and (step.verb, step.path[:9]) == ("POST", "bindings/")
+    return asked and theirs == {(0, 0): [("POST", 500, "")]}
+
+
 def _is_internal_error(difference: Difference) -> bool:
     """RabbitMQ tripped over what is refused or ignored here."""
     (theirs, _), (ours, _) = difference.reference, difference.ours
@@ -107,6 +123,8 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "What is refused: a quorum queue is deleted on a condition": _is_conditional_delete,
     "What is refused: a policy with a wrong age": _is_wrong_age,
     "What is refused: 541": _is_internal_error,
+    "The management API: bindings of what is not there": _is_list_of_nothing,
+    "The management API: null in the arguments of a binding": _is_null_in_a_binding,
     "What is refused: what is said of a regular expression": _is_said_of_an_expression,
 }
 """By what docs/differences.md calls it, whether a difference is that one."""

@@ -37,6 +37,22 @@ class PolicyStep:
         return f"{self.kind} {self.name}: {'cleared' if self.body is None else json.dumps(self.body)}"
 
 
+@dataclass(frozen=True, slots=True)
+class RequestStep:
+    """Something else that an operator asks of the management API, with names that stand in its path."""
+
+    verb: str
+    path: str
+    body: dict[str, Any] | None
+    method: None = None
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.path} {'' if self.body is None else json.dumps(self.body)}"
+
+
+OperatorStep = PolicyStep | RequestStep
+
+
 class Operator:
     """An administrator of one broker, over HTTP.
 
@@ -55,12 +71,42 @@ class Operator:
     def _ask(self, verb: str, path: str, body: Any = None) -> requests.Response:
         return self._session.request(verb, f"{self._address}/{path}", json=body, timeout=30)
 
-    def take(self, step: PolicyStep, prefix: str) -> tuple[int, str]:
+    def take(self, step: OperatorStep, prefix: str) -> tuple[Any, ...]:
         """Do what a step says; returns the status and the reason, without what two brokers cannot have in common."""
+        if isinstance(step, RequestStep):
+            return self._request(step, prefix)
         verb = "DELETE" if step.body is None else "PUT"
         answer = self._ask(verb, f"{step.kind}/%2F/{quote(step.name, safe='')}", step.body)
         if answer.status_code < 400 or answer.status_code == 404:  # whether it was there, it may have been before
             return answer.status_code, ""
-        reason = answer.json()["reason"] if answer.text else ""
-        in_one_line = re.sub(r"(,|=>)\n +", r"\1", html.unescape(reason))
-        return answer.status_code, in_one_line.replace(prefix, "")
+        return answer.status_code, _reason(answer, prefix)
+
+    def _request(self, step: RequestStep, prefix: str) -> tuple[Any, ...]:
+        answer = self._ask(step.verb, step.path, step.body)
+        if answer.status_code == 404:
+            return 404, ""
+        if answer.status_code >= 400:
+            return answer.status_code, _reason(answer, prefix)
+        found = json.loads(answer.text.replace(prefix, "")) if answer.text else None
+        found = _comparable(found)
+        if step.verb == "GET" and isinstance(found, list):
+            found.sort(key=repr)
+        return answer.status_code, found
+
+
+def _reason(answer: requests.Response, prefix: str) -> str:
+    reason = answer.json()["reason"] if answer.text else ""
+    return re.sub(r"(,|=>)\n +", r"\1", html.unescape(reason)).replace(prefix, "")
+
+
+def _comparable(value: Any) -> Any:
+    """The value without the times of deaths and without digests of arguments."""
+    if isinstance(value, dict):
+        return {
+            key: inner.partition("~")[0] if key == "properties_key" else _comparable(inner)
+            for key, inner in sorted(value.items())
+            if key != "time"
+        }
+    if isinstance(value, list):
+        return list(map(_comparable, value))
+    return value

@@ -10,7 +10,7 @@ from benchmarks.brokers import BrokerProcess
 
 from fuzzing.sessions import differences
 from fuzzing.sessions.client import Client
-from fuzzing.sessions.operator import LIMITED, Operator, PolicyStep
+from fuzzing.sessions.operator import LIMITED, Operator, OperatorStep, PolicyStep, RequestStep
 from fuzzing.sessions.side import OBSERVER, Place, Side, Step
 from jumpmq.amqp import methods as m
 
@@ -36,13 +36,13 @@ class Difference(Exception):
         reference, ours: what was seen on each.
     """
 
-    def __init__(self, session: list[Step | PolicyStep], reference: Any, ours: Any) -> None:
+    def __init__(self, session: list[Step | OperatorStep], reference: Any, ours: Any) -> None:
         steps = "\n".join(map(str, session))
         super().__init__(f"{steps}\nRabbitMQ: {reference}\nJumpMQ:   {ours}")
         self.session, self.reference, self.ours = session, reference, ours
 
     @property
-    def step(self) -> Step | PolicyStep:
+    def step(self) -> Step | OperatorStep:
         """After which it showed."""
         return self.session[-1]
 
@@ -70,7 +70,7 @@ class Pair:
         self._sides: list[Side] = []
         self._queues: set[str] = set()
         self._exchanges: set[str] = set()
-        self._history: list[Step | PolicyStep] = []
+        self._history: list[Step | OperatorStep] = []
         self.prefix = ""
         self.over = False
         self.patience = PATIENCE
@@ -153,8 +153,8 @@ class Pair:
         self._both(*(side.settle(steps) for side in self._sides))
         self._compare(steps)
 
-    def operate(self, step: PolicyStep) -> None:
-        """Set or clear a policy on both brokers.
+    def operate(self, step: OperatorStep) -> None:
+        """Have an operator do something on both brokers.
 
         Raises:
             Difference: as :meth:`take`.
@@ -162,9 +162,14 @@ class Pair:
         if self.over:
             return
         self._history.append(step)
-        self._policies.add((step.kind, step.name))
+        if isinstance(step, PolicyStep):
+            self._policies.add((step.kind, step.name))
+            word = "policy"
+        else:
+            word = step.verb
+            self._note_request(step)
         for operator, side in zip(self._operators, self._sides, strict=True):
-            side.said.setdefault((0, 0), []).append(("policy", *operator.take(step, self.prefix)))
+            side.said.setdefault((0, 0), []).append((word, *operator.take(step, self.prefix)))
         self._compare([], look=True)
 
     def pause(self, seconds: float) -> None:
@@ -184,6 +189,15 @@ class Pair:
                     for side in self._sides:
                         side.streams.add(name)
             case m.ExchangeDeclare(exchange=name) if name.startswith(self.prefix):
+                self._exchanges.add(name)
+
+    def _note_request(self, step: RequestStep) -> None:
+        match step.verb, step.path.partition("?")[0].split("/"):
+            case "PUT", ["queues", _, name]:
+                self._queues.add(name)
+                for side in self._sides:
+                    side.watched.setdefault(name, 1)
+            case "PUT", ["exchanges", _, name]:
                 self._exchanges.add(name)
 
     # --- comparing ---

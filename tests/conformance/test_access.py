@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 from benchmarks.brokers import BrokerProcess
+from fuzzing.sessions.client import publication
 from tests.conformance.operator import Operator
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, ConnectionClosed, Queue, WireChannel, WireConnection, closing, login
+
+from jumpmq.amqp import methods
 
 Name = Callable[[str], str]
 VHOST = "/"
@@ -119,6 +122,17 @@ def test_routing_keys_may_be_limited(guarded: Guarded) -> None:
         assert isinstance(channel.next(), Basic.Ack)
     for key in ("other.x", "{username}.x", ""):
         assert refused(guarded, lambda channel, key=key: publish(channel, key)) == topic_text(key)  # type: ignore[misc]
+
+
+def test_a_routing_key_that_is_no_text_is_refused_in_one(broker: BrokerProcess, guarded: Guarded) -> None:
+    """RabbitMQ's text then is no text either."""
+    guarded.may_topics("amq.topic", write="^mine")
+    method = methods.BasicPublish(0, "amq.topic", b"\xff", False, False)
+    with closing(guarded.login()) as connection:
+        connection.channel(1)
+        connection.send(publication(1, method, b"\0\0", b""))
+        _, _, payload = connection.read_frame()
+    assert (b"\xff" if broker.name == "RabbitMQ" else b"?").join((b"access to topic '", b"' in")) in payload
 
 
 def publish(channel: WireChannel, key: str) -> None:

@@ -18,8 +18,8 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.users import read_hash
 from jumpmq.http.schema.shapes import (
     ANY,
-    ARGUMENTS,
     BOOLEAN,
+    EXPORTED_ARGUMENTS,
     NAME,
     NUMBER,
     OBJECT,
@@ -118,11 +118,11 @@ _POLICY_VALUE = Shape(
 COMPONENTS = ("operator_policy", "vhost-limits")
 """The parameters that there are here; others, of plugins, are skipped."""
 
-_DECLARED = {"vhost": NAME, "name": NAME, "durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS}
+_DECLARED = {"vhost": NAME, "name": NAME, "durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": EXPORTED_ARGUMENTS}
 _BINDING = {
     **dict.fromkeys(("vhost", "source", "destination", "routing_key"), NAME),
     "destination_type": one_of("queue", "exchange"),
-    "arguments": ARGUMENTS,
+    "arguments": EXPORTED_ARGUMENTS,
 }
 _PERMISSIONS = {"user": NAME, "vhost": NAME, "configure": TEXT, "write": TEXT, "read": TEXT}
 _TOPIC_PERMISSIONS = {"user": NAME, "vhost": NAME, "exchange": NAME, "write": TEXT, "read": TEXT}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from jumpmq.amqp.fields import MAX_DEPTH
+from jumpmq.amqp.fields import MAX_DEPTH, Field, typed
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.topology import Arguments
 
@@ -165,12 +165,33 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _arguments(value: Any) -> Arguments:
+    table = _table(value)
+    return Arguments(Field(name, *_typed(inner)) for name, inner in table.items())
+
+
+def _typed(value: Any) -> tuple[str, Any]:
+    """Field type and value, as RabbitMQ chooses them for JSON: any integer is a long."""
+    match value:
+        case None:
+            raise BadRequest("null_not_allowed")
+        case bool():
+            return "t", value
+        case int():
+            return "l", value
+        case dict():
+            return "F", [Field(name, *_typed(inner)) for name, inner in value.items()]
+        case list():
+            return "A", list(map(_typed, value))
+    return typed(value)
+
+
+def _table(value: Any) -> dict[str, Any]:
     if value == []:  # how Erlang writes an empty object
-        value = {}
+        return {}
     if not isinstance(value, dict):
         raise ValueError
     _check_table(value, MAX_DEPTH)
-    return Arguments.of(value)
+    return value
 
 
 def _check_table(value: Any, depth: int) -> None:
@@ -214,6 +235,8 @@ TEXTS = Kind(
     _texts,
 )
 ARGUMENTS = Kind("an object of values that AMQP knows", {"type": "object"}, _arguments)
+EXPORTED_ARGUMENTS = Kind(ARGUMENTS.words, ARGUMENTS.schema, lambda value: Arguments.of(_table(value)))
+"""Arguments as a definitions file has them, which keeps no types: integers are what clients mostly send."""
 OBJECT = Kind("an object", {"type": "object"}, _object)
 ANY = Kind("any value", {}, lambda value: value)
 OBJECTS = Kind("a list of objects", {"type": "array", "items": {"type": "object"}}, _objects)
