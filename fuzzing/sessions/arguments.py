@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from jumpmq.amqp import methods as m
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
 
@@ -31,6 +32,19 @@ BUILT_IN_TYPES = st.sampled_from(["direct", "fanout", "topic", "headers"])
 EXCHANGE_TYPES = often(
     ["direct", "fanout", "topic", "headers"], ["x-consistent-hash", "x-modulus-hash", "x-unknown", "", "DIRECT"], 6
 )
+OUT_OF_PLACE: list[m.Method] = [
+    m.AccessRequest(), m.BasicConsumeOk("c1"), m.BasicGetEmpty(),
+    m.BasicRecoverOk(), m.ChannelCloseOk(), m.ChannelFlowOk(True), m.ChannelOpenOk(), m.ConfirmSelectOk(),
+    m.ConnectionOpen("/"), m.QueueDeclareOk("§q1", 0, 0), m.TxCommitOk(),
+]  # fmt: skip
+"""Methods that have their time, which is another, or that only a broker may send, on any channel."""
+OUT_OF_PLACE_ON_0: list[m.Method] = [
+    m.ConnectionBlocked("x"), m.ConnectionOpen("/"), m.ConnectionStartOk([], "PLAIN", b"\0guest\0guest", "en_US"),
+    m.ConnectionTuneOk(10, 4096, 0), m.ConnectionUnblocked(), m.ConnectionCloseOk(), m.ConnectionSecureOk(b""),
+    m.ConnectionUpdateSecret(b"", "why"), m.ConnectionOpenOk(), m.QueueDeclare(queue="§q1"),
+    m.BasicAck(1, False), m.ChannelClose(200, "bye", 0, 0), m.ConnectionUpdateSecretOk(),
+]  # fmt: skip
+"""The same on channel 0."""
 KEYS = often(
     [b"", b"1", b"2", b"a", b"a.b", b"a.b.c", b"*", b"#", b"a.*", b"a.#", b"#.b"],
     [b"10001", b"-1", b"w", b"\xff", b"k" * 255],
@@ -145,9 +159,12 @@ QUORUM = _tables(_QUORUM_ARGUMENTS).map(lambda table: [Field("x-queue-type", "S"
 STREAM = _tables(_STREAM_ARGUMENTS).map(lambda table: [Field("x-queue-type", "S", "stream"), *table])
 OFFSETS = st.sampled_from(
     [[]]
-    + [[Field("x-stream-offset", *offset)] for offset in [("S", "first")] * 4 + [("S", "next"), ("l", 1), ("S", "x")]]
-)
-"""Where a reader of a stream begins."""
+    + [[Field("x-stream-offset", *offset)] for offset in [("S", "first")] * 6 + [
+        ("S", "next"), ("l", 1), ("I", 0), ("l", 1000), ("S", "x"), ("S", ""), ("T", 0), ("T", 1 << 33), ("S", "1h"),
+        ("S", "5 days"), ("l", -1), ("d", 1.5), ("t", True), ("V", None),
+    ]]
+)  # fmt: skip
+"""Where a reader of a stream begins; `last` is left out, for it asks how messages were gathered."""
 EXCHANGE_ARGUMENTS = _tables(_EXCHANGE_ARGUMENTS)
 BINDING_ARGUMENTS = _tables(_BINDING_ARGUMENTS, 3)
 CONSUMER_ARGUMENTS = _tables(_CONSUMER_ARGUMENTS)
@@ -170,6 +187,9 @@ _HEADERS = _tables(
         "CC": _COPIES | _COPIES | VALUES,
         "BCC": _COPIES | _COPIES | VALUES,
         "x-death": _DEATHS | _DEATHS | VALUES,
+        "x-first-death-queue": VALUES,
+        "x-delivery-count": VALUES,
+        "x-stream-offset": VALUES,
         "x-unheard-of": VALUES,
     },
     3,
@@ -179,6 +199,7 @@ _TEXT = st.sampled_from(["", "text", "ü", "§q1"])
 PROPERTIES: st.SearchStrategy[Properties] = st.just(Properties()) | st.builds(
     Properties,
     content_type=st.none() | _TEXT,
+    content_encoding=st.none() | _TEXT,
     headers=st.none() | _HEADERS,
     delivery_mode=st.sampled_from([None, None, 1, 2, 0, 3]),
     priority=st.sampled_from([None, None, 0, 1, 5, 10, 255]),
@@ -190,7 +211,7 @@ PROPERTIES: st.SearchStrategy[Properties] = st.just(Properties()) | st.builds(
     message_id=st.none() | _TEXT,
     timestamp=st.sampled_from([None, None, 0, 1_500_000_000, (1 << 64) - 1]),
     type=st.none() | _TEXT,
-    user_id=st.sampled_from([None] * 8 + ["guest", "root", ""]),
+    user_id=st.sampled_from([None] * 8 + ["guest", "limited", "root", ""]),
     app_id=st.none() | _TEXT,
     cluster_id=st.none() | _TEXT,
 )  # fmt: skip
@@ -206,6 +227,9 @@ _POLICY_VALUES: dict[str, list[Any]] = {
     "delivery-limit": [1, 2, -1],
     "queue-mode": ["lazy", "other"],
     "max-age": ["1D", "soon"],
+    "dead-letter-strategy": ["at-most-once", "at-least-once", "never"],
+    "queue-version": [1, 2, 3],
+    "max-in-memory-length": [1, -1],
     "unheard-of": [1],
 }
 POLICIES = st.fixed_dictionaries(
@@ -221,7 +245,7 @@ POLICIES = st.fixed_dictionaries(
     },
 )
 
-BODIES = st.sampled_from([b"", b"one", b"two", b"three", b"long" * 30])
+BODIES = st.sampled_from([b"", b"one", b"two", b"three", b"long" * 30] * 8 + [b"frames" * 30_000])
 
 
 def prefixed(value: Any, prefix: str) -> Any:

@@ -4,13 +4,14 @@ Most of what is drawn makes sense where the session stands, so that messages mov
 that ends much (`now` is drawn for those) does so seldom.
 """
 
+import copy
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from fuzzing.sessions import arguments
-from fuzzing.sessions.operator import PolicyStep
+from fuzzing.sessions import arguments, http_requests
+from fuzzing.sessions.operator import PolicyStep, RequestStep
 from fuzzing.sessions.pair import Pair
 from fuzzing.sessions.side import Place, Step
 from jumpmq.amqp import methods as m
@@ -141,6 +142,11 @@ class Sessions(RuleBasedStateMachine):
             prefix = self.pair.prefix
             self.pair.operate(PolicyStep(kind, prefix + name, None if cleared else arguments.prefixed(body, prefix)))
 
+    @rule(asked=http_requests.REQUESTS, now=EVEN)
+    def request(self, asked: tuple[str, str, dict[str, Any] | None], now: bool) -> None:
+        if now:
+            self.pair.operate(RequestStep(*arguments.prefixed(asked, self.pair.prefix)))
+
     @rule(
         at=PLACES, queue=arguments.QUEUES, exchange=arguments.EXCHANGES, key=arguments.KEYS, no_wait=SELDOM,
         table=arguments.BINDING_ARGUMENTS,
@@ -199,6 +205,12 @@ class Sessions(RuleBasedStateMachine):
                 for number, (properties, mandatory) in enumerate(messages)
             )
         )
+
+    @rule(at=PLACES, to=st.sampled_from([b"amq.rabbitmq.reply-to.@1"] * 3 + [b"amq.rabbitmq.reply-to"]), now=SELDOM)
+    def answer(self, at: Place, to: bytes, now: bool) -> None:
+        """To whoever asked for answers."""
+        if now:
+            self._take(at, m.BasicPublish(0, "", to, True, False), Properties(correlation_id="1"), b"answer")
 
     @rule(at=PLACES, queue=arguments.QUEUES, now=SELDOM)
     def publish_for_a_moment(self, at: Place, queue: str, now: bool) -> None:
@@ -312,6 +324,16 @@ class Sessions(RuleBasedStateMachine):
         if now:
             self._take((at[0], 1), m.ChannelFlow(True))
             self._take((at[0], 5), method(), ready=False)
+
+    @rule(at=PLACES, now=RARELY, method=st.sampled_from(arguments.OUT_OF_PLACE))
+    def out_of_place(self, at: Place, method: m.Method, now: bool) -> None:
+        if now:
+            self._take(at, copy.deepcopy(method))
+
+    @rule(at=PLACES, now=RARELY, method=st.sampled_from(arguments.OUT_OF_PLACE_ON_0))
+    def out_of_place_on_the_connection(self, at: Place, method: m.Method, now: bool) -> None:
+        if now:
+            self._take((at[0], 0), copy.deepcopy(method), ready=False)
 
     @rule(at=PLACES, politely=EVEN, now=RARELY)
     def close_connection(self, at: Place, politely: bool, now: bool) -> None:
