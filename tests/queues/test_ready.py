@@ -1,8 +1,11 @@
 """A queue that is longer than its memory keeps every message once and in order, also through a restart."""
 
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import settings
@@ -377,3 +380,49 @@ def test_octets_that_were_settled_before_a_restart_do_not_count(opened: Opened) 
     while queue.wakes_at < NEVER:
         queue.look_after(clock.now())
     assert queue.ready_count == 9
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions are called, Python's and C's."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def taken_behind(opened: Opened, queue: ClassicQueue, count: int, *, stored: bool) -> int:
+    """How many functions are called to take so many messages, a thousand at once, from behind as many others."""
+    for _ in range(2 * count // 1000):
+        queue.push(kept(1000, 1))
+        opened.commit()
+    if stored:
+        queue = stop(opened, queue)
+    taken: list[int] = []
+
+    def take() -> None:
+        while messages := queue.take_range(count + 1, 2 * count, 1000):
+            taken.extend(one.seq for one in messages)
+
+    calls = calls_of(take)
+    assert taken == list(range(count + 1, 2 * count + 1))
+    assert [one.seq for one in queue.take(3 * count)] == list(range(1, count + 1))
+    return calls
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_what_lies_before_a_range_is_not_touched_when_it_is_taken(tmp_path: Path, stored: bool) -> None:
+    """As reservations are after a restart, behind a million messages that nobody reserved."""
+    calls = []
+    for count in (4000, 16_000):
+        opened = Opened(tmp_path / str(count))
+        calls.append(taken_behind(opened, make_queue(opened, budget=1 << 30), count, stored=stored))
+        opened.close()
+    assert calls[1] < 6 * calls[0]

@@ -75,6 +75,23 @@ class Head:
         self.count -= count
         return taken
 
+    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        """Remove and return up to ``count`` messages numbered ``first_seq`` to ``last_seq``."""
+        taken: list[Message] = []
+        place = bisect_left(self._runs, first_seq, key=_last_seq) if self.count else len(self._runs)
+        while len(taken) < count and place < len(self._runs) and self._runs[place][0].seq <= last_seq:
+            messages = list(self._runs[place])
+            first = bisect_left(messages, first_seq, key=_seq)
+            end = min(bisect_right(messages, last_seq, key=_seq), first + count - len(taken))
+            taken += messages[first:end]
+            self._runs[place] = _run(messages[:first] + messages[end:])
+            if not self._runs[place] and len(self._runs) > 1:
+                del self._runs[place]
+            else:
+                place += 1
+        self.count -= len(taken)
+        return taken
+
     def take_expired(self, now: float, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages at the front that expire by ``now``."""
         taken: list[Message] = []

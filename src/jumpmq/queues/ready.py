@@ -46,6 +46,9 @@ SPILLED_COUNT, SPILLED_OCTETS = 1024, 1 << 20
 make one batch, as do those of a segment."""
 
 
+NO_SEQ = 1 << 63
+"""Above all numbers."""
+
 NONE: deque[Segment] = deque()
 """No segments. Most queues never have any that wait, and an empty deque takes 600 octets."""
 
@@ -184,11 +187,49 @@ class ReadyMessages:
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages numbered ``first_seq`` to ``last_seq``."""
-        before = self._take_until(first_seq - 1, len(self))
-        taken = self._take_until(last_seq, count)
-        if before:
-            self.put_back(before)
+        if first_seq <= min(self._first_seq_in_order(), self._returned.first_seq if self._returned.messages else NO_SEQ):
+            return self._take_until(last_seq, count)
+        taken = self._head.take_range(first_seq, last_seq, count)
+        taken += self._take_from_tail(first_seq, last_seq, count - len(taken))
+        if between := self._returned.take_range(first_seq, last_seq, count):
+            taken = sorted(taken + self._with_bodies(between), key=_seq)
+        self._release(taken, body_octets(taken))
+        if surplus := taken[count:]:
+            self.put_back(surplus)
+        return taken[:count]
+
+    def _take_from_tail(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        """As :meth:`take_range`; segments that are taken in part are cut, and what is stored before them stays unread."""
+        taken: list[Message] = []
+        place = bisect_left(self._tail, first_seq, key=_last_seq)
+        while len(taken) < count and place < len(self._tail) and self._tail[place].first_seq <= last_seq:
+            segment = self._tail[place]
+            del self._tail[place]
+            stored = segment.messages is None
+            messages = self._taken_apart(segment)
+            first, end = _bounds(messages, first_seq, last_seq)
+            end = min(end, first + count - len(taken))
+            taken += messages[first:end]
+            if stored:
+                self._charge(body_octets(messages[first:end]) + OVERHEAD * (end - first))
+            if end < len(messages):
+                self._insert(place, segment.batch, messages[end:], stored)
+            if first:
+                self._insert(place, segment.batch, messages[:first], stored)
+                place += 1
         return taken
+
+    def _insert(self, place: int, batch: Batch | None, messages: list[Message], stored: bool) -> None:
+        """Put what is left of a segment into its place."""
+        segment = Segment(batch, messages, body_octets(messages))
+        self._tail.insert(place, segment)
+        self._tail_count += segment.count
+        if stored:
+            segment.forget_messages()
+        elif batch is not None:
+            self._wait_for(segment)
+        else:
+            self._unstored.append(segment)
 
     def _take_until(self, last_seq: int, count: int) -> list[Message]:
         taken: list[Message] = []
@@ -262,7 +303,7 @@ class ReadyMessages:
         """The lowest number that is not among the returned."""
         if self._head.count:
             return self._head.first.seq
-        return self._tail[0].first_seq if self._tail else 1 << 63
+        return self._tail[0].first_seq if self._tail else NO_SEQ
 
     # --- looking ---
 
@@ -453,16 +494,22 @@ class ReadyMessages:
     def _load(self, read: list[Message] | None = None) -> None:
         """Make the first segment of the tail, of which this was read, the end of the head."""
         segment = self._tail.popleft()
+        stored = segment.messages is None
+        messages = self._taken_apart(segment, read)
+        if stored:
+            self._charge(segment.size + OVERHEAD * len(messages))
+        self._head.extend(messages)
+
+    def _taken_apart(self, segment: Segment, read: list[Message] | None = None) -> list[Message]:
+        """The messages of a segment that has left the tail; those that were stored are not charged yet."""
         self._tail_count -= segment.count
         stored = segment.messages is None
         messages = self._messages(segment, read)
         if stored:
-            size = body_octets(messages)
-            self._charge(size + OVERHEAD * len(messages))
-            self._measured(segment, size)
+            self._measured(segment, body_octets(messages))
         else:
             segment.messages = None  # whoever waits for it to be written need not
-        self._head.extend(messages)
+        return messages
 
     def _messages(self, segment: Segment, read: list[Message] | None = None) -> list[Message]:
         if segment.messages is not None:

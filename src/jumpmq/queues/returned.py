@@ -1,5 +1,6 @@
 """Messages that came back to a queue out of order, one by one or in runs, and belong between others."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
@@ -14,12 +15,13 @@ class Returned:
         messages: by number; whoever only asks whether there are any looks here, which costs no call.
     """
 
-    __slots__ = ("_looked_at", "_seqs", "messages")
+    __slots__ = ("_looked_at", "_seqs", "_sorted", "messages")
 
     def __init__(self) -> None:
         self._seqs: list[int] = untracked([])
         self.messages: dict[int, Message] = {}
         self._looked_at = 0
+        self._sorted = True
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -29,6 +31,7 @@ class Returned:
         return (self.messages[seq] for seq in sorted(self._seqs))
 
     def add(self, messages: Iterable[Message]) -> None:
+        self._sorted = False
         for message in messages:
             self.messages[message.seq] = message
             heappush(self._seqs, message.seq)
@@ -45,7 +48,19 @@ class Returned:
 
     def pop(self) -> Message:
         """Remove and return the first."""
+        self._sorted = False
         return self.messages.pop(heappop(self._seqs))
+
+    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        """Remove and return up to ``count`` messages numbered ``first_seq`` to ``last_seq``."""
+        if not self._sorted:
+            self._seqs.sort()  # what is sorted is a heap, too
+            self._sorted = True
+        first, end = bisect_left(self._seqs, first_seq), bisect_right(self._seqs, last_seq)
+        end = min(end, first + count)
+        taken = [self.messages.pop(seq) for seq in self._seqs[first:end]]
+        del self._seqs[first:end]
+        return taken
 
     def page_out(self, count: int, drop_bodies: Callable[[list[Message]], None]) -> int:
         """Have the bodies of up to ``count`` messages dropped; returns how many were looked at, 0 once all were."""
