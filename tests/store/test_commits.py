@@ -8,6 +8,11 @@ from tests.store.crashes import Recorder
 from tests.store.disks import Disk
 from tests.store.opened import Opened, left, make_messages
 
+from jumpmq.store import records
+from jumpmq.store.commits import STEP
+from jumpmq.store.records import MAX_COUNT
+from jumpmq.store.store import COMMIT_MESSAGES
+
 
 def test_a_number_covers_all_that_was_staged(opened: Opened) -> None:
     numbers = []
@@ -79,6 +84,44 @@ def test_what_belongs_together_over_several_turns_is_in_one_commit(opened: Opene
     opened.store.release()
     assert opened.commit() == number
     assert left(opened.crash()) == {2: list(range(1, 21))}
+
+
+def test_a_huge_commit_is_laid_out_in_steps_and_others_stage_and_settle_in_between(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out: list[int] = []
+    block = records.messages_block
+    monkeypatch.setattr(
+        records, "messages_block", lambda *args, **named: (laid_out.append(len(args[1])), block(*args, **named))[1]
+    )
+    count = 3 * COMMIT_MESSAGES
+    taken = make_messages(1, 100)
+    opened.store.append(1, taken)
+    opened.commit()
+    opened.store.hold()
+    opened.store.append(2, (huge := make_messages(1, count)))
+    opened.store.append(3, make_messages(1, count))
+    taken[0].batch.settle_range(1, 10)
+    opened.store.release()
+    number = opened.store.flush()
+    most = seq = 0
+    while opened.store.committed < number:
+        seq += 1
+        opened.store.append(1, make_messages(100 + seq, 100 + seq))
+        taken[0].batch.settle(10 + seq)
+        huge[-seq].batch.settle(huge[-seq].seq)
+        if seq == 3:
+            opened.store.drop_queue(3)
+        opened.store.flush()
+        most, laid_out[:] = max(most, sum(laid_out)), []
+        opened.work_until(lambda: bool(laid_out) or opened.store.committed >= number)
+    assert most <= STEP + MAX_COUNT
+    assert seq > count // STEP
+    found = left(opened.crash())
+    assert found[2] in (list(range(1, count + 1)), list(range(1, count - seq + 1)))
+    opened.commit()
+    assert left(opened.crash()) == {1: list(range(11 + seq, 101 + seq)), 2: list(range(1, count - seq + 1))}
+
 
 
 def test_nobody_waits_for_a_slow_disk(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Commits: from what is staged to octets in the log, one at a time."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jumpmq.store import records
@@ -15,6 +16,9 @@ ZEROS = 1 << 20
 
 ZEROED_COMMITS = 4
 """For fewer than so many that is not worth while."""
+
+STEP = 8192
+"""Messages that are laid out at once, give or take a block: about a millisecond."""
 
 
 @dataclass(slots=True)
@@ -73,15 +77,28 @@ class Prepared:
 def prepare(changes: Changes, *, relief: bool = False, final: bool = False) -> Prepared:
     """Turn changes into blocks. Messages that the same changes settle are left out."""
     prepared = Prepared(changes, relief=relief, final=final)
-    blocks, definitions = prepared.blocks, changes.definitions
+    for _ in preparing(prepared):
+        pass
+    return prepared
+
+
+def preparing(prepared: Prepared) -> Iterator[None]:
+    """As :func:`prepare`, in steps."""
+    changes, blocks = prepared.changes, prepared.blocks
+    definitions = changes.definitions
     if definitions:
         blocks.append(
             records.definitions_block(
                 definitions.removed, ((kind, key, value) for (kind, key), value in definitions.put.items())
             )
         )
+    laid_out = 0
     for batch, count in changes.staged.items():
         _add_messages(prepared, batch, count)
+        laid_out += count
+        if laid_out >= STEP:
+            laid_out = 0
+            yield
     for batch, messages in changes.moved.items():
         if not batch.positions:
             continue  # its queue was dropped meanwhile
@@ -92,9 +109,8 @@ def prepare(changes: Changes, *, relief: bool = False, final: bool = False) -> P
         blocks.append(records.settled_block((batch.queue_id, ranges) for batch, ranges in settled))
     if changes.dropped:
         blocks.append(records.dropped_block(changes.dropped))
-    if final:
+    if prepared.final:
         blocks.append(Block(records.CLEAN, []))
-    return prepared
 
 
 def _add_messages(prepared: Prepared, batch: Batch, count: int) -> None:

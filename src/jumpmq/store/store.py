@@ -18,7 +18,7 @@ import logging
 import select
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from jumpmq.store import opening, schema
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes
-from jumpmq.store.commits import Prepared, prepare
+from jumpmq.store.commits import Prepared, prepare, preparing
 from jumpmq.store.contents import Contents
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
@@ -112,6 +112,7 @@ class Store:
         self._moves: Moves = []
         self._requested = False
         self._writing: Prepared | None = None
+        self._preparing: Iterator[None] | None = None
         self._retry_at: float | None = None
         self._full = False
         self._growing: dict[int, Batch] = {}
@@ -321,11 +322,11 @@ class Store:
         if self._writing is not None or self._retry_at is not None or self._turning:
             return
         if self._sealed:
-            self._write(prepare(self._sealed.popleft()))
+            self._prepare(self._sealed.popleft())
         elif self._requested and not self._held:
             changes, self._next = self._next, Changes(self._next.receipt + 1)
             self._requested = False
-            self._write(prepare(changes), here)
+            self._prepare(changes, here)
 
     def fileno(self) -> int:
         """A descriptor that is readable when :meth:`completed` has something to do."""
@@ -335,6 +336,8 @@ class Store:
         """Take note of what was finished since, tell of it, and begin what waits for that."""
         for result in self._writer.results():
             self._conclude(result)
+        if self._preparing is not None:
+            self._prepare_on()
         self._background.deliver()
         self._reading.deliver()
         self._segments.deliver()
@@ -388,6 +391,24 @@ class Store:
         for batch in turn.discarded | self._next.discarded:
             if batch.messages is not None:
                 batch.messages = batch.messages[: sum(staged.get(batch, 0) for staged in earlier)] or None
+
+    def _prepare(self, changes: Changes, here: bool = False) -> None:
+        """Have changes laid out and written: at once, but where :meth:`hold` has let them become far more than others."""
+        if changes.count <= 2 * COMMIT_MESSAGES:
+            self._write(prepare(changes), here)
+        else:
+            self._writing = Prepared(changes)
+            self._preparing = preparing(self._writing)
+            self._prepare_on()
+
+    def _prepare_on(self) -> None:
+        """Lay out some more; :meth:`completed` goes on with the rest."""
+        assert self._preparing is not None and self._writing is not None
+        for _ in self._preparing:
+            self._writer.wake()
+            return
+        self._preparing = None
+        self._write(self._writing)
 
     def _write(self, prepared: Prepared, here: bool = False) -> None:
         self._writing = prepared
@@ -629,6 +650,8 @@ class Store:
             self._call(on_commit, changes.receipt)
 
     def _wait_for_writer(self) -> None:
+        while self._preparing is not None:
+            self._prepare_on()
         while self._writing is not None:
             select.select([self.fileno()], [], [])
             for result in self._writer.results():
