@@ -123,7 +123,6 @@ def test_a_huge_commit_is_laid_out_in_steps_and_others_stage_and_settle_in_betwe
     assert left(opened.crash()) == {1: list(range(11 + seq, 101 + seq)), 2: list(range(1, count - seq + 1))}
 
 
-
 def test_nobody_waits_for_a_slow_disk(tmp_path: Path) -> None:
     disk = Disk()
     disk.delay = 0.02

@@ -160,3 +160,18 @@ def test_queues_follow_their_policies_one_by_one() -> None:
     built.delete_queue("b")
     list(steps)
     assert [queue.limits.max_length for queue in (first, second, third)] == [5, None, 5]
+
+
+def test_policies_that_change_together_are_followed_once() -> None:
+    later: list[Iterator[None]] = []
+    topology = Topology("jumpmq@test", later=lambda subject, steps: later.append(steps))
+    topology.apply(AddVirtualHost("/"))
+    built = Built(topology)
+    for number in range(50):
+        built.queue(f"q{number}")
+    for number in range(20):
+        topology.apply(SetPolicy("/", f"p{number}", "^q", {"max-length": number}, number, "queues"))
+    next(later[-1])
+    topology.apply(SetPolicy("/", "last", "^q4", {"max-length": 99}, 99, "queues"))
+    assert sum(1 for steps in later for _ in steps) == 50
+    assert {built.vhost.queues[f"q{number}"].limits.max_length for number in range(50)} == {19, 99}

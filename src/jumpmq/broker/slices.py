@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from jumpmq.broker.garbage import keep_young_few
 
@@ -57,3 +57,16 @@ class Slices:
                 await self.next()
                 until = time.perf_counter() + SLICE
             yield item
+
+    async def forget(self, *kept: list[Any] | dict[Any, Any]) -> None:
+        """Empty lists and dictionaries, in as many slices as what only they hold takes to go."""
+        async for _ in self.through(_emptied(kept)):
+            pass
+
+
+def _emptied(kept: Iterable[list[Any] | dict[Any, Any]]) -> Iterator[None]:
+    for one in kept:
+        take: Callable[[], Any] = one.pop if isinstance(one, list) else one.popitem
+        while one:
+            take()
+            yield

@@ -121,10 +121,10 @@ def _calm_garbage_collection() -> None:
 
     Messages are no business of the collector (they are in no circles), and connections and queues let go of what refers
     to them, so what it must find is little. A collection of the young takes half a millisecond, one of the next
-    generation two or three. A full one, which takes 35 ms behind ten thousand new queues, comes after twelve million
+    generation two or three. A full one, which takes 35 ms behind ten thousand new queues, comes after sixty million
     more objects were made than went. What the start made stays, and is never looked through: of 85,000 objects a
     thousand are garbage.
     """
     gc.freeze()
-    gc.set_threshold(2_000, 2, 2_000)
+    gc.set_threshold(2_000, 2, 10_000)
     gc.enable()

@@ -187,7 +187,9 @@ class ReadyMessages:
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages numbered ``first_seq`` to ``last_seq``."""
-        if first_seq <= min(self._first_seq_in_order(), self._returned.first_seq if self._returned.messages else NO_SEQ):
+        if first_seq <= min(
+            self._first_seq_in_order(), self._returned.first_seq if self._returned.messages else NO_SEQ
+        ):
             return self._take_until(last_seq, count)
         taken = self._head.take_range(first_seq, last_seq, count)
         taken += self._take_from_tail(first_seq, last_seq, count - len(taken))
@@ -199,7 +201,7 @@ class ReadyMessages:
         return taken[:count]
 
     def _take_from_tail(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        """As :meth:`take_range`; segments that are taken in part are cut, and what is stored before them stays unread."""
+        """As :meth:`take_range`; segments are cut where that begins and ends, and what lies before is not read."""
         taken: list[Message] = []
         place = bisect_left(self._tail, first_seq, key=_last_seq)
         while len(taken) < count and place < len(self._tail) and self._tail[place].first_seq <= last_seq:

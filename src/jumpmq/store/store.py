@@ -393,7 +393,7 @@ class Store:
                 batch.messages = batch.messages[: sum(staged.get(batch, 0) for staged in earlier)] or None
 
     def _prepare(self, changes: Changes, here: bool = False) -> None:
-        """Have changes laid out and written: at once, but where :meth:`hold` has let them become far more than others."""
+        """Have changes laid out and written: at once, but where :meth:`hold` let them become far more than others."""
         if changes.count <= 2 * COMMIT_MESSAGES:
             self._write(prepare(changes), here)
         else:

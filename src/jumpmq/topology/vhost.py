@@ -76,6 +76,7 @@ class VirtualHost:
         self.past = Past()
         self.binding_count = 0
         self._in_force: dict[Destination, InForce] = {}
+        self._policies_changed = 0
         self._definitions: dict[Queue, QueueDefinition] = {}
         self._shards: dict[str, dict[tuple[str, int], Queue]] = {}
         self._owned: dict[str, dict[Queue, None]] = {}
@@ -131,6 +132,10 @@ class VirtualHost:
     def definition(self, queue: Queue) -> QueueDefinition:
         """How a queue was declared, with its arguments' types."""
         return self._definitions[queue]
+
+    def queue_definitions(self) -> list[QueueDefinition]:
+        """How all queues were declared that are there now."""
+        return list(self._definitions.values())
 
     def shards_of(self, exchange: str, node: str) -> list[tuple[int, Queue]]:
         """The numbered queues on a node that are called as shards of an exchange, in order."""
@@ -207,13 +212,19 @@ class VirtualHost:
         return ShardSettings.of(self.in_force(exchange).definition) if exchange.name else None
 
     def follow_policies(self) -> Iterator[None]:
-        """The policies have changed: exchanges act by those that are in force now, and queues, one a step."""
+        """The policies have changed: exchanges act by those that are in force now, and queues, one a step.
+
+        Where they change again before all steps are taken, the steps then have it all to do, and these none.
+        """
         for exchange in self.exchanges.values():
             self.follow_exchange(exchange)
-        return self._follow_queues(list(self.queues.values()))
+        self._policies_changed += 1
+        return self._follow_queues(self._policies_changed)
 
-    def _follow_queues(self, queues: list[Queue]) -> Iterator[None]:
-        for queue in queues:
+    def _follow_queues(self, change: int) -> Iterator[None]:
+        for queue in list(self.queues.values()):
+            if change != self._policies_changed:
+                return
             if self.queues.get(queue.name) is queue:
                 self.follow_queue(queue)
             yield

@@ -15,12 +15,13 @@ from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer, answer_long
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources import bindings, parameters, topic_permissions
-from jumpmq.http.resources.import_definitions import FILE, import_definitions
+from jumpmq.http.resources.import_definitions import FILE, import_definitions, lists_of
 from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.resources.policies import shown as shown_policy
 from jumpmq.http.resources.users import shown_user
 from jumpmq.topology import Binding, VirtualHost
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
+from jumpmq.topology.users import User
 from jumpmq.topology.vhost import default_description
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ COMPATIBLE_WITH = "3.10.8"
 
 MAX_TOLD = 200
 """Things that were skipped in an import, and are named."""
+
+
+def _permissions(user: User) -> list[dict[str, Any]]:
+    return [shown_permissions(user, vhost) for vhost in user.permissions]
 
 
 def _named(host: VirtualHost) -> dict[str, Any]:
@@ -54,10 +59,10 @@ def exported(broker: Broker) -> dict[str, Any]:
         "rabbitmq_version": COMPATIBLE_WITH,
         "product_name": "JumpMQ",
         "product_version": __version__,
-        "users": [shown_user(user) for user in users],
+        "users": map(shown_user, users),
         "vhosts": [_named(host) for host in hosts],
-        "permissions": [shown_permissions(user, vhost) for user in users for vhost in user.permissions],
-        "topic_permissions": [entry for user in users for entry in topic_permissions.shown(user)],
+        "permissions": chain.from_iterable(_permissions(user) for user in users),
+        "topic_permissions": chain.from_iterable(topic_permissions.shown(user) for user in users),
         "global_parameters": parameters.globally(broker),
         **_declared(hosts),
     }
@@ -82,23 +87,22 @@ async def import_all(request: Request) -> Response:
     them, as ``{"skipped": [...], "skipped_count": N}``.
     """
     requested.require_json(request)
-    topology, found = requested.broker(request).topology, await requested.body(request, requested.MAX_LONG_BODY)
-    skipped: list[str] = []
-    await changing.in_turns(request, import_definitions(topology, found, None, skipped))
-    return _imported(skipped)
+    return await _import(request, await requested.body(request, requested.MAX_LONG_BODY), None)
 
 
 async def import_host(request: Request) -> Response:
     """``POST /api/definitions/{vhost}``: as for the whole broker, into one virtual host."""
     requested.require_json(request)
-    host, topology = requested.virtual_host(request), requested.broker(request).topology
-    found = await requested.body(request, requested.MAX_LONG_BODY)
-    skipped: list[str] = []
-    await changing.in_turns(request, import_definitions(topology, found, host.name, skipped))
-    return _imported(skipped)
+    host = requested.virtual_host(request)
+    return await _import(request, await requested.body(request, requested.MAX_LONG_BODY), host.name)
 
 
-def _imported(skipped: list[str]) -> Response:
+async def _import(request: Request, found: dict[str, Any], vhost: str | None) -> Response:
+    broker, skipped = requested.broker(request), list[str]()
+    try:
+        await changing.in_turns(request, import_definitions(broker.topology, found, vhost, skipped))
+    finally:
+        await broker.slices.forget(*lists_of(found))
     if not skipped:
         return changing.deleted()
     return answer({"skipped": skipped[:MAX_TOLD], "skipped_count": len(skipped)})
@@ -119,8 +123,8 @@ def _shown(definitions: Iterable[ExchangeDefinition | QueueDefinition]) -> Itera
     return (definition.shown() for definition in definitions)
 
 
-def _queues(host: VirtualHost) -> list[QueueDefinition]:
-    return [host.definition(queue) for queue in host.queues.values() if not queue.exclusive]
+def _queues(host: VirtualHost) -> Iterator[QueueDefinition]:
+    return (one for one in host.queue_definitions() if not one.exclusive)
 
 
 def _exchanges(host: VirtualHost) -> list[ExchangeDefinition]:
@@ -129,8 +133,8 @@ def _exchanges(host: VirtualHost) -> list[ExchangeDefinition]:
 
 
 def _bindings(host: VirtualHost) -> Iterator[dict[str, Any]]:
-    exclusive = {queue.name for queue in host.queues.values() if queue.exclusive}
-    found = [one for exchange in host.exchanges.values() if exchange.name for one in exchange.bindings]
+    exclusive = {one.name for one in host.queue_definitions() if one.exclusive}
+    found = list(chain.from_iterable([exchange.bindings for exchange in host.exchanges.values() if exchange.name]))
     return (_shown_binding(host, one) for one in found if one.kind != "queue" or one.destination not in exclusive)
 
 

@@ -226,6 +226,11 @@ def import_definitions(
         yield
 
 
+def lists_of(found: Entry) -> list[list[Any]]:
+    """The sections of a definitions file that hold entries."""
+    return [section for section in found.values() if isinstance(section, list)]
+
+
 def check_definitions(topology: Topology, found: Entry) -> Iterator[None]:
     """Read every entry of a definitions file, a step each, and change nothing.
 

@@ -51,7 +51,9 @@ async def overview(request: Request) -> Response:
     }
     if monitors(requested.user(request)):
         shown |= {"node": broker.node, "listeners": listeners(request)}
-        shown["object_totals"]["consumers"] = sum([len(queue.consumers) for queue in queues])
+        shown["object_totals"]["consumers"] = sum(
+            [len(queue.consumers) async for queue in broker.slices.through(queues)]
+        )
         shown["churn_rates"] = rates.of_churn()
         history: History = request.app.state.history
         add_samples(request, shown, lambda: history.hosts)

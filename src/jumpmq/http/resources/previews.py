@@ -15,7 +15,7 @@ from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.definitions import exported
-from jumpmq.http.resources.import_definitions import FILE, check_definitions
+from jumpmq.http.resources.import_definitions import FILE, check_definitions, lists_of
 from jumpmq.http.resources.policies import SHAPE as POLICY
 from jumpmq.queues import Queue
 from jumpmq.topology import Exchange, InvalidPolicy, Policy, VirtualHost
@@ -71,7 +71,9 @@ async def preview_definitions(request: Request) -> Response:
     broker, found = requested.broker(request), await requested.body(request, requested.MAX_LONG_BODY)
     async for _ in broker.slices.through(check_definitions(broker.topology, found)):
         pass
-    return answer(await _compared(exported(broker), found, broker.slices))
+    shown = await _compared(exported(broker), found, broker.slices)
+    await broker.slices.forget(*lists_of(found))
+    return answer(shown)
 
 
 async def _matched(host: VirtualHost, policy: Policy, slices: Slices) -> Entry:
@@ -89,8 +91,8 @@ async def _matched(host: VirtualHost, policy: Policy, slices: Slices) -> Entry:
 
 
 def _objects(host: VirtualHost) -> Iterator[tuple[Kind, Queue | Exchange]]:
-    yield from [("exchange", one) for one in host.exchanges.values() if one.name]
-    yield from [("queue", one) for one in host.queues.values()]
+    yield from (("exchange", one) for one in list(host.exchanges.values()) if one.name)
+    yield from (("queue", one) for one in list(host.queues.values()))
 
 
 def _goes_before(other: Policy, policy: Policy) -> bool:
@@ -117,6 +119,7 @@ async def _compared(current: Entry, found: Entry, slices: Slices) -> Entry:
                 changes.append(
                     {"section": section, "name": named, "change": change, "keys": differing, "refused": refused}
                 )
+        await slices.forget(known)
     return {"sections": sections, "changes": changes}
 
 
