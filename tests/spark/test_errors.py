@@ -1,9 +1,6 @@
 """Wrong options and missing things are said clearly, where Spark shows them."""
 
-import os
 import socket
-import subprocess
-import sys
 import time
 
 import pika
@@ -11,10 +8,10 @@ import pytest
 from benchmarks.brokers import RabbitMQ
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
-from tests.spark.processes import SHORT_LIVED
 from tests.spark.sources import declare, stream, table
 
 import jumpmq
+from jumpmq.management import ManagementClient
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, Router
 from jumpmq.spark.client import Client
 from jumpmq.spark.options import Broker, SourceOptions
@@ -36,6 +33,13 @@ URL = "http://guest:guest@localhost:15672"
         ({"url": URL, "queue": "q", "maxMessagesPerTrigger": "0"}, "must be a whole number from 1, not '0'"),
         ({"url": URL, "queue": "q", "maxMessagesPerTrigger": "many"}, "must be a whole number from 1, not 'many'"),
         ({"url": URL, "queue": "q", "lease": "0.5"}, "must be a number of seconds from 1 to 86400, not '0.5'"),
+        ({"url": URL, "queue": "q", "group": ""}, "option 'group' must not be empty"),
+        (
+            {"url": URL, "queue": "q", "minPartitions": "5", "maxPartitions": "2"},
+            "'minPartitions' must not be more than",
+        ),
+        ({"url": URL, "queue": "q", "tlsCa": "ca.pem"}, "are for a URL with https:// or amqps://"),
+        ({"url": URL, "queue": "q", "onUnroutable": "drop"}, "unknown option 'onUnroutable'; there are url, vhost,"),
         ({"url": URL, "queue": "q", "lease": "nan"}, "must be a number of seconds from 1 to 86400, not 'nan'"),
     ],
 )
@@ -48,6 +52,16 @@ def test_options(options, reason):
 def test_option_names_are_not_case_sensitive():
     given = {"URL": URL, "Queue": "q", "maxmessagespertrigger": "5", "BROKERRETRYSECONDS": "1.5"}
     assert SourceOptions.parse(given) == SourceOptions(Broker(URL, retry_seconds=1.5), queues=("q",), max_messages=5)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["maxMessagesPerTrigger", "maxBytesPerTrigger", "checkpointLocation", "group", "lease", "sameEnds"],
+)
+def test_options_that_mean_nothing_to_a_table_are_refused(option):
+    value = "true" if option == "sameEnds" else "5"
+    with pytest.raises(JumpMQError, match=f"option '{option}' is for streaming queries, not for tables"):
+        JumpMQDataSource({"url": URL, "queue": "q", option: value}).reader(SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +110,15 @@ def test_a_wrong_password(spark, broker):
         table(spark, broker, url=url, queue="q").collect()
 
 
+def test_a_user_who_may_not_is_not_told_of_the_password(broker, channel):
+    client = ManagementClient(broker.http_url)
+    client.put("users", "peter", body={"password": "p", "tags": "management"})
+    client.put("permissions", "/", "peter", body={"configure": "", "write": "", "read": ""})
+    source = JumpMQDataSource({"url": broker.http_url.replace("guest:guest", "peter:p"), "queue": "q1"})
+    with pytest.raises(JumpMQError, match=r"access to queue 'q1' in vhost '/' refused for user 'peter'$"):
+        source.reader(SCHEMA).partitions()
+
+
 def test_a_broker_that_went_away(spark, tmp_path):
     """A query is told so at planning, or where it was when ``brokerRetrySeconds`` were over."""
     with jumpmq.running() as broker:
@@ -116,26 +139,6 @@ def test_a_broker_that_went_away(spark, tmp_path):
     ):
         with pytest.raises((PySparkException, JumpMQError), match="is the broker running, and is this its management"):
             ask()
-
-
-def test_the_command_line_says_what_is_wrong_in_one_line(broker, channel, tmp_path):
-    run = [
-        sys.executable,
-        "-m",
-        "jumpmq",
-        "pipeline",
-        "publish",
-        str(tmp_path / "nothing"),
-        "x",
-        "--key",
-        "k",
-    ]
-    found = subprocess.run(
-        [*run, "--url", broker.http_url, "--master", "local[1]"],
-        env=os.environ | {"JAVA_TOOL_OPTIONS": SHORT_LIVED}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert found.returncode == 1
-    assert "jumpmq: Spark failed: [PATH_NOT_FOUND] Path does not exist" in found.stderr.splitlines()[-1]
 
 
 def test_nothing_listening(spark, broker):

@@ -12,6 +12,8 @@ from benchmarks.brokers import RabbitMQ
 from pyspark.errors import PySparkException
 from tests.spark.sources import Sink, numbered, run_available
 
+from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError
+
 pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
 
 PROPERTIES = pika.BasicProperties(delivery_mode=2, message_id="m", headers={"n": 7})
@@ -93,6 +95,38 @@ def test_a_query_takes_what_there_is_and_acknowledges_it(spark: Any, url: str, c
     run_available(stream(spark, url, queues="taken 1,taken 2"), tmp_path, again)
     assert again.bodies == more
     assert (waiting(channel, "taken 1"), waiting(channel, "taken 2")) == (0, 0)
+
+
+def test_a_query_is_cut_into_partitions(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:
+    declare(channel, "cut 1")
+    declare(channel, "cut 2")
+    published = fill(channel, "cut 1", numbered(1, 40)) + fill(channel, "cut 2", numbered(101, 110))
+    sizes, sink = [], Sink()
+
+    def each_batch(frame: Any, number: int) -> None:
+        sizes.append(sorted(frame.rdd.mapPartitions(lambda rows: [len(list(rows))]).collect()))
+        sink(frame, number)
+
+    run_available(stream(spark, url, queues="cut 1,cut 2", maxMessagesPerPartition=10), tmp_path, each_batch)
+    assert sink.bodies == sorted(published)
+    assert sum(sizes[0]) == 50 and max(sizes[0]) <= 10
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("group", "g"),
+        ("lease", "5"),
+        ("sameEnds", "true"),
+        ("maxBytesPerTrigger", "5"),
+        ("failOnDataLoss", "false"),
+        ("checkpointLocation", "c"),
+    ],
+)
+def test_what_a_query_over_amqp_cannot_do_is_refused(url: str, channel: Any, option: str, value: str) -> None:
+    declare(channel, "q")
+    with pytest.raises(JumpMQError, match=f"option '{option}' is for a JumpMQ broker"):
+        JumpMQDataSource({"url": url, "queue": "q", option: value}).streamReader(SCHEMA)
 
 
 def test_a_query_that_fails_loses_nothing(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import uuid
 from collections.abc import Callable
 
 from jumpmq.amqp.errors import AccessRefused, ConnectionForced
@@ -43,6 +44,9 @@ from jumpmq.topology import Topology, changes
 
 log = logging.getLogger(__name__)
 
+IDENTITY = "run", "identity"
+"""Where the store keeps what tells this broker from all others."""
+
 LEAST_BACKLOG = 4 << 20
 """Octets that may wait for the disk, however little memory there is."""
 
@@ -55,6 +59,7 @@ class Broker:
 
     Attributes:
         node: name of this node.
+        identity: tells this broker from all others, also after a restart; None where everything is in memory.
         listeners: where it listens, the management port's listeners among them.
         certificates: renews those of listeners with TLS.
         started_at: seconds since the epoch.
@@ -85,6 +90,7 @@ class Broker:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.node = config.node
+        self.identity = None if config.data_dir is None else uuid.uuid4().hex
         self.listeners: list[Listener] = []
         self.certificates = CertificateWatch()
         self.started_at = 0.0
@@ -238,6 +244,7 @@ class Broker:
             queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
         if store.whole:  # else one of them may be a stream whose definition was lost
             self._commits.streams.remove_others()
+        self.identity = next((value for kind, key, value in definitions if (kind, key) == IDENTITY), self.identity)
         self.reader_groups.restore(definitions, {queue.id: queue for queue in self._queues()})
         self.writers.restore(definitions, store)
 
@@ -255,6 +262,7 @@ class Broker:
         if self.store is not None:
             with self.turns.turn():
                 self.store.put("run", "started_at", self.started_at)
+                self.store.put(*IDENTITY, self.identity)
 
     async def _listen(self) -> None:
         config = self.config

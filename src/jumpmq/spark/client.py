@@ -21,6 +21,9 @@ Slice = list[Any]
 
 REFUSALS: dict[int, type[JumpMQError]] = {404: NotThere, 409: GroupInUse, 410: Gone, 412: NoSession}
 
+LOGIN_FAILED = "Login failed"
+"""What the broker says of a user or password that it does not know; else it knows the user, who may not."""
+
 
 class Client:
     """Requests to one virtual host. It holds no connection, so it can be sent to executors.
@@ -43,6 +46,14 @@ class Client:
         self._vhost = broker.vhost
         self._retry_seconds = broker.retry_seconds
         self._met = met
+        self._identity: str | None = None
+
+    @property
+    def identity(self) -> str | None:
+        """What tells this broker from all others, also after a restart; None of one that keeps nothing."""
+        if self._identity is None:
+            self.require_broker()
+        return self._identity
 
     def require_broker(self) -> None:
         """Refuse unless the broker is a JumpMQ.
@@ -60,6 +71,7 @@ class Client:
             version = overview.get("rabbitmq_version", "") if isinstance(overview, dict) else ""
             name = f"{product or 'RabbitMQ'} {version}".strip()
             raise JumpMQError(f"{name} answers at {self}{default}, not a JumpMQ broker: check option 'url'")
+        self._identity = overview.get("identity")
         self._met = True
 
     def queues(self) -> list[str]:
@@ -255,7 +267,8 @@ def _said_here(broker: ManagementClient) -> Iterator[None]:
         raise BrokerAway(f"lost the broker: {error}") from error
     except Refusal as refusal:
         if refusal.code == 401:
-            raise JumpMQError(f"{refusal}: wrong name or password?") from None
+            hint = ": wrong name or password?" if refusal.reason == LOGIN_FAILED else ""
+            raise JumpMQError(f"{refusal}{hint}") from None
         if not refusal.reason:
             kind = BrokerAway if refusal.code >= 500 else JumpMQError  # one that stops answers 500 to who still waits
             raise kind(f"{broker.address} answers {refusal.code}: is this a JumpMQ broker?") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -64,6 +64,7 @@ class SourceOptions:
         starting_offsets, ending_offsets: where reading streams begins and, in a batch read, ends; None unless given.
         checkpoint: ``checkpointLocation``, the same as the query's: with it a micro-batch is acknowledged as soon as
             Spark has noted that it is complete, else when the next one is planned.
+        given: the names of the options that were given, in lower case.
     """
 
     broker: Broker
@@ -83,6 +84,7 @@ class SourceOptions:
     checkpoint: str | None = None
     starting_offsets: Place | None = None
     ending_offsets: Place | None = None
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -99,10 +101,23 @@ class SourceOptions:
             raise JumpMQError(
                 "give one of the options 'exchange', to read all queues bound to it, 'queue', 'queues' and 'pattern'"
             )
+        if given.get("min_partitions", 1) > given.get("max_partitions", given.get("min_partitions", 1)):
+            raise JumpMQError("option 'minPartitions' must not be more than option 'maxPartitions'")
         queues = given.pop("queues", ())
         if "queue" in given:
             queues = (given.pop("queue"),)
-        return cls(broker=broker_of(given), queues=queues, **given)
+        names = frozenset(name.lower() for name in options)
+        return cls(broker=broker_of(given), queues=queues, given=names, **given)
+
+    def refuse(self, names: Iterable[str], reason: str) -> None:
+        """Refuse options that would not be acted on.
+
+        Raises:
+            JumpMQError: one of these was given; ``reason`` says what it is for.
+        """
+        for name in names:
+            if name.lower() in self.given:
+                raise JumpMQError(f"option '{name}' is {reason}")
 
     @property
     def subject(self) -> str:
@@ -130,7 +145,7 @@ def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
     unknown = set(given) - set(reads)
     if unknown:
         names = ", ".join(NAMES.get(name, name) for name in reads)
-        raise JumpMQError(f"unknown option '{min(unknown)}'; there are {names}")
+        raise JumpMQError(f"unknown option '{NAMES.get(min(unknown), min(unknown))}'; there are {names}")
     return {reads[name][0]: reads[name][1](NAMES.get(name, name), value) for name, value in given.items()}
 
 
@@ -144,11 +159,20 @@ def broker_of(given: dict[str, Any]) -> Broker:
         raise JumpMQError(URL_MISSING)
     tls = ClientTLS(given.pop("ca", None), given.pop("certificate", None), given.pop("key", None))
     fields = {name: given.pop(name) for name in ("url", "vhost", "retry_seconds") if name in given}
+    if tls != ClientTLS() and fields["url"].startswith(("http:", "amqp:")):
+        raise JumpMQError("options 'tlsCa', 'tlsCertificate' and 'tlsKey' are for a URL with https:// or amqps://")
     return Broker(tls=tls, **fields)
 
 
 def text(name: str, value: str) -> str:
     """Any text."""
+    return value
+
+
+def some_text(name: str, value: str) -> str:
+    """Text, but not the empty one."""
+    if not value:
+        raise JumpMQError(f"option '{name}' must not be empty")
     return value
 
 
@@ -214,6 +238,12 @@ def _pattern(name: str, value: str) -> str:
     return value
 
 
+TRIGGERED = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "checkpointLocation")
+"""Options of micro-batches."""
+
+RESERVED = ("group", "lease", "sameEnds")
+"""Options of queries that reserve messages."""
+
 BROKER_OPTIONS: Reads = {
     "url": ("url", text),
     "vhost": ("vhost", text),
@@ -228,7 +258,7 @@ SOURCE_OPTIONS: Reads = {
     "queue": ("queue", text),
     "queues": ("queues", _names),
     "pattern": ("pattern", _pattern),
-    "group": ("group", text),
+    "group": ("group", some_text),
     "maxmessagespertrigger": ("max_messages", count),
     "maxbytespertrigger": ("max_octets", count),
     "maxpartitions": ("max_partitions", count),

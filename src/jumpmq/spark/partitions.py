@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from itertools import pairwise
 from math import ceil
+from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
 from jumpmq.spark.client import Slice
 from jumpmq.spark.options import SourceOptions
+
+T = TypeVar("T")
 
 WORTHWHILE = 25_000
 """Messages for which another partition is worth its price."""
@@ -36,6 +39,10 @@ class Piece:
     queue: str
     first: int
     count: int
+
+    def of(self, messages: list[T]) -> list[T]:
+        """These messages, of all of the queue's."""
+        return messages[self.first : self.first + self.count]
 
 
 def pieces(counts: Mapping[str, int], options: SourceOptions, parallelism: int | None) -> list[list[Piece]]:

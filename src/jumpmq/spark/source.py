@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
-from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.options import RESERVED, TRIGGERED, SourceOptions
 from jumpmq.spark.partitions import Piece, Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import SCHEMA, check_schema, wire_columns
@@ -110,6 +110,7 @@ class QueueReader(DataSourceReader):
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
+        options.refuse((*TRIGGERED, *RESERVED), "for streaming queries, not for tables")
         self._options = options
         self._schema = schema
         self._parallelism = parallelism

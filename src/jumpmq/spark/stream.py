@@ -1,8 +1,8 @@
 """The streaming reader: a query as a consumer whose prefetch is the micro-batch.
 
-How it works. Spark's *offset* is ``{"group": NAME, "query": NAME, "source": TEXT, "queues": {QUEUE: RESERVATION,
-...}}``: up to which reservation the query's group has got in each queue. Spark keeps offsets in the query's checkpoint,
-and its order of events is
+How it works. Spark's *offset* is ``{"group": NAME, "query": NAME, "broker": IDENTITY, "source": TEXT, "queues": {QUEUE:
+RESERVATION, ...}}``: up to which reservation the query's group has got in each queue. Spark keeps offsets in the
+query's checkpoint, and its order of events is
 
 1. ``latestOffset(start)``: the micro-batch that ended at ``start`` is complete, sink included, or this would not be
    asked. So the broker acknowledges everything up to ``start``, and reserves more.
@@ -39,7 +39,7 @@ from jumpmq.spark.partitions import Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 from jumpmq.spark.session import Session
-from jumpmq.spark.streams.kinds import queue_names
+from jumpmq.spark.streams.kinds import queue_names, require_same_broker
 
 if TYPE_CHECKING:
     from jumpmq.spark.commit_log import CommitLog
@@ -78,7 +78,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client.require_broker()
             name = uuid.uuid4().hex
             group = self._options.group or f"spark-{name}"
-            self._initial = {"group": group, "query": name, "source": self._options.subject, "queues": {}}
+            origin = {"broker": self._client.identity, "source": self._options.subject}
+            self._initial = {"group": group, "query": name} | origin | {"queues": {}}
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -204,6 +205,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the query's checkpoint is of {source}, but the query reads {self._options.subject}: "
                 "give it a checkpoint of its own"
             )
+        require_same_broker(offset, self._client)
 
     def _opened(self, offset: Offset) -> Session:
         """The query's session."""

@@ -5,6 +5,8 @@ import json
 import pytest
 from tests.spark.streams.published import SHORT, STREAM, Query, bodies, fill, source
 
+import jumpmq
+from jumpmq.management import ManagementClient
 from jumpmq.spark import SCHEMA, JumpMQError
 
 
@@ -117,7 +119,32 @@ def test_a_checkpoint_belongs_to_what_it_was_made_for(broker, streams):
         Query(broker, queues="q,s1")
 
 
-@pytest.mark.parametrize("option", [{"group": "g"}, {"maxBytesPerTrigger": 5}, {"endingOffsets": "latest"}])
+@pytest.mark.parametrize("kind", ["classic", "stream"])
+def test_a_checkpoint_belongs_to_its_broker(tmp_path, kind):
+    """Also after a restart; what it has read says nothing of the same queue of another."""
+    with jumpmq.running(data_dir=tmp_path / "one") as broker:
+        of_one = declared(broker, kind)
+    with jumpmq.running(data_dir=tmp_path / "one") as broker:
+        assert Query(broker, of_one, queue="here").batch() == []
+    with jumpmq.running(data_dir=tmp_path / "another") as broker:
+        declared(broker, kind)
+        with pytest.raises(JumpMQError, match="checkpoint is of another broker: give it a checkpoint of its own"):
+            Query(broker, of_one, queue="here").batch()
+
+
+def declared(broker, kind):
+    """What a checkpoint says at the end of a queue that is made."""
+    body = {"durable": True, "arguments": {"x-queue-type": kind}}
+    ManagementClient(broker.http_url).put("queues", "/", "here", body=body)
+    query = Query(broker, queue="here")
+    query.batch()
+    return query.end
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"group": "g"}, {"maxBytesPerTrigger": 5}, {"lease": 5}, {"sameEnds": "true"}, {"endingOffsets": "latest"}],
+)
 def test_options_that_mean_nothing_to_a_query_of_streams_are_refused(broker, streams, option):
     with pytest.raises(JumpMQError, match=f"option '{next(iter(option))}' is for"):
         Query(broker, queue="s1", **option)

@@ -38,6 +38,7 @@ async def overview(request: Request) -> Response:
         "rabbitmq_version": COMPATIBLE_WITH,
         "management_version": COMPATIBLE_WITH,
         "cluster_name": broker.cluster_name,
+        "identity": broker.identity,
         "rates_mode": "basic",
         "object_totals": {
             "connections": len(opened),

@@ -42,6 +42,7 @@ class AMQPClient:
         self._broker = broker
         self._address = address_of(broker)
         self._streams: dict[str, bool] = {}
+        self.identity: str | None = None  # AMQP does not tell
 
     def require_broker(self) -> None:
         """Refuse unless a broker answers and takes the user."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 import pyarrow as pa
@@ -26,8 +25,8 @@ from jumpmq.amqp.client import Delivery
 from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import BrokerAway, JumpMQError
 from jumpmq.spark.ipc import ipc_stream
-from jumpmq.spark.options import SourceOptions
-from jumpmq.spark.partitions import WORTHWHILE
+from jumpmq.spark.options import RESERVED, SourceOptions
+from jumpmq.spark.partitions import pieces
 from jumpmq.spark.patience import Patience
 from jumpmq.spark.rabbitmq.columns import batch_of
 from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
@@ -51,21 +50,20 @@ Offset = dict[str, Any]
 
 @dataclass
 class Taken(InputPartition):
-    """Messages that were delivered to the query's planner, as an Arrow stream."""
+    """Messages that were delivered to the query's planner, as Arrow streams of a queue each."""
 
-    octets: bytes
+    pieces: list[bytes]
 
 
 class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues as a consumer, whose prefetch is the micro-batch."""
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
-        for name, value in (("group", options.group), ("maxBytesPerTrigger", options.max_octets)):
-            if value is not None:
-                raise JumpMQError(f"option '{name}' is for a JumpMQ broker, not for queues that are read over AMQP")
+        only = (*RESERVED, "maxBytesPerTrigger", "checkpointLocation", "failOnDataLoss")
+        options.refuse(only, "for a JumpMQ broker, not for queues that are read over AMQP")
         self._options = options
         self._schema = schema
-        self._parallelism = parallelism or 1
+        self._parallelism = parallelism
         self._run = uuid.uuid4().hex
         self._amqp: AMQPConnection | None = None
         self._queues: dict[str, str] = {}
@@ -104,19 +102,19 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         by_queue: dict[str, list[Delivery]] = {}
         for one in self._taken:
             by_queue.setdefault(self._queues[one.consumer], []).append(one)
-        size = max(WORTHWHILE, ceil(len(self._taken) / self._parallelism))
+        counts = {queue: len(found) for queue, found in by_queue.items()}
         return [
-            Taken(ipc_stream(batch_of(queue, found[at : at + size], columns)))
-            for queue, found in sorted(by_queue.items())
-            for at in range(0, len(found), size)
+            Taken([ipc_stream(batch_of(one.queue, one.of(by_queue[one.queue]), columns)) for one in group])
+            for group in pieces(counts, self._options, self._parallelism)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Taken)
         convert = converter(self._schema)
-        with pa.ipc.open_stream(partition.octets) as stream:
-            for batch in stream:
-                yield convert(batch)
+        for octets in partition.pieces:
+            with pa.ipc.open_stream(octets) as stream:
+                for batch in stream:
+                    yield convert(batch)
 
     def _next(self, start: Offset, most: int) -> Offset:
         """Acknowledge the micro-batch that ended at ``start``, and take another one."""

@@ -67,3 +67,14 @@ def require_only_streams(found: Mapping[str, dict[str, Any] | None]) -> None:
     other = next((name for name, at in found.items() if at is not None and at["type"] != STREAM), None)
     if other is not None:
         raise JumpMQError(f"'{other}' is no stream, and the query reads streams: read it by a query of its own")
+
+
+def require_same_broker(offset: Mapping[str, Any], client: ReadingClient) -> None:
+    """Refuse unless a checkpoint was made with this broker: what it has read of another's queues means nothing here.
+
+    Raises:
+        JumpMQError: it was made with another.
+    """
+    made_with = offset.get("broker")
+    if made_with is not None and made_with != client.identity:
+        raise JumpMQError("the query's checkpoint is of another broker: give it a checkpoint of its own")

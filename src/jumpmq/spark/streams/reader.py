@@ -1,10 +1,11 @@
 """The streaming reader of streams: micro-batches are ranges of offsets, and the checkpoint is all that there is of a
 query.
 
-How it works. Spark's *offset* is ``{"source": TEXT, "streams": {NAME: {"id": ID, "from": OFFSET, "offset": OFFSET},
-...}}``: for each stream, which messages the micro-batch reads that ends there, from ``from`` to before ``offset``. So
-one offset says the whole micro-batch, and a repeated one has the same rows, also the first of all: Spark logs where it
-ended, and not where it began. ``id`` tells a stream from one that was deleted and declared again by the same name.
+How it works. Spark's *offset* is ``{"broker": IDENTITY, "source": TEXT, "streams": {NAME: {"id": ID, "from": OFFSET,
+"offset": OFFSET}, ...}}``: for each stream, which messages the micro-batch reads that ends there, from ``from`` to
+before ``offset``. So one offset says the whole micro-batch, and a repeated one has the same rows, also the first of
+all: Spark logs where it ended, and not where it began. ``id`` tells a stream from one that was deleted and declared
+again by the same name.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pyspark.sql.types import StructType
 
 from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
-from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.options import RESERVED, SourceOptions
 from jumpmq.spark.streams.batch import starting
-from jumpmq.spark.streams.kinds import queue_names, require_only_streams
+from jumpmq.spark.streams.kinds import queue_names, require_only_streams, require_same_broker
 from jumpmq.spark.streams.places import LATEST
 from jumpmq.spark.streams.ranges import GO_ON, OffsetRanges, partitions_of, read_ranges
 
@@ -38,14 +39,8 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams in ranges of offsets."""
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
-        for name, value in (
-            ("group", options.group),
-            ("maxBytesPerTrigger", options.max_octets),
-        ):
-            if value is not None:
-                raise JumpMQError(f"option '{name}' is for queues that are read by reservations, not for streams")
-        if options.ending_offsets is not None:
-            raise JumpMQError("option 'endingOffsets' is for batch reads: a streaming query has no end")
+        options.refuse((*RESERVED, "maxBytesPerTrigger"), "for queues that are read by reservations, not for streams")
+        options.refuse(("endingOffsets",), "for tables: a streaming query has no end")
         self._options = options
         self._schema = schema
         self._parallelism = parallelism
@@ -61,7 +56,8 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, found in sorted(self._ask(*self._subject(), timestamp=place.timestamp).items()):
                 first = starting(name, place.offset_in(found), found, self._options)
                 streams[name] = {"id": found["id"], "from": first, "offset": first}
-            self._initial = {"source": self._options.subject, "streams": streams}
+            origin = {"broker": self._client.identity, "source": self._options.subject}
+            self._initial = origin | {"streams": streams}
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -158,6 +154,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the query's checkpoint is of {offset['source']}, but the query reads {self._options.subject}: "
                 "give it a checkpoint of its own"
             )
+        require_same_broker(offset, self._client)
 
 
 def _places(streams: dict[str, dict[str, int]]) -> dict[str, tuple[int, int]]:
