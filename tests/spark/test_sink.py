@@ -80,6 +80,8 @@ def test_rows_that_reach_no_queue(spark, broker, channel):
         ("1 as body, 'k' as routing_key", {"exchange": "x"}, "'body' must be of type string or binary, not int: cast"),
         ("'b' as body, 'k' as routing_key, 1 as colour", {"exchange": "x"}, "column 'colour' cannot be published"),
         ("'b' as body, cast(null as string) as routing_key", {"exchange": "x"}, "'routing_key' is null: publish an"),
+        ("'b' as body, cast(null as string) as queue", {}, "'exchange' or 'queue' is null, and no option of that name"),
+        ("'b' as body, cast(null as string) as queue", {"exchange": "x"}, "'routing_key' is null: publish an empty"),
         ("cast(null as string) as body, 'k' as routing_key", {"exchange": "x"}, "'body' is null: publish an empty"),
         ("'b' as body, repeat('k', 256) as routing_key", {"exchange": "x"}, "more than 255 octets"),
         ("'b' as body, 'k' as routing_key", {"exchange": "nothing"}, "has no /api/exchanges|no exchange 'nothing'"),

@@ -76,8 +76,11 @@ class _AnyType(tuple[DataType, ...]):
 _ANY = _AnyType()
 
 
-def publishable(batch: pa.RecordBatch) -> pa.RecordBatch:
+def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> pa.RecordBatch:
     """The columns that the broker wants, of Spark's.
+
+    Args:
+        has_exchange, has_queue: whether an option names the exchange, or the queue, of rows that name none.
 
     Raises:
         JumpMQError: a value cannot be published.
@@ -89,16 +92,28 @@ def publishable(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns[name] = batch.column(name).cast(kind)
     if columns["body"].null_count:
         raise JumpMQError("a row's 'body' is null: publish an empty one, or leave the row out")
+    if not has_queue:
+        _require_addresses(columns, has_exchange)
     keys = columns.get("routing_key")
-    if keys is not None:
-        if keys.null_count and "queue" not in columns:
-            raise JumpMQError("a row's 'routing_key' is null: publish an empty one, or leave the row out")
-        if (pc.max(pc.binary_length(keys)).as_py() or 0) > 255:
-            raise JumpMQError("a row's 'routing_key' has more than 255 octets, which is the most that AMQP allows")
+    if keys is not None and (pc.max(pc.binary_length(keys)).as_py() or 0) > 255:
+        raise JumpMQError("a row's 'routing_key' has more than 255 octets, which is the most that AMQP allows")
     properties = _properties(batch)
     if properties is not None:
         columns["properties"] = properties
     return pa.record_batch(columns)
+
+
+def _require_addresses(columns: dict[str, pa.Array], has_exchange: bool) -> None:
+    """Refuse unless each row names a queue, or has a routing key and an exchange."""
+
+    def given(name: str) -> pa.Array:
+        column = columns.get(name)
+        return pa.repeat(False, len(columns["body"])) if column is None else column.is_valid()
+
+    if not has_exchange and not pc.all(pc.or_(given("exchange"), given("queue"))).as_py():
+        raise JumpMQError("a row's 'exchange' or 'queue' is null, and no option of that name stands for it: give one")
+    if not pc.all(pc.or_(given("routing_key"), given("queue"))).as_py():
+        raise JumpMQError("a row's 'routing_key' is null: publish an empty one, or leave the row out")
 
 
 def _properties(batch: pa.RecordBatch) -> pa.BinaryArray | None:

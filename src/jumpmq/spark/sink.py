@@ -52,6 +52,8 @@ OTHER_ROWS = (
     "sort it within its partitions, and keep their number"
 )
 
+REFUSED = "messages were refused by a queue that is full, as its x-overflow says: make room, and write again"
+
 
 @dataclass(frozen=True)
 class SinkOptions:
@@ -73,6 +75,11 @@ class SinkOptions:
     persistent: bool = True
     app: str | None = None
     version: int | None = None
+
+    @property
+    def names(self) -> tuple[bool, bool]:
+        """Whether it names the exchange, and the queue, for rows that do not."""
+        return self.exchange is not None, self.queue is not None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -114,7 +121,7 @@ class Writer:
     """What both writers do."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_publishable(schema, options.exchange is not None, options.queue is not None)
+        check_publishable(schema, *options.names)
         self._options = options
         self._client = Client(options.broker)
         if options.exchange is not None:
@@ -134,7 +141,8 @@ class Writer:
         place = client.writer(writer)
         if place["batch"] is not None and place["batch"] > batch:
             return written
-        rows = _behind(map(publishable, batches), place if place["batch"] == batch else None, digest)
+        found = (publishable(batch, *self._options.names) for batch in batches)
+        rows = _behind(found, place if place["batch"] == batch else None, digest)
         query = self._query()
         for table in _chunks(rows):
             first = digest.rows
@@ -142,7 +150,7 @@ class Writer:
             now = {"writer": writer, "batch": batch, "first": first, "rows": digest.rows, "digest": digest.hexdigest()}
             answer = client.publish(ipc_stream(table), query | now)
             if answer["refused"]:
-                raise JumpMQError(f"{answer['refused']} messages were refused by a queue that is full")
+                raise JumpMQError(f"{answer['refused']} {REFUSED}")
             written.published += answer["published"]
             written.dropped += answer["unroutable"]
         return written

@@ -14,7 +14,7 @@ from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.publishable import check_publishable, publishable
 from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
-from jumpmq.spark.sink import SinkOptions, Written, tell
+from jumpmq.spark.sink import REFUSED, SinkOptions, Written, tell
 
 WINDOW = 5_000
 """Messages that may be unconfirmed."""
@@ -33,7 +33,7 @@ class AMQPWriter:
     """What both writers do."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_publishable(schema, options.exchange is not None, options.queue is not None)
+        check_publishable(schema, *options.names)
         if options.app is not None:
             raise JumpMQError("option 'txnAppId' is for a JumpMQ broker: over AMQP nobody remembers what was published")
         self._options = options
@@ -53,7 +53,7 @@ class AMQPWriter:
         with said_here(address_of(self._options.broker)), connect(self._options.broker) as amqp:
             amqp.call(m.ConfirmSelect(), m.ConfirmSelectOk)
             for batch in batches:
-                rows = self._rows(publishable(batch))
+                rows = self._rows(publishable(batch, *self._options.names))
                 for at in range(0, len(rows), AT_ONCE):
                     amqp.publish(_frames(row, amqp.frame_max) for row in rows[at : at + AT_ONCE])
                     amqp.wait_for_confirms(WINDOW)
@@ -67,7 +67,7 @@ class AMQPWriter:
 
     def _check(self, amqp: AMQPConnection) -> None:
         if amqp.refused:
-            raise JumpMQError(f"{amqp.refused} messages were refused by a queue that is full")
+            raise JumpMQError(f"{amqp.refused} {REFUSED}")
         if amqp.returned and self._options.on_unroutable == "fail":
             lost = amqp.returned[0]
             key = lost.routing_key.decode("utf-8", "replace")
