@@ -5,9 +5,7 @@ import pytest
 from pyspark.errors import PySparkException
 from tests.http.api import API
 from tests.spark.sources import numbered, publish, table
-from typer.testing import CliRunner
 
-from jumpmq.cli.jumpmq import app
 from jumpmq.spark import JumpMQError, Router, route
 from jumpmq.spark.pipelines import publish as publishing
 from jumpmq.spark.pipelines.archive import archive
@@ -73,17 +71,3 @@ def test_waiting_messages_move_where_their_keys_belong_in_order(spark, broker, c
         mine = [int(row.body) for row in rows if bytes(row.routing_key) == b"%d" % key]
         assert mine == sorted(mine)
     assert [API(broker.http_url).counts(queue)[1] for queue in ("q1", "q2", "q3")] == [0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["uniformity", "--buckets", "some"], "--buckets is a number or a range such as 2..20, not some"),
-        (["uniformity", "--buckets", "5..2"], "--buckets is a number or a range such as 2..20, not 5..2"),
-        (["pipeline", "publish", "table", "x"], "Missing option '--key'"),
-    ],
-)
-def test_a_wrong_command_line(arguments, reason):
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 2
-    assert reason in result.output + result.stderr

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +35,12 @@ class HashFunction(StrEnum):
     phash2 = "phash2"
     xxh64 = "xxh64"
 
+
+REACH = 5.0
+"""Seconds that a connection to Spark's master may take."""
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
 
 POSITIONS = 1 << 21
 """As many keys does RabbitMQ's hash tell apart."""
@@ -138,6 +148,7 @@ def uniformity(
 ) -> None:
     """Say how evenly keys spread over queues: chi-squared tests with their critical values."""
     first, last = _range(buckets)
+    _require_writable(report)
     with _spark(master, "uniformity") as spark:
         if exchange is not None:
             _uniformity_of_exchange(spark, url, vhost, exchange, report)
@@ -171,6 +182,7 @@ def plan(
     master: Master = "local[*]",
 ) -> None:
     """Say what a change of an exchange's queues would move, from where to where, and what it must."""
+    _require_writable(report)
     with _spark(master, "plan") as spark:
         from jumpmq.spark.moves import movement
         from jumpmq.spark.pipelines.tables import changed, waiting_keys
@@ -184,7 +196,8 @@ def plan(
             frame = spark.read.text(keys).withColumnRenamed("value", "routing_key")
         found = movement(frame, "routing_key", before, after)
         for move in found.moves:
-            typer.echo(f"{move.source} -> {move.target}: {move.keys:,} keys, {move.messages:,} messages")
+            places = f"{_place(move.source)} -> {_place(move.target)}"
+            typer.echo(f"{places}: {move.keys:,} keys, {move.messages:,} messages")
         typer.echo(
             f"{found.moved_keys:,} of {found.keys:,} keys move ({found.moved:.2%}), with {found.moved_messages:,} of "
             f"{found.messages:,} messages; at least {found.least:.2%} of the keys must"
@@ -216,6 +229,10 @@ def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange:
         save(uniformity_page(found, f"Uniformity of {exchange}"), report)
 
 
+def _place(queue: str | None) -> str:
+    return "no queue" if queue is None else queue
+
+
 def _tell(rows: int) -> None:
     if rows:
         typer.echo(f"{rows:,} messages", err=True)
@@ -240,7 +257,9 @@ def _range(text: str) -> tuple[int, int]:
 @contextmanager
 def _spark(master: str, name: str) -> Iterator[SparkSession]:
     """A Spark session; what goes wrong in the block is one line."""
+    _require_master(master)
     try:
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         from jumpmq.spark.errors import JumpMQError
@@ -252,15 +271,42 @@ def _spark(master: str, name: str) -> Iterator[SparkSession]:
             yield spark
     except JumpMQError as error:
         _fail(str(error))
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         _fail(_reason(str(error)))
+    except KeyboardInterrupt:
+        _fail("interrupted", INTERRUPTED)
+
+
+def _require_master(master: str) -> None:
+    """Refuse what Spark cannot reach, as it says so only after minutes, or not in a sentence."""
+    if not re.fullmatch(r"local(\[.+\])?|yarn|spark://[^/]+|k8s://.+", master):
+        _fail(f"--master is local[*], local[2], spark://HOST:7077, yarn or k8s://…, not {master}", 2)
+    if master.startswith("spark://"):
+        addresses = [one.rpartition(":") for one in master.removeprefix("spark://").split(",")]
+        if not any(port.isdigit() and _listens(host, int(port)) for host, _, port in addresses):
+            _fail(f"nothing listens at {master}: is Spark's master running there?")
+
+
+def _listens(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError, OverflowError), socket.create_connection((host.strip("[]"), port), REACH):
+        return True
+    return False
+
+
+def _require_writable(report: Path | None) -> None:
+    """Refuse a report that could not be written, before there is anything to report."""
+    if report is not None and (report.is_dir() or not os.access(report.parent, os.W_OK)):
+        _fail(f"cannot write {report}: it is a directory, or its own is not there or not yours to write to", 2)
 
 
 def _reason(text: str) -> str:
     """The sentence that matters in Spark's account of an error."""
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
     ours = [line.partition(": ")[2] for line in lines if line.startswith("jumpmq.spark.errors.")]
-    return ours[-1] if ours else f"Spark failed: {lines[0]}"
+    if ours:
+        return ours[-1]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return f"Spark failed: {causes[-1] if causes else lines[0]}"
 
 
 def _fail(text: str, status: int = 1) -> NoReturn:

@@ -78,7 +78,9 @@ def movement(frame: DataFrame, key: str, before: Router | HashRing, after: Route
 
 
 def least_share(before: Router, after: Router) -> float:
-    """The share of keys that must move: what the destinations gain."""
+    """The share of keys that must move: what the destinations gain, or all where none is left."""
+    if not after.destinations:
+        return 1.0 if before.destinations else 0.0
     old, new = before.weights, after.weights
     was, becomes = sum(old.values()) or 1, sum(new.values()) or 1
     return sum(max(0.0, weight / becomes - old.get(name, 0) / was) for name, weight in new.items())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, date_trunc
 
-from jumpmq.spark.pipelines.session import followed
+from jumpmq.spark.pipelines.session import followed, known_to_source
 
 
 def archive(
@@ -33,9 +32,8 @@ def archive(
         interval: between two micro-batches, if continuous.
         progress: called with the rows of each micro-batch.
     """
-    checkpoint = checkpoint or f"{PurePath(table)}.checkpoint"
-    reader = spark.readStream.format("jumpmq").options(**source).option("checkpointLocation", checkpoint)
-    frame, parts = reader.load(), ["queue"]
+    checkpoint = checkpoint or f"{table.rstrip('/')}.checkpoint"
+    frame, parts = spark.readStream.format("jumpmq").options(**source, **known_to_source(checkpoint)).load(), ["queue"]
     if by_hour:
         frame, parts = frame.withColumn("hour", date_trunc("hour", col("published_at"))), ["queue", "hour"]
     writer = frame.writeStream.format("parquet").partitionBy(*parts).option("path", table)

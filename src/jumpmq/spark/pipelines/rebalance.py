@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
-from jumpmq.spark.pipelines.session import followed
+from jumpmq.spark.pipelines.session import followed, known_to_source
 from jumpmq.spark.router import Router
 from jumpmq.spark.routing import route
 
@@ -40,7 +40,7 @@ def rebalance(
     reader = spark.readStream.format("jumpmq").options(**source)
     group = f"rebalance-{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
     reader = reader.option("group", group).option("keepOrder", True).option("sameEnds", True)
-    frame = reader.option("checkpointLocation", checkpoint).load()
+    frame = reader.options(**known_to_source(checkpoint)).load()
     placed = route(frame.drop("queue"), "routing_key", router, "queue")
     writer = placed.writeStream.format("jumpmq").option("url", source["url"]).option("vhost", source.get("vhost", "/"))
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()

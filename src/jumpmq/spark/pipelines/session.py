@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,31 +9,51 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jumpmq.spark import register
+from jumpmq.spark.commit_log import CommitLog
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.pipelines.interrupts import interruptible
 
 
 @contextmanager
 def session(master: str, name: str) -> Iterator[SparkSession]:
-    """A quiet session whose Python workers are those of this environment, unless told otherwise.
+    """A quiet session whose Python workers are those of this environment, unless told otherwise. What ends a query is
+    raised, so that Spark need not log it too. It is stopped in the end, unless this process had one already.
 
     Args:
         master: of Spark, such as ``local[*]`` or ``spark://host:7077``.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C has ended what was under way.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.log.level": "ERROR",
+        "spark.log.level": "OFF",
     }
     if master.startswith("local"):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    had_one = SparkSession.getActiveSession() is not None
     found = SparkSession.builder.master(master).appName(name).config(map=settings).getOrCreate()
-    found.sparkContext.setLogLevel("ERROR")
-    register(found)
     try:
-        yield found
+        with interruptible(found):
+            found.sparkContext.setLogLevel("OFF")
+            register(found)
+            yield found
     finally:
-        found.stop()
+        if not had_one:
+            found.stop()
+
+
+def known_to_source(checkpoint: str) -> dict[str, str]:
+    """The option that tells the source of the query's checkpoint, where it can read it: of the file systems that Spark
+    knows, Arrow may not know all.
+    """
+    try:
+        CommitLog(checkpoint)
+    except JumpMQError:
+        return {}
+    return {"checkpointLocation": checkpoint}
 
 
 def followed(query: StreamingQuery, progress: Callable[[int], None]) -> int:

@@ -60,15 +60,28 @@ def changed(before: Router, add: Sequence[str], remove: Sequence[str]) -> Router
         JumpMQError: a queue is there already, or not there, or a weight is none.
     """
     if before.ring is None:
-        left = [name for name in before.destinations if name not in remove]
-        return Router(None, tuple(sorted({*left, *(one.partition("=")[0] for one in add)})), before.source)
+        left = dict.fromkeys(before.destinations)
+        for name in remove:
+            if name not in left:
+                raise JumpMQError(f"'{name}' is not bound")
+            del left[name]
+        return Router(None, tuple(sorted({*left, *(_weighted(one)[0] for one in add)})), before.source)
     ring = HashRing.restore(before.ring.state())
     try:
         for name in remove:
             ring.remove(name)
         for one in add:
-            name, _, weight = one.partition("=")
-            ring.add(name, int(weight or 1))
+            ring.add(*_weighted(one))
     except (KeyError, ValueError) as error:
         raise JumpMQError(str(error.args[0])) from None
     return Router(ring, tuple(ring.names), before.source)
+
+
+def _weighted(text: str) -> tuple[str, int]:
+    """``NAME`` or ``NAME=WEIGHT``; a name may hold ``=`` itself."""
+    name, equals, weight = text.rpartition("=")
+    if not equals:
+        name, weight = text, "1"
+    if not name or not (weight.isascii() and weight.isdigit()):
+        raise JumpMQError(f"a queue is added as NAME or NAME=WEIGHT, with a weight from 1, not '{text}'")
+    return name, int(weight)

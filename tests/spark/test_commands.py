@@ -1,0 +1,134 @@
+"""What `jumpmq pipeline`, `jumpmq uniformity` and `jumpmq plan` say, and what of a wrong command line."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.http.api import API
+from tests.spark.processes import SHORT_LIVED
+from tests.spark.sources import numbered, publish, table
+from typer.testing import CliRunner
+
+from jumpmq.cli.jumpmq import app
+
+
+def run(*arguments, status=0):
+    """What a command prints, in the session that the tests share."""
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == status, (result.output, result.exception)
+    return result.output
+
+
+def test_pipelines(spark, broker, channel, tmp_path):
+    publish(channel, numbered(1, 60))
+    place, url = tmp_path / "table", ("--url", broker.http_url)
+    assert "60 messages archived in" in run("pipeline", "archive", "x", place, "--by-hour", *url)
+    assert "0 messages archived in" in run("pipeline", "archive", "x", place, "--by-hour", *url)
+    assert "30 messages published to x" in run("pipeline", "replay", place, "x", "--where", "body > '0030'", *url)
+    (tmp_path / "keys.csv").write_text("id,value\n7,a\n8,b\n")
+    csv = ("--format", "csv", "--key", "id", "--body", "value")
+    assert "2 messages published to x" in run("pipeline", "publish", tmp_path / "keys.csv", "x", *csv, *url)
+    channel.queue_declare("q3", durable=True)
+    channel.queue_bind("q3", "x", "1")
+    moved = run("pipeline", "rebalance", "x", "--checkpoint", tmp_path / "rebalance", *url)
+    assert "32 messages are where their keys belong" in moved
+    assert API(broker.http_url).counts("q3")[0] > 0
+    assert table(spark, broker, exchange="x").count() == 32
+
+
+def test_control_c_ends_a_pipeline_in_a_line_and_the_same_command_goes_on(spark, broker, channel, tmp_path):
+    """The whole group of processes gets the signal, as from a terminal."""
+    publish(channel, numbered(1, 30))
+    arguments = ("pipeline", "archive", "x", str(tmp_path / "table"), "--url", broker.http_url)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jumpmq", *arguments, "--continuous", "--master", "local[1]"],
+        env=os.environ | {"JAVA_TOOL_OPTIONS": SHORT_LIVED}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        said = [next(line for line in process.stdout if "messages" in line)]
+        os.killpg(process.pid, signal.SIGINT)
+        said += process.stdout
+        assert process.wait() == 130
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert said == ["30 messages\n", f"30 messages archived in {tmp_path / 'table'}\n", "jumpmq: interrupted\n"]
+    publish(channel, numbered(31, 40))
+    assert "10 messages archived in" in run(*arguments)
+    rows = spark.read.parquet(str(tmp_path / "table")).select("body").collect()
+    assert sorted(bytes(row.body) for row in rows) == numbered(1, 40)
+
+
+def self_contained(page):
+    """Whether a page shows all without a network: it names nothing to load."""
+    return page.startswith("<!doctype html>") and not re.search(r"<(script|link|img|iframe)|@import|url\((?!#)", page)
+
+
+def test_uniformity(spark, broker, channel, tmp_path):
+    report = tmp_path / "report.html"
+    said = run("uniformity", "--buckets", "2..4", "--keys", 1000, "--report", report)
+    assert "phash2 of 1,000 keys:" in said and "of 3 are above their critical value for p = 0.05" in said
+    assert [line.split()[1] for line in said.splitlines() if line.startswith("keys")] == ["2", "3", "4"]
+    assert "<svg" in report.read_text() and self_contained(report.read_text())
+    publish(channel, numbered(1, 60))
+    said = run("uniformity", "--exchange", "x", "--url", broker.http_url, "--report", report)
+    assert re.search(r"q1: \d+ keys \(30 expected\)", said)
+    assert "<svg" in report.read_text() and self_contained(report.read_text())
+
+
+def test_plan(spark, broker, channel, tmp_path):
+    publish(channel, numbered(1, 60))
+    report, url = tmp_path / "report.html", ("--url", broker.http_url)
+    said = run("plan", "x", "--add", "q3=2", "--report", report, *url)
+    assert re.search(r"q1 -> q3: \d+ keys", said) and "of 60 keys move" in said
+    assert "at least 50.00% of the keys must" in said
+    assert "<svg" in report.read_text() and self_contained(report.read_text())
+    (tmp_path / "keys").write_text("\n".join(map(str, range(100))))
+    said = run("plan", "x", "--remove", "q1", "--remove", "q2", "--keys", tmp_path / "keys", *url)
+    assert "q1 -> no queue" in said and "100 of 100 keys move" in said and "at least 100.00% of the keys must" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "reason"),
+    [
+        ("uniformity --buckets some", 2, "--buckets is a number or a range such as 2..20, not some"),
+        ("uniformity --buckets 5..2", 2, "--buckets is a number or a range such as 2..20, not 5..2"),
+        ("uniformity --report {tmp}/none/report.html", 2, "cannot write {tmp}/none/report.html: it is a directory, or"),
+        ("uniformity --report {tmp}", 2, "cannot write {tmp}: it is a directory, or"),
+        ("uniformity --master nonsense", 2, "--master is local[*], local[2], spark://HOST:7077, yarn or k8s://"),
+        ("uniformity --master spark://127.0.0.1:1", 1, "nothing listens at spark://127.0.0.1:1: is Spark's master"),
+        ("uniformity --exchange amq.topic {url}", 1, "exchange 'amq.topic' is of type topic, which hashes nothing"),
+        ("plan x --add q3=many {url}", 1, "a queue is added as NAME or NAME=WEIGHT, with a weight from 1, not"),
+        ("plan x --add =2 {url}", 1, "a queue is added as NAME or NAME=WEIGHT"),
+        ("plan x --add q1 {url}", 1, "'q1' is on the ring already"),
+        ("plan x --remove q3 {url}", 1, "'q3' is not on the ring"),
+        ("plan m --remove q3 {url}", 1, "'q3' is not bound"),
+        ("plan x --add q3 --keys {tmp}/none {url}", 1, "Spark failed: [PATH_NOT_FOUND] Path does not exist"),
+        ("pipeline publish {tmp}/some.csv x", 2, "Missing option '--key'"),
+        ("pipeline publish {tmp}/some.csv x --key id {url}", 1, "some.csv is not a Parquet file"),
+        ("pipeline publish {tmp}/some.csv x --format csv --key k {url}", 1, "there is no column 'k' in"),
+        ("pipeline replay {tmp}/none x {url}", 1, "Spark failed: [PATH_NOT_FOUND] Path does not exist"),
+        ("pipeline rebalance x {url}", 2, "Missing option '--checkpoint'"),
+        ("pipeline rebalance nothing --checkpoint {tmp}/c {url}", 1, "no exchange 'nothing' in vhost '/'"),
+    ],
+)
+def test_a_wrong_command_line(spark, broker, channel, tmp_path, arguments, status, reason):
+    channel.exchange_declare("m", "x-modulus-hash")
+    (tmp_path / "some.csv").write_text("id,value\n7,a\n")
+    names = {"tmp": str(tmp_path), "url": f"--url {broker.http_url}"}
+    said = run(*arguments.format(**names).split(), status=status)
+    assert reason.format(**names) in said.replace("\n", " ")
+    assert "Traceback" not in said
+
+
+def test_a_condition_that_is_no_sql(spark, broker, channel, tmp_path):
+    spark.range(1).write.parquet(str(tmp_path / "table"))
+    said = run(
+        "pipeline", "replay", tmp_path / "table", "x", "--where", "queue = (", "--url", broker.http_url, status=1
+    )
+    assert "jumpmq: Spark failed: [PARSE_SYNTAX_ERROR]" in said
