@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections.abc import Generator
 
 from jumpmq.broker.slices import Slices
 
@@ -75,3 +76,22 @@ def test_what_is_made_in_slices_is_looked_through_soon_though_as_much_goes():
         return most
 
     assert asyncio.run(run()) < 10_000
+
+
+def test_steps_have_a_slice_between_any_two_and_what_they_return_is_returned():
+    def steps(count: list[int], at: list[int]) -> Generator[None, None, str]:
+        for _ in range(ROUNDS):
+            at.append(count[0])
+            yield
+        return "done"
+
+    async def run() -> tuple[str, list[int]]:
+        count, at = [0], list[int]()
+        counting = asyncio.create_task(rounds(count))
+        found = await Slices().between(steps(count, at))
+        counting.cancel()
+        return found, at
+
+    found, at = asyncio.run(run())
+    assert found == "done"
+    assert len(set(at)) == len(at) == ROUNDS

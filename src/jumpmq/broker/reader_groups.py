@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.reader_group import LEASE, ReaderGroup
+from jumpmq.broker.slices import in_turns
 from jumpmq.queues.parked import Parked
 from jumpmq.queues.reservations import Piece, Reservations
 
@@ -178,10 +179,10 @@ class ReaderGroups:
             places = {queue.name: self._place(group, queue) for queue in queues}
             for queue, place in places.items():
                 await self._acknowledge(place, wanted.offsets[queue])
-                await _steps(place.reinstate())
+                await self._broker.slices.between(place.reinstate())
                 place.give_up_lapsed()
             for queue, count in (await self._shares(places, wanted)).items():
-                await _steps(places[queue].reserve(count, wanted.last_seqs.get(queue)))
+                await self._broker.slices.between(places[queue].reserve(count, wanted.last_seqs.get(queue)))
                 self._record_place(places[queue])
             await self._broker.committed()
         self._free(places)
@@ -238,7 +239,7 @@ class ReaderGroups:
                         continue
                     place = Reservations(host.queue(one.queue, NO_CONNECTION), name)
                 if place.lapsed:
-                    await _steps(place.reinstate(partly=accept_loss))
+                    await self._broker.slices.between(place.reinstate(partly=accept_loss))
                 pieces = place.held(one.after, one.upto, accept_loss=accept_loss)
                 found += [(one.queue, part) for part in _sliced(pieces, one.first, one.count)]
         return found
@@ -252,7 +253,7 @@ class ReaderGroups:
         group = self._known(host, name)
         async with group.turn:
             for place in list(group.places.values()):
-                await self._give_back(place)
+                await in_turns(self._broker, place.lapse())
                 self._forget_place(group, place)
             self._forget(group)
             await self._broker.committed()
@@ -290,8 +291,7 @@ class ReaderGroups:
             self._record_group(known)
         return queues, lost
 
-    @staticmethod
-    async def _shares(places: Mapping[str, Reservations], wanted: ReservationRequest) -> dict[str, int]:
+    async def _shares(self, places: Mapping[str, Reservations], wanted: ReservationRequest) -> dict[str, int]:
         """How many messages to reserve in each queue, for those where it is more than none."""
         available = {queue: place.available(wanted.last_seqs.get(queue)) for queue, place in places.items()}
         available = {queue: count for queue, count in available.items() if count}
@@ -299,10 +299,22 @@ class ReaderGroups:
         limit = MAX_MESSAGES if wanted.max_messages is None else min(wanted.max_messages, MAX_MESSAGES)
         found = shares(max(0, limit - outstanding), available)
         if wanted.max_octets is not None:
-            found = await _fitting(
-                found, wanted.max_octets, {queue: places[queue] for queue in found}, wanted.last_seqs
-            )
+            found = await self._fitting(found, wanted.max_octets, places, wanted.last_seqs)
         return {queue: count for queue, count in found.items() if count}
+
+    async def _fitting(
+        self, counts: Mapping[str, int], octets: int, places: Mapping[str, Reservations], last_seqs: Mapping[str, int]
+    ) -> dict[str, int]:
+        """As many of these messages as hold ``octets`` of bodies, evenly; one at least, if there are any."""
+        result = {}
+        wanting = sorted(((count, name) for name, count in counts.items() if count))
+        for done, (count, name) in enumerate(wanting):
+            steps = places[name].fitting(count, octets // (len(wanting) - done), last_seqs.get(name))
+            result[name], size = await self._broker.slices.between(steps)
+            octets -= size
+        if wanting and not any(result.values()):
+            result[wanting[0][1]] = 1
+        return result
 
     async def _acknowledge(self, place: Reservations, upto: int | None) -> None:
         if upto is None or upto <= place.acknowledged:
@@ -310,20 +322,12 @@ class ReaderGroups:
         steps = place.acknowledge(upto)
         next(steps)
         self._record_place(place)
-        await _steps(steps)
+        await self._broker.slices.between(steps)
 
     def _free(self, places: Mapping[str, Reservations]) -> None:
         """Let go of what was acknowledged when there is time; the answer need not wait for it."""
         steps = chain.from_iterable(place.free() for place in places.values())
         self._broker.topology.later("freeing what readers have acknowledged", steps)
-
-    async def _give_back(self, place: Reservations) -> None:
-        """Give back what is held, serving others in between."""
-        steps, done = place.lapse(), False
-        while not done:
-            with self._broker.turns.turn():
-                done = next(steps, True) is True
-            await asyncio.sleep(0)
 
     # --- what is known ---
 
@@ -406,7 +410,7 @@ class ReaderGroups:
         """Give back what a silent group holds. What it had finished needs no place: its numbers go on from its own."""
         group.deadline = float("inf")
         for place in list(group.places.values()):
-            await self._give_back(place)
+            await in_turns(self._broker, place.lapse())
             if not place.outstanding:
                 self._forget_place(group, place)
         if not group.places and not group.lost:
@@ -422,22 +426,6 @@ def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:
     return result
 
 
-async def _fitting(
-    counts: Mapping[str, int], octets: int, places: Mapping[str, Reservations], last_seqs: Mapping[str, int]
-) -> dict[str, int]:
-    """As many of these messages as hold ``octets`` of bodies, evenly; one at least, if there are any."""
-    result = {}
-    wanting = sorted(((count, name) for name, count in counts.items() if count))
-    for done, (count, name) in enumerate(wanting):
-        result[name], size = await _counted(
-            places[name].fitting(count, octets // (len(wanting) - done), last_seqs.get(name))
-        )
-        octets -= size
-    if wanting and not any(result.values()):
-        result[wanting[0][1]] = 1
-    return result
-
-
 def _sliced(pieces: list[Piece], first: int, count: int | None) -> Iterator[Piece]:
     """What stands at some positions, counted through all the pieces."""
     left = count if count is not None else sum(map(len, pieces))
@@ -450,23 +438,6 @@ def _sliced(pieces: list[Piece], first: int, count: int | None) -> Iterator[Piec
             left -= len(part)
             yield part
         first = max(0, first - len(piece))
-
-
-async def _steps(steps: Iterator[None]) -> None:
-    """Take the steps of an operation, serving others in between."""
-    for _ in steps:
-        await asyncio.sleep(0)
-
-
-async def _counted(steps: Generator[None, None, tuple[int, int]]) -> tuple[int, int]:
-    """As :func:`_steps`; returns what they came to."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: tuple[int, int] = end.value
-            return found
-        await asyncio.sleep(0)
 
 
 def _now() -> float:

@@ -11,7 +11,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from jumpmq.broker.broker import Broker
 
 from jumpmq.broker.garbage import keep_young_few
 
@@ -49,6 +52,15 @@ class Slices:
                 self._is_due = True
                 loop.call_soon(self._give, loop)
 
+    async def between(self, steps: Iterator[None]) -> Any:
+        """Take steps of some milliseconds, with a wait for the next slice between any two; returns what they return."""
+        try:
+            while True:
+                next(steps)
+                await self.next()
+        except StopIteration as end:
+            return end.value
+
     async def through(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Items one by one, in as many slices as it takes to make them and to use them."""
         until = 0.0
@@ -70,3 +82,14 @@ def _emptied(kept: Iterable[list[Any] | dict[Any, Any]]) -> Iterator[None]:
         while one:
             take()
             yield
+
+
+async def in_turns(broker: Broker, steps: Iterator[None]) -> None:
+    """Take steps that change the broker, a turn for each slice of them; nothing is waited for but slices."""
+    going_on = True
+    while going_on:
+        with broker.turns.turn():
+            end = time.perf_counter() + SLICE
+            going_on = any(time.perf_counter() > end for _ in steps)
+        if going_on:
+            await broker.slices.next()

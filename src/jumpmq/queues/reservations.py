@@ -64,8 +64,8 @@ class Reservation:
         self.pieces: list[Piece] | None = None if self.runs else []
 
     def extend(self, messages: list[Message]) -> None:
-        """Add messages to a held reservation, in queue order."""
-        self.hold(messages)
+        """Add messages to a held reservation, in queue order; where memory is tight, their bodies on disk alone."""
+        assert self.pieces is not None
         self.count += len(messages)
         for run in _runs(messages):
             before = self.runs[-1] if self.runs else None
@@ -73,12 +73,7 @@ class Reservation:
                 self.runs[-1] = before._replace(last=run.last)
             else:
                 self.runs.append(run)
-
-    def hold(self, messages: list[Message]) -> None:
-        """Hold messages that follow those that are held; where memory is tight, their bodies on disk alone."""
-        assert self.pieces is not None
-        queue = messages[0].queue
-        last = self.pieces[-1] if self.pieces else None
+        queue, last = messages[0].queue, self.pieces[-1] if self.pieces else None
         if isinstance(last, list) and len(last) + len(messages) <= STEP:
             last += messages
         else:

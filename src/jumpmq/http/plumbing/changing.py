@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.broker import Broker
-from jumpmq.broker.slices import SLICE
+from jumpmq.broker import slices
 from jumpmq.http.plumbing import requested
 from jumpmq.topology.changes import Change
 from jumpmq.topology.users import Operation
@@ -32,24 +30,8 @@ async def in_turns(request: Request, steps: Iterator[None]) -> None:
         AMQPError: as the steps do.
     """
     broker = requested.broker(request)
-    await in_slices(broker, steps)
+    await slices.in_turns(broker, steps)
     await broker.committed()
-
-
-async def in_slices(broker: Broker, steps: Iterator[None]) -> None:
-    """Take steps, a turn for each slice of them, and let others be served between; nothing is waited for."""
-    going_on = True
-    while going_on:
-        with broker.turns.turn():
-            going_on = _some(steps)
-        if going_on:
-            await broker.slices.next()
-
-
-def _some(steps: Iterator[None]) -> bool:
-    """Make changes for the time of a slice; returns whether there may be more."""
-    end = time.perf_counter() + SLICE
-    return any(time.perf_counter() > end for _ in steps)
 
 
 def check_permission(request: Request, vhost: str, operation: Operation, queue: str) -> None:

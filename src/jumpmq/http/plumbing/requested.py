@@ -217,16 +217,11 @@ async def body(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
 async def _read(request: Request, octets: bytearray) -> dict[str, Any]:
     if not octets:
         return {}
-    steps = read_object(octets)
     try:
-        while True:
-            next(steps)
-            await broker(request).slices.next()
-    except StopIteration as end:
-        found: dict[str, Any] = end.value
-        return found
+        found: dict[str, Any] = await broker(request).slices.between(read_object(octets))
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
+    return found
 
 
 async def _octets(request: Request, most: int, charges: Charges) -> bytearray:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.broker.slices import SLICE
+from jumpmq.broker.slices import SLICE, in_turns
 from jumpmq.broker.spans import Spans
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.answers import answer_array
@@ -68,7 +68,7 @@ async def get(request: Request) -> Response:
             if more:
                 await broker.slices.next()
     finally:
-        await changing.in_slices(broker, getting.settle())
+        await in_turns(broker, getting.settle())
     return answer_array(request, getting.found)
 
 
