@@ -1,13 +1,15 @@
 """The least that a server can do for a confirm: what the load generator sends is read, appended, synced and answered.
 
-It speaks just enough AMQP for ``benchmarks.load confirm``: every method is answered, nothing is routed or kept. One
-process, one thread, blocking calls, no event loop. What it reaches, this generator on this machine can reach at most.
+It speaks just enough AMQP for ``benchmarks.load confirm`` and ``singly``: every method is answered, nothing is routed
+or kept. One process, one thread, an epoll loop: whoever has sent something is read, all of it is appended and synced at
+once, and each is answered. What it reaches, this generator on this machine can reach at most.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import select
 import socket
 import struct
 import tempfile
@@ -22,6 +24,8 @@ START = method(0, 10, 10, b"\0\x09" + bytes(4) + b"\0\0\0\x05PLAIN\0\0\0\x05en_U
 TUNE = method(0, 10, 30, struct.pack(">HIH", 2047, 1 << 17, 0))
 NUMBERS = struct.Struct(">HH")
 CONFIRM = struct.Struct(">BHIIQBB")
+LEAST_ROOM = 1 << 16
+"""Octets of the buffer below which a round reads nobody else."""
 FILE_SIZE = 64 << 20
 """Octets after which the file begins anew. They are written before the first confirm: no block becomes part of it."""
 
@@ -43,44 +47,99 @@ def _serve(listener: socket.socket) -> None:
     with tempfile.TemporaryFile(buffering=0) as file:
         file.write(bytes(FILE_SIZE))
         os.fsync(file.fileno())
-        ready = 0
-        while True:
-            connection, _ = listener.accept()
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with connection:
-                ready = _Conversation(connection, file.fileno(), ready).hold()
+        _Server(listener, file.fileno()).serve()
 
 
-class _Conversation:
-    """One connection.
+class _Server:
+    """All connections.
 
     Args:
         file: the descriptor that is appended to.
+
+    Attributes:
         ready: how many messages the first queue is said to hold.
     """
 
-    def __init__(self, connection: socket.socket, file: int, ready: int) -> None:
-        self._connection = connection
+    def __init__(self, listener: socket.socket, file: int) -> None:
+        self.ready = 0
+        self._listener = listener
         self._file = file
-        self._ready = ready
-        self._published = self._size = self._offset = 0
+        self._offset = 0
+        self._buffer = memoryview(bytearray(BUFFER_SIZE))
 
-    def hold(self) -> int:
-        """Answers until the client closes; returns how many messages the first queue is said to hold."""
-        buffer = bytearray(BUFFER_SIZE)
-        view, filled = memoryview(buffer), 0
-        while received := self._connection.recv_into(view[filled:]):
-            filled += received
-            used = self._publishes(view[:filled])
-            if not used:
-                used = self._methods(bytes(view[:filled]))
-            view[: filled - used] = view[used:filled]
-            filled -= used
-        return self._ready
+    def serve(self) -> None:
+        """Round after round: read whoever has sent something, append all that was published, sync, and answer each."""
+        conversations: dict[int, _Conversation] = {}
+        with select.epoll() as poll:
+            poll.register(self._listener, select.EPOLLIN)
+            while True:
+                filled, published = 0, []
+                for number, _ in poll.poll():
+                    if number == self._listener.fileno():
+                        connection, _ = self._listener.accept()
+                        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                        poll.register(connection, select.EPOLLIN)
+                        conversations[connection.fileno()] = _Conversation(self, connection)
+                    elif BUFFER_SIZE - filled > LEAST_ROOM:  # else it is read in the next round
+                        conversation = conversations[number]
+                        octets = conversation.read(self._buffer[filled:])
+                        if octets is None:
+                            del conversations[number]
+                        elif octets:
+                            published.append(conversation)
+                            filled += octets
+                if filled:
+                    self._keep(filled)
+                    for conversation in published:
+                        conversation.confirm()
+
+    def _keep(self, filled: int) -> None:
+        if self._offset + filled > FILE_SIZE:
+            self._offset = 0
+        os.pwrite(self._file, self._buffer[:filled], self._offset)
+        os.fdatasync(self._file)
+        self._offset += filled
+
+
+class _Conversation:
+    """One connection."""
+
+    def __init__(self, server: _Server, connection: socket.socket) -> None:
+        self._server = server
+        self._connection = connection
+        self._rest = b""
+        self._size = self._published = self._confirmed = 0
+
+    def read(self, room: memoryview) -> int | None:
+        """Reads once, and answers methods.
+
+        Returns:
+            how many octets of publishes begin the room now; None where the client has closed.
+        """
+        filled = len(self._rest)
+        room[:filled] = self._rest
+        received = self._connection.recv_into(room[filled:])
+        if not received:
+            self._connection.close()
+            return None
+        octets = room[: filled + received]
+        used = published = self._publishes(octets)
+        if not published:
+            used = self._methods(bytes(octets))
+        self._rest = bytes(octets[used:])
+        return published
+
+    def confirm(self) -> None:
+        """Confirms what was published since the last time."""
+        multiple = self._published > self._confirmed + 1
+        self._confirmed = self._published
+        self._connection.send(CONFIRM.pack(METHOD, 1, 13, 60 << 16 | 80, self._published, multiple, 0xCE))
 
     def _publishes(self, octets: memoryview) -> int:
-        """Takes the publishes that begin the octets, all of one size; returns how long they are."""
-        if octets[0] != METHOD or NUMBERS.unpack_from(octets, FRAME.size) != PUBLISH:
+        """Counts the publishes that begin the octets, all of one size; returns how long they are."""
+        if len(octets) < FRAME.size + NUMBERS.size or octets[0] != METHOD:
+            return 0
+        if NUMBERS.unpack_from(octets, FRAME.size) != PUBLISH:
             return 0
         if not self._size:
             end = 0
@@ -90,18 +149,9 @@ class _Conversation:
                 end += FRAME.unpack_from(octets, end)[2] + FRAME_OVERHEAD
             self._size = end
         whole = len(octets) // self._size
-        if not whole:
-            return 0
-        length = whole * self._size
-        if self._offset + length > FILE_SIZE:
-            self._offset = 0
-        os.pwrite(self._file, octets[:length], self._offset)
-        os.fdatasync(self._file)
-        self._offset += length
         self._published += whole
-        self._ready += whole
-        self._connection.send(CONFIRM.pack(METHOD, 1, 13, 60 << 16 | 80, self._published, whole > 1, 0xCE))
-        return length
+        self._server.ready += whole
+        return whole * self._size
 
     def _methods(self, octets: bytes) -> int:
         """Answers the whole methods that begin the octets; returns how long they are."""
@@ -124,9 +174,9 @@ class _Conversation:
             self._connection.sendall(TUNE)
         elif numbers == DECLARE_QUEUE:
             name = arguments[3 : 3 + arguments[2]].decode()
-            count = self._ready if name.endswith("q0") else 0
+            count = self._server.ready if name.endswith("q0") else 0
             self._connection.sendall(method(channel, 50, 11, short(name) + struct.pack(">II", count, 0)))
         elif numbers != TUNE_OK:
             if numbers == PURGE_QUEUE:
-                self._ready = 0
+                self._server.ready = 0
             self._connection.sendall(method(channel, class_id, method_id + 1, bytes(8)))

@@ -1,4 +1,4 @@
-"""Persistent confirms by how many may be unconfirmed, beside RabbitMQ, Redis, a bare server and the disk itself.
+"""Persistent confirms, in windows and of 1,000 connections, beside RabbitMQ, Redis, a bare server and the disk itself.
 
     python -m benchmarks.confirms [-n MESSAGES]
 
@@ -39,14 +39,19 @@ TARGETS = {
 }
 """How many times the rate of whom is wanted, by window."""
 
+CROWD = ("singly", "--connections", "1000", "--publishers", "2")
+CROWD_SHARE = 0.15
+CROWD_TARGETS = ((2.0, "RabbitMQ"),)
+"""Of many connections that wait for the confirm of one message each: as of the windows."""
+
 BODY = os.urandom(100)
 
 
-def broker_rate(port: int, window: int, count: int) -> float:
+def broker_rate(port: int, count: int, *arguments: str) -> float:
     """Confirms a second."""
-    command = [sys.executable, "-m", "benchmarks.load", "confirm", "--persistent", "--window", str(window)]
+    command = [sys.executable, "-m", "benchmarks.load", *arguments, "--persistent", "-n", str(count)]
     finished = subprocess.run(
-        [*command, "-n", str(count), "--port", str(port)],
+        [*command, "--port", str(port)],
         cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return float(json.loads(finished.stdout)["rate"])
@@ -125,38 +130,38 @@ def main() -> None:
             brokers.append(stack.enter_context(RabbitMQ()))
         bare = stack.enter_context(bare_server())
         port = stack.enter_context(redis()) if shutil.which("redis-server") else None
+        servers = {broker.name: broker.port for broker in brokers} | {BARE: bare}
         for window, share in WINDOWS.items():
+            count = int(options.n * share)
             rates: dict[str, list[float]] = {}
             for _ in range(options.rounds):
-                count = int(options.n * share)
-                for broker in brokers:
-                    rates.setdefault(broker.name, []).append(broker_rate(broker.port, window, count))
-                rates.setdefault(BARE, []).append(broker_rate(bare, window, count))
+                for name, at in servers.items():
+                    rate = broker_rate(at, count, "confirm", "--window", str(window))
+                    rates.setdefault(name, []).append(rate)
                 if port is not None:
                     rates.setdefault("Redis", []).append(redis_rate(port, window, count))
                 rates.setdefault(DISK, []).append(disk_rate(1000))
-            medians = {name: statistics.median(found) for name, found in rates.items()}
-            shown = ", ".join(f"{name} {rate:,.0f}/s" for name, rate in medians.items())
-            print(f"window {window}: {shown}; {judged(window, medians)}", flush=True)
+            show(f"window {window}", rates, TARGETS[window])
+        rates = {}
+        for _ in range(options.rounds):
+            for name, at in servers.items():
+                rates.setdefault(name, []).append(broker_rate(at, int(options.n * CROWD_SHARE), *CROWD))
+        show("1,000 connections, one by one", rates, CROWD_TARGETS)
 
 
-def judged(window: int, medians: dict[str, float]) -> str:
-    """The ratios that are wanted, and those that are there."""
+def show(title: str, rates: dict[str, list[float]], targets: tuple[tuple[float, str], ...]) -> None:
+    """Prints the medians, the ratios that are wanted and those that are there."""
+    medians = {name: statistics.median(found) for name, found in rates.items()}
     parts = []
-    for times, name in TARGETS[window]:
+    for times, name in targets:
         if name in medians:
             ratio = medians["JumpMQ"] / medians[name]
             parts.append(f"{ratio:.2f}x {name} (at least {times:g}x {'✓' if ratio >= times else '✗'})")
-    if any(name == DISK for _, name in TARGETS[window]):
-        parts.append(
-            f"the bare server reaches {medians[BARE] / medians[DISK]:.2f}x, JumpMQ {_share(medians):.2f} of that"
-        )
-    return ", ".join(parts)
-
-
-def _share(medians: dict[str, float]) -> float:
-    """How much of what this generator and disk allow the broker reaches."""
-    return medians["JumpMQ"] / medians[BARE]
+    if any(name == DISK for _, name in targets):
+        parts.append(f"the bare server reaches {medians[BARE] / medians[DISK]:.2f}x")
+    parts.append(f"{medians['JumpMQ'] / medians[BARE]:.2f}x the bare server")
+    shown = ", ".join(f"{name} {rate:,.0f}/s" for name, rate in medians.items())
+    print(f"{title}: {shown}; {', '.join(parts)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -33,11 +33,15 @@ def test_columns(values: list[tuple[Any, ...]]) -> None:
 @given(MESSAGES, st.booleans(), st.sampled_from([0, 3, 1 << 20]))
 def test_rows_and_what_messages_have_in_common(values: list[tuple[Any, ...]], expires: bool, gather: int) -> None:
     messages = [Message(*value, NOW + place % 2) for place, value in enumerate(values)]
-    for message in messages[1:]:
-        message.expires_at = NOW + 60 if expires else 0.0
+    for seq, message in enumerate(messages, 5):
+        message.seq = seq
+        message.expires_at = NOW + 60 if expires and seq > 5 else 0.0
     if messages:
         assert kernel.alike(messages) == reference.alike(messages)
-    assert kernel.row_buffers(messages, gather) == reference.row_buffers(messages, gather)
+        assert kernel.row_block(messages, 7, 1, gather) == reference.row_block(messages, 7, 1, gather)
+        messages[-1].seq += 1
+        gaps = [twin.row_block(messages, 7, 1, gather) is None for twin in (kernel, reference)]
+        assert gaps == 2 * [len(messages) > 1]
     assert kernel.expiry_column(messages) == reference.expiry_column(messages)
 
 

@@ -71,7 +71,7 @@ class Authorization:
         Raises:
             AccessRefused: it is a topic exchange, and the user's topic permissions for it say no.
         """
-        if not isinstance(exchange, TopicExchange):
+        if exchange.type != TopicExchange.type:
             return
         found = account(self._topology, user)
         granted = found.topic_permissions.get((exchange.vhost, exchange.name)) if found is not None else None

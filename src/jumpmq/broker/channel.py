@@ -124,19 +124,21 @@ class Channel:
             else:
                 self.confirms.add(1)
 
-    def seal_confirms(self, receipt: "Receipt") -> None:
-        """What was published in this turn has this receipt."""
+    def seal_confirms(self, receipt: "Receipt") -> bool:
+        """What was published in this turn has this receipt; returns whether some confirms wait for theirs."""
         assert self.confirms is not None
         self.confirms.seal(receipt)
+        return self.send_confirms()
 
     def send_confirms(self) -> bool:
         """Send the confirms that are due; returns whether some still wait."""
-        if self.confirms is None or self.closed:
+        confirms = self.confirms
+        if confirms is None or self.closed:
             return False
-        for answer in self.confirms.answers():
-            self.send(answer)
-        self.tally.confirm = self.confirms.acknowledged
-        return self.confirms.waiting
+        for answer in confirms.answers():
+            self.connection.send(self.number, answer)
+        self.tally.confirm = confirms.acknowledged
+        return confirms.waiting
 
     # --- what methods need ---
 

@@ -41,6 +41,7 @@ class Commits:
         streams: where streams keep their messages.
         before_flush: called before what is staged is handed over.
         on_commit: called in the event loop when a commit is on disk.
+        completed: the last commit on disk.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class Commits:
         self.on_commit: Callable[[], None] = _nothing
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._flushed = _Pair(0, 0)
-        self._number = self._completed = 0
+        self._number = self.completed = 0
         self._open: deque[tuple[int, _Pair]] = deque()
         self._beginning = False
         self._others = _Sockets(self._loop)
@@ -93,15 +94,6 @@ class Commits:
             self._loop.remove_reader(store.fileno())
             await asyncio.to_thread(store.close)
 
-    @property
-    def completed(self) -> int:
-        """The last commit on disk."""
-        if self.store is not None:
-            store, streams = self.store.committed, self.streams.committed
-            while self._open and self._open[0][1].store <= store and self._open[0][1].streams <= streams:
-                self._completed, _ = self._open.popleft()
-        return self._completed
-
     def state(self, number: int) -> State:
         """Whether a commit is on disk."""
         return State.DONE if number <= self.completed else State.PENDING
@@ -131,6 +123,7 @@ class Commits:
             self._flushed = flushed
             self._number += 1
             self._open.append((self._number, flushed))
+            self._complete()  # all of it may be on disk already, be it by more than one commit
         if removed:
             self._removed.append((self._number, removed))
         return self._number
@@ -153,6 +146,13 @@ class Commits:
         if self.store is not None:
             self.store.begin(here=not self._others.readable)
 
+    def _complete(self) -> None:
+        """Note which commits are on disk by now."""
+        if self.store is not None:
+            store, streams = self.store.committed, self.streams.committed
+            while self._open and self._open[0][1].store <= store and self._open[0][1].streams <= streams:
+                self.completed, _ = self._open.popleft()
+
     async def wait(self) -> None:
         """Wait until everything staged so far is on disk."""
         commit = self.flush(settlements=True)
@@ -168,16 +168,21 @@ class Commits:
         self.begin()
 
     def _on_commit(self) -> None:
+        self._complete()
         completed = self.completed
         while self._removed and self._removed[0][0] <= completed:  # a crash before would bring the stream back, empty
             self.streams.delete(self._removed.popleft()[1])
+        if self._waiters:
+            self._tell_waiters(completed)
+        self.on_commit()
+
+    def _tell_waiters(self, completed: int) -> None:
         waiters, self._waiters = self._waiters, []
         for commit, waiter in waiters:
             if commit > completed:
                 self._waiters.append((commit, waiter))
             elif not waiter.done():
                 waiter.set_result(None)
-        self.on_commit()
 
 
 class _Sockets:

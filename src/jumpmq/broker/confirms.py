@@ -5,7 +5,6 @@ out in order, so that one ``multiple`` ack can serve all that a commit covers.
 """
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jumpmq.amqp import methods as m
@@ -65,23 +64,25 @@ class Confirms:
         """Whether publishes are unanswered."""
         return bool(self._runs)
 
-    def answers(self) -> Iterator[m.BasicAck | m.BasicNack]:
+    def answers(self) -> list[m.BasicAck | m.BasicNack]:
         """The answers that are due."""
-        last = 0
-        while self._runs and (receipt := self._runs[0].receipt) is not None:
+        found: list[m.BasicAck | m.BasicNack] = []
+        runs, last = self._runs, 0
+        while runs and (receipt := runs[0].receipt) is not None:
             state = receipt.state
             if state is State.PENDING:
                 break
-            tag = self._runs.popleft().last_tag
+            tag = runs.popleft().last_tag
             if state is State.DONE:
                 last = tag
                 continue
             if last:
-                yield self._acknowledge(last)
+                found.append(self._acknowledge(last))
             last = 0
-            yield m.BasicNack(tag, self._answer(tag), False)
+            found.append(m.BasicNack(tag, self._answer(tag), False))
         if last:
-            yield self._acknowledge(last)
+            found.append(self._acknowledge(last))
+        return found
 
     def _acknowledge(self, tag: int) -> m.BasicAck:
         self.acknowledged += tag - self._answered

@@ -47,7 +47,7 @@ def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
     if run.immediate:
         raise NotImplementedByServer("immediate=true")
     connection = channel.connection
-    connection.require_permission("write", "exchange", run.exchange)
+    channel.authorization.require(connection.user, connection.vhost.name, "write", "exchange", run.exchange)
     exchange = connection.vhost.publishable(run.exchange)
     channel.authorization.require_topics(
         connection.user, exchange, "write", (message.routing_key for message in run.messages)

@@ -122,11 +122,7 @@ class Turns:
             self._send_deferred()
         if self._confirming:
             receipt = Receipt(self._commits, commit)
-            waiting = set()
-            for channel in self._confirming:
-                channel.seal_confirms(receipt)
-                if channel.send_confirms():
-                    waiting.add(channel)
+            waiting = {channel for channel in self._confirming if channel.seal_confirms(receipt)}
             self._confirming.clear()
             if self._unconfirmed and self._unconfirmed[-1][0] == commit:
                 self._unconfirmed[-1][1].update(waiting)

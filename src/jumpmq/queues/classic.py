@@ -158,10 +158,10 @@ class ClassicQueue(Queue):
         if self.limits.message_ttl is not None:
             self._set_ttl(messages, self.limits.message_ttl)
         self._store(messages)
-        first = not len(self._ready)
+        served = self._delivery.consumers
+        self._arriving = bool(served) and not len(self._ready)  # whoever is ready gets them, be their time to live 0
         self._ready.extend(messages, body_octets(messages))
-        if self._delivery.consumers:
-            self._arriving = first  # whoever is ready gets them, be their time to live 0
+        if served:
             self.dispatch()
             self._arriving = False
         if self._limited or self._expiring:
@@ -508,15 +508,16 @@ class ClassicQueue(Queue):
 
     def _store(self, messages: list[Message]) -> None:
         """Keep the persistent ones."""
-        if self._journal is None:
+        journal = self._journal
+        if journal is None:
             return
         if self._next_seq > self._reserved_seq:
             self._reserved_seq = self._next_seq + SEQUENCE_BLOCK
-            self._journal.put("sequence", str(self.id), self._reserved_seq)
+            journal.put("sequence", str(self.id), self._reserved_seq)
         stored = messages if self.always_durable else persistent(messages)
         if stored:
-            self._journal.append(self.id, stored)
-        if len(stored) < len(messages):
+            journal.append(self.id, stored)
+        if stored is not messages:
             self._transient += len(messages) - len(stored)
             self._transient_octets += body_octets(messages) - body_octets(stored)
 

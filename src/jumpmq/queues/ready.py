@@ -101,7 +101,7 @@ class ReadyMessages:
         """Add messages at the end; ``size`` is the octets of their bodies."""
         self._charge(size + OVERHEAD * len(messages))
         self.size += size
-        if not self._tail and not self._account.tight:
+        if not (self._tail or self._account.tight):
             self._head.extend(messages)
             return
         self._shed()

@@ -2,14 +2,20 @@
 """Messages laid out as Arrow columns, in C. ``_reference.py`` says the same in plain Python and documents it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t
-from libc.string cimport memcpy
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
 
 from jumpmq.amqp._kernel cimport Message
 from jumpmq.amqp.prefetch cimport FAR, NEAR, prefetch_message, prefetch_octets
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+
+DEF HEAD = 32
+DEF MESSAGES = 1
+DEF EXPIRES = 8
 
 
 cdef inline const char* octets_of(Message message, int field, Py_ssize_t* size) except NULL:
@@ -100,10 +106,10 @@ def expiry_column(list messages):
     return octets
 
 
-cdef bytes joined_rows(list messages, Py_ssize_t first, Py_ssize_t end, Py_ssize_t size, bint expires, Py_ssize_t gather):
-    """Rows side by side, ``size`` octets together."""
-    cdef bytes rows = PyBytes_FromStringAndSize(NULL, size)
-    cdef char* at = PyBytes_AS_STRING(rows)
+cdef int write_rows(
+    char* at, list messages, Py_ssize_t first, Py_ssize_t end, bint expires, Py_ssize_t gather
+) except -1:
+    """Rows side by side, from ``at`` on."""
     cdef Message message
     cdef const char* exchange
     cdef Py_ssize_t exchange_size, key_size, properties_size, place
@@ -136,17 +142,23 @@ cdef bytes joined_rows(list messages, Py_ssize_t first, Py_ssize_t end, Py_ssize
         if length < gather:
             memcpy(at, PyBytes_AS_STRING(message.body), length)
             at += length
-    return rows
+    return 0
 
 
-def row_buffers(list messages, Py_ssize_t gather):
-    cdef Message message
+def row_block(list messages, uint64_t queue, int flags, Py_ssize_t gather):
+    cdef Message message = messages[0]
     cdef bint expires = False
+    cdef bytearray head = None, part
     cdef list buffers = []
-    cdef Py_ssize_t exchange_size, body_size, octets = 0, size = 0, first = 0, place
+    cdef int64_t seq = message.seq
+    cdef uint64_t first_seq = message.seq
+    cdef Py_ssize_t exchange_size, body_size, octets = 0, size = HEAD, length = 0, first = 0, place, padding
+    cdef uint32_t numbers[2]
+    cdef char* at
     for message in messages:
-        if PyBytes_GET_SIZE(message.properties) > 0xFFFF:
+        if message.seq != seq or PyBytes_GET_SIZE(message.properties) > 0xFFFF:
             return None
+        seq += 1
         if message.expires_at != 0.0:
             expires = True
     for place, message in enumerate(messages):
@@ -157,13 +169,38 @@ def row_buffers(list messages, Py_ssize_t gather):
         size += PyBytes_GET_SIZE(message.routing_key) + PyBytes_GET_SIZE(message.properties)
         if body_size < gather:
             size += body_size
+            continue
+        part = PyByteArray_FromStringAndSize(NULL, size)
+        at = PyByteArray_AS_STRING(part)
+        write_rows(at if head is not None else at + HEAD, messages, first, place + 1, expires, gather)
+        if head is None:
+            head = part
         else:
-            buffers.append(joined_rows(messages, first, place + 1, size, expires, gather))
-            buffers.append(message.body)
-            first, size = place + 1, 0
-    if size:
-        buffers.append(joined_rows(messages, first, len(messages), size, expires, gather))
-    return expires, buffers, octets
+            buffers.append(part)
+        buffers.append(message.body)
+        length += size + body_size
+        first, size = place + 1, 0
+    padding = -(length + size) & 7
+    if size + padding:
+        part = PyByteArray_FromStringAndSize(NULL, size + padding)
+        at = PyByteArray_AS_STRING(part)
+        write_rows(at if head is not None else at + HEAD, messages, first, len(messages), expires, gather)
+        memset(at + size, 0, padding)
+        if head is None:
+            head = part
+        else:
+            buffers.append(part)
+    length += size
+    at = PyByteArray_AS_STRING(head)
+    memset(at, 0, 4)
+    at[4] = MESSAGES
+    at[5] = <char>(flags | (EXPIRES if expires else 0))
+    at[6], at[7] = <char>(len(messages) & 0xFF), <char>(len(messages) >> 8)
+    numbers[0], numbers[1] = <uint32_t>(length - HEAD), <uint32_t>octets
+    memcpy(at + 8, numbers, 8)
+    memcpy(at + 16, &queue, 8)
+    memcpy(at + 24, &first_seq, 8)
+    return head, buffers, length + padding
 
 
 def alike(list messages):

@@ -67,38 +67,55 @@ SHORT_ROW = struct.Struct("<qBBHI")
 """A row of messages that do not expire."""
 
 
-def row_buffers(messages: list[Any], gather: int) -> tuple[bool, list[bytes], int] | None:
-    """Messages as rows of the log.
+BLOCK = struct.Struct("<IBBHIIQQ")
+"""The head of a block: CRC-32, kind, flags, count, length, octets of bodies, queue, first seq."""
+
+MESSAGES = 1
+"""The kind of a block of messages."""
+
+EXPIRES = 8
+"""Its flag where some expire."""
+
+
+def row_block(messages: list[Any], queue: int, flags: int, gather: int) -> tuple[bytearray, list[Any], int] | None:
+    """A block of messages of a queue, as rows of the log.
 
     Args:
+        flags: beside ``EXPIRES``, which is set where any expires; all rows say when, then.
         gather: octets from which on a body is a buffer of its own, and not copied.
 
     Returns:
-        Whether any expires, and all rows say when; the rows' buffers; and the octets of all bodies. None where there
-        are properties that no row has room for.
+        Its head, still without the checksum, and as many rows as lie behind it in one piece; the buffers of the others,
+        filled up to 8 octets at the end; and the octets of all of it. None where there are gaps in the messages'
+        numbers, or properties that no row has room for.
     """
+    first = messages[0].seq
+    if any(message.seq != seq for seq, message in enumerate(messages, first)):
+        return None
     if any(len(message.properties) > 0xFFFF for message in messages):
         return None
     expires = any(message.expires_at for message in messages)
-    buffers: list[bytes] = []
-    parts: list[bytes] = []
+    parts = [bytearray(BLOCK.size)]
     for message in messages:
         exchange, body = message.exchange.encode(), message.body
         lengths = (len(exchange), len(message.routing_key), len(message.properties), len(body))
         published = int(message.published_at * 1e6 + 0.5)
         if expires:
-            parts.append(ROW.pack(published, int(message.expires_at * 1e6 + 0.5), *lengths))
+            parts[-1] += ROW.pack(published, int(message.expires_at * 1e6 + 0.5), *lengths)
         else:
-            parts.append(SHORT_ROW.pack(published, *lengths))
-        parts += (exchange, message.routing_key, message.properties)
+            parts[-1] += SHORT_ROW.pack(published, *lengths)
+        parts[-1] += exchange + message.routing_key + message.properties
         if len(body) < gather:
-            parts.append(body)
+            parts[-1] += body
         else:
-            buffers += (b"".join(parts), body)
-            parts = []
-    if parts:
-        buffers.append(b"".join(parts))
-    return expires, buffers, sum(len(message.body) for message in messages)
+            parts += (body, bytearray())
+    length = sum(map(len, parts))
+    parts[-1] += bytes(-length % 8)
+    head, *buffers = parts if parts[-1] else parts[:-1]
+    octets = sum(len(message.body) for message in messages)
+    flags |= EXPIRES if expires else 0
+    head[: BLOCK.size] = BLOCK.pack(0, MESSAGES, flags, len(messages), length - BLOCK.size, octets, queue, first)
+    return head, buffers, length + -length % 8
 
 
 def alike(messages: list[Any]) -> tuple[bool, bool, bool, bool, int]:

@@ -70,11 +70,6 @@ class Batch:
         return f"<Batch {self.id} of queue {self.queue_id}: {self.first_seq}-{self.last_seq}, {self.remaining} left>"
 
     @property
-    def full(self) -> bool:
-        """Whether the next message needs another batch."""
-        return self.closed or self.count >= MAX_COUNT or self.bytes >= MAX_BYTES
-
-    @property
     def settled(self) -> Ranges:
         """The numbers that are gone for good."""
         return self._settled
@@ -103,10 +98,18 @@ class Batch:
             self._settled.add(self.first_seq, self.last_seq)
             self._note((self, self.first_seq, self.last_seq))
 
-    def take(self, messages: list[Message]) -> int:
-        """Add messages that follow those within, as many as there is room for; returns how many."""
+    def take(self, messages: list[Message]) -> tuple[int, int]:
+        """Add messages that follow those within, as many as there is room for.
+
+        Returns:
+            how many, and the octets of their bodies; none where the first one needs another batch.
+        """
+        if self.closed:
+            return 0, 0
         taken, octets = join_batch(messages, self, MAX_COUNT - self.count, MAX_BYTES - self.bytes)
         if taken < len(messages):
+            if not taken:
+                return 0, 0
             messages = messages[:taken]
         if not self.count:
             self.first_seq = messages[0].seq
@@ -118,7 +121,7 @@ class Batch:
             self.messages = messages.copy()
         else:
             self.messages += messages
-        return taken
+        return taken, octets
 
     def written(self, count: int) -> None:
         """The first ``count`` messages that were not on disk are now, or never need be."""

@@ -108,7 +108,8 @@ class Changes:
         """Become one commit with the changes that followed."""
         for queue_id in later.dropped:
             self.drop(queue_id)
-        self.definitions.absorb(later.definitions)
+        if later.definitions:
+            self.definitions.absorb(later.definitions)
         for batch, count in later.staged.items():
             self.staged[batch] = self.staged.get(batch, 0) + count
         self.begins = later.begins | self.begins
@@ -134,7 +135,7 @@ class Changes:
 
     def leave_out(self, settled: "Changes") -> None:
         """Forget messages staged here last that a turn, absorbed by now, has settled: nobody wants them any more."""
-        for batch, ranges in settled.settlements() if settled.settles else ():
+        for batch, ranges in settled.settlements():
             if staged := self.staged.get(batch):
                 count, octets = batch.leave_out(staged, ranges)
                 self.staged[batch] = staged - count

@@ -21,15 +21,8 @@ STEP = 8192
 """Messages that are laid out at once, give or take a block: about a millisecond."""
 
 
-@dataclass(slots=True)
-class Placed:
-    """Where a block of messages goes."""
-
-    batch: Batch
-    block: Block
-    first: int
-    last: int
-    offset: int = 0
+Part = tuple[Batch, Block, int]
+"""A block of messages: those of which batch, and the first one's number."""
 
 
 @dataclass(slots=True)
@@ -48,8 +41,8 @@ class Prepared:
 
     changes: Changes
     blocks: list[Block] = field(default_factory=list)
-    written: list[Placed] = field(default_factory=list)
-    moved: list[Placed] = field(default_factory=list)
+    written: list[Part] = field(default_factory=list)
+    moved: list[Part] = field(default_factory=list)
     relief: bool = False
     final: bool = False
     write: Write | None = None
@@ -57,12 +50,9 @@ class Prepared:
     def place(self, number: int, segment: Segment, file: int, *, allocation: int) -> Write:
         """Where it goes in a segment."""
         offset = segment.end + FRAME.size
-        offsets = {}
         for block in self.blocks:
-            offsets[id(block)] = offset
+            block.offset = offset
             offset += block.length
-        for placed in (*self.written, *self.moved):
-            placed.offset = offsets[id(placed.block)]
         commit = Commit(number, self.blocks)
         allocate = None
         if offset > segment.allocated:
@@ -104,26 +94,26 @@ def preparing(prepared: Prepared) -> Iterator[None]:
             continue  # its queue was dropped meanwhile
         block = records.moved_block(batch.queue_id, batch.id, messages)
         blocks.append(block)
-        prepared.moved.append(Placed(batch, block, messages[0].seq, messages[-1].seq))
+        prepared.moved.append((batch, block, messages[0].seq))
     if changes.settles and (settled := _settled(prepared)):
         blocks.append(records.settled_block((batch.queue_id, ranges) for batch, ranges in settled))
     if changes.dropped:
         blocks.append(records.dropped_block(changes.dropped))
     if prepared.final:
-        blocks.append(Block(records.CLEAN, []))
+        blocks.append(Block.of(records.CLEAN, []))
 
 
 def _add_messages(prepared: Prepared, batch: Batch, count: int) -> None:
     changes = prepared.changes
     assert batch.messages is not None
     messages = batch.messages if count == len(batch.messages) else batch.messages[:count]
-    if batch in changes.settled or batch in changes.bound:
+    if changes.settles and (batch in changes.settled or batch in changes.bound):
         messages = [message for message in messages if not changes.is_settled(batch, message.seq)]
         if not messages:
             return
     block = records.messages_block(batch.queue_id, messages, new=not batch.positions)
     prepared.blocks.append(block)
-    prepared.written.append(Placed(batch, block, messages[0].seq, messages[-1].seq))
+    prepared.written.append((batch, block, messages[0].seq))
 
 
 def _settled(prepared: Prepared) -> list[tuple[Batch, Ranges]]:

@@ -11,7 +11,7 @@ try:
         expiry_column,
         from_columns,
         join_batch,
-        row_buffers,
+        row_block,
         seq_column,
         time_column,
     )
@@ -28,7 +28,7 @@ except ImportError:
         expiry_column,
         from_columns,
         join_batch,
-        row_buffers,
+        row_block,
         seq_column,
         time_column,
     )
@@ -40,7 +40,7 @@ __all__ = [
     "expiry_column",
     "from_columns",
     "join_batch",
-    "row_buffers",
+    "row_block",
     "seq_column",
     "time_column",
 ]

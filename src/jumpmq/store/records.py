@@ -30,19 +30,21 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store._reference import ROW, SHORT_ROW
+from jumpmq.store._reference import BLOCK as BLOCK
+from jumpmq.store._reference import EXPIRES, ROW, SHORT_ROW
+from jumpmq.store._reference import MESSAGES as MESSAGES
 from jumpmq.store.checksums import checksum
 from jumpmq.store.layout import (
     alike,
     binary_column,
     expiry_column,
     from_columns,
-    row_buffers,
+    row_block,
     seq_column,
     time_column,
 )
 
-MESSAGES, MOVED, SETTLED, DEFINITIONS, DROPPED, CLEAN = 1, 2, 3, 4, 5, 6
+MOVED, SETTLED, DEFINITIONS, DROPPED, CLEAN = 2, 3, 4, 5, 6
 KINDS = range(MESSAGES, CLEAN + 1)
 
 NEW = 1
@@ -51,8 +53,6 @@ COLUMNS = 2
 """Flag: they lie as columns."""
 GAPS = 4
 """Flag: their numbers are not consecutive."""
-EXPIRES = 8
-"""Flag: some expire."""
 ONE_TIME, ONE_EXCHANGE, ONE_PROPERTIES = 16, 32, 64
 """Flags of columns in which all messages are alike; the value is there once."""
 
@@ -68,7 +68,6 @@ GATHER = 4096
 ALIGNMENT = 8
 MAGIC = b"JMQC"
 FRAME = struct.Struct("<4sIQII")
-BLOCK = struct.Struct("<IBBHIIQQ")
 
 _INTEGER = struct.Struct("<q")
 _OPENING = struct.Struct("<8sQQI")
@@ -79,12 +78,26 @@ _PADDING = [bytes(-length % ALIGNMENT) for length in range(ALIGNMENT)]
 
 
 class Block:
-    """A block on its way to disk: its head, still without the checksum, and the buffers of its content."""
+    """A block on its way to disk.
 
-    __slots__ = ("buffers", "head", "length")
+    Attributes:
+        head: its head, still without the checksum, and what of the content lies behind it in one piece.
+        buffers: the rest of the content, filled up.
+        length: octets of it all.
+        offset: where it goes in its file, once that is known.
+    """
 
-    def __init__(
-        self,
+    __slots__ = ("buffers", "head", "length", "offset")
+
+    def __init__(self, head: bytearray, buffers: list[Any], length: int) -> None:
+        self.head = head
+        self.buffers = buffers
+        self.length = length
+        self.offset = 0
+
+    @classmethod
+    def of(
+        cls,
         kind: int,
         buffers: list[Any],
         *,
@@ -93,13 +106,13 @@ class Block:
         octets: int = 0,
         queue: int = 0,
         first: int = 0,
-    ) -> None:
+    ) -> "Block":
+        """A block with this content, which is not filled up yet."""
         length = sum(map(len, buffers))
-        self.head = bytearray(BLOCK.pack(0, kind, flags, count, length, octets, queue, first))
-        self.buffers = buffers
-        self.length = BLOCK.size + length + -length % ALIGNMENT
+        head = bytearray(BLOCK.pack(0, kind, flags, count, length, octets, queue, first))
         if length % ALIGNMENT:
             buffers.append(_PADDING[length % ALIGNMENT])
+        return cls(head, buffers, BLOCK.size + length + -length % ALIGNMENT)
 
 
 class Commit:
@@ -110,7 +123,7 @@ class Commit:
     def __init__(self, number: int, blocks: list[Block]) -> None:
         self.number = number
         self.blocks = blocks
-        length = sum(block.length for block in blocks)
+        length = sum([block.length for block in blocks])
         self.frame = bytearray(FRAME.pack(MAGIC, 0, number, length, len(blocks)))
         self.length = FRAME.size + length
 
@@ -123,7 +136,7 @@ class Commit:
             for buffer in block.buffers:
                 crc = zlib.crc32(buffer, crc)
             block.head[:4] = crc.to_bytes(4, "little")
-            heads = zlib.crc32(block.head, heads)
+            heads = zlib.crc32(memoryview(block.head)[: BLOCK.size], heads)
             buffers.append(block.head)
             buffers += block.buffers
         self.frame[4:8] = heads.to_bytes(4, "little")
@@ -193,37 +206,26 @@ class Opening(NamedTuple):
 
 def messages_block(queue: int, messages: list[Message], *, new: bool) -> Block:
     """Messages of a queue, at most ``MAX_COUNT``, by ascending seq."""
-    flags, buffers, octets = _content(messages)
-    return Block(
-        MESSAGES,
-        buffers,
-        flags=flags | NEW if new else flags,
-        count=len(messages),
-        octets=octets,
-        queue=queue,
-        first=messages[0].seq,
+    begins, count = NEW if new else 0, len(messages)
+    if count <= MAX_ROWS and (rows := row_block(messages, queue, begins, GATHER)) is not None:
+        return Block(*rows)
+    flags, buffers, octets = _columns(messages)
+    return Block.of(
+        MESSAGES, buffers, flags=flags | begins, count=count, octets=octets, queue=queue, first=messages[0].seq
     )
 
 
 def moved_block(queue: int, batch_id: int, messages: list[Message]) -> Block:
     """What is left of a batch, in a new place."""
-    flags, buffers, octets = _content(messages)
+    flags, buffers, octets = _columns(messages)
     buffers.insert(0, _INTEGER.pack(batch_id))
-    return Block(MOVED, buffers, flags=flags, count=len(messages), octets=octets, queue=queue, first=messages[0].seq)
+    return Block.of(MOVED, buffers, flags=flags, count=len(messages), octets=octets, queue=queue, first=messages[0].seq)
 
 
-def _content(messages: list[Message]) -> tuple[int, list[Any], int]:
+def _columns(messages: list[Message]) -> tuple[int, list[Any], int]:
     """Flags, buffers, octets of bodies."""
-    first, last, count = messages[0], messages[-1], len(messages)
-    gaps = last.seq - first.seq + 1 != count
-    if count <= MAX_ROWS and not gaps and (rows := row_buffers(messages, GATHER)) is not None:
-        expires, buffers, octets = rows
-        return EXPIRES if expires else 0, buffers, octets
-    return _columns(messages, gaps)
-
-
-def _columns(messages: list[Message], gaps: bool) -> tuple[int, list[Any], int]:
     flags, first = COLUMNS, messages[0]
+    gaps = messages[-1].seq - first.seq + 1 != len(messages)
     one_time, one_exchange, one_properties, expires, total = alike(messages)
     integers: list[bytes] = []
     if gaps:
@@ -389,7 +391,7 @@ def settled_block(settled: Iterable[tuple[int, Iterable[tuple[int, int]]]]) -> B
         numbers.append(queue)
         numbers.append(len(flat) // 2)
         numbers.extend(flat)
-    return Block(SETTLED, [numbers.tobytes()])
+    return Block.of(SETTLED, [numbers.tobytes()])
 
 
 def settled_in(content: bytes) -> Iterator[tuple[int, int, int]]:
@@ -404,9 +406,9 @@ def settled_in(content: bytes) -> Iterator[tuple[int, int, int]]:
 
 def definitions_block(removed: Iterable[tuple[str, str]], put: Iterable[tuple[str, str, str]]) -> Block:
     """Changes of definitions; the values are JSON text."""
-    return Block(DEFINITIONS, [json.dumps([*removed, *put], separators=(",", ":")).encode()])
+    return Block.of(DEFINITIONS, [json.dumps([*removed, *put], separators=(",", ":")).encode()])
 
 
 def dropped_block(queues: Sequence[int]) -> Block:
     """Queues that are gone."""
-    return Block(DROPPED, [array("q", queues).tobytes()])
+    return Block.of(DROPPED, [array("q", queues).tobytes()])

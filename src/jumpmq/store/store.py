@@ -252,12 +252,15 @@ class Store:
         growing = self._growing
         while messages:
             batch = growing.get(queue_id)
-            if batch is None or batch.full:
+            if batch is None:
                 batch = growing[queue_id] = Batch(queue_id, self._noted.append)
-            before = batch.bytes
-            taken = batch.take(messages)
-            self._turn.stage(batch, messages[0].seq, taken, batch.bytes - before)
-            messages = messages[taken:] if taken < len(messages) else []
+            taken, octets = batch.take(messages)
+            if taken:
+                self._turn.stage(batch, messages[0].seq, taken, octets)
+            if taken == len(messages):
+                return
+            del growing[queue_id]
+            messages = messages[taken:]
 
     def spill(self, messages: list[Message]) -> None:
         """As :meth:`append`, for messages that are not persistent: this process may read them back, a start drops them.
@@ -371,7 +374,8 @@ class Store:
                 self._next.absorb(turn)
             else:
                 self._next = turn
-            self._next.leave_out(turn)
+            if turn.settles:
+                self._next.leave_out(turn)
             self._turn = Changes(0)
             octets = self._commit_bytes if self._requested else self._linger_bytes
             if _is_much(self._next, octets) and self.error is None and not self._held:
@@ -458,11 +462,11 @@ class Store:
             if prepared.write.allocate is not None:
                 segment.allocated = sum(prepared.write.allocate)
             segment.zeroed = max(segment.zeroed, segment.end + prepared.write.zeros)
-            for placed in prepared.moved:
-                upkeep.note_moved(segment, placed.batch, segment.position(placed.offset), placed.block.length)
-            for placed in prepared.written:
-                placed.batch.add_block(segment.position(placed.offset), placed.block.length, placed.first)
-                upkeep.note_written(segment, placed.batch, placed.block.length)
+            for batch, block, _ in prepared.moved:
+                upkeep.note_moved(segment, batch, segment.position(block.offset), block.length)
+            for batch, block, first in prepared.written:
+                batch.add_block(segment.position(block.offset), block.length, first)
+                upkeep.note_written(segment, batch, block.length)
         for batch, count in changes.staged.items():
             batch.written(count)
         if changes.definitions:
@@ -660,7 +664,7 @@ class Store:
 
 def _is_much(changes: Changes, octets: int) -> bool:
     """Whether a commit should hold no more: ``octets`` of bodies, or fewer where they have to be copied together."""
-    if changes.octets < GATHER * changes.count:
-        octets = min(octets, COPIED_BYTES)
-    count, definitions = changes.count, len(changes.definitions)
-    return changes.octets >= octets or count >= COMMIT_MESSAGES or definitions >= COMMIT_DEFINITIONS
+    count = changes.count
+    if octets > COPIED_BYTES and changes.octets < GATHER * count:
+        octets = COPIED_BYTES
+    return changes.octets >= octets or count >= COMMIT_MESSAGES or len(changes.definitions) >= COMMIT_DEFINITIONS

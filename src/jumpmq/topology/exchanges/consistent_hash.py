@@ -124,7 +124,8 @@ class ConsistentHashExchange(Exchange):
         order, traffic = self._in_order(), self.traffic
         if traffic is None:
             return gather(order, self.ring.route_index(keys), items), []
-        traffic.note_missing(missing)
+        if missing:
+            traffic.note_missing(missing)
         return gather(order, self.ring.route_index(keys, traffic.counts, MISSING if missing else None), items), []
 
     def _in_order(self) -> list[Destination]:
