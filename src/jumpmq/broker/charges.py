@@ -12,8 +12,7 @@ class Charges:
 
     def set(self, kind: str, octets: int) -> None:
         """So much is held for ``kind``."""
-        charged = self._charged.get(kind, 0)
-        if octets != charged:
+        if octets != (charged := self._charged.get(kind, 0)):
             self._charged[kind] = octets
             self._account.charge(kind, octets - charged)
 

@@ -220,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
     def _pieces(self, events: Iterator[Event]) -> Iterator[Event]:
         """The events, long runs of publishes cut."""
         for event in events:
-            rest = event if isinstance(event, Publish) else None
+            rest = event if isinstance(event, Publish) and len(event.messages) > 1 else None
             while rest is not None:
                 event, rest = self._services.paces.cut(self.vhost.name, rest, self.rate.piece)
                 if rest is not None:

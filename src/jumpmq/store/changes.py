@@ -112,9 +112,11 @@ class Changes:
             self.definitions.absorb(later.definitions)
         for batch, count in later.staged.items():
             self.staged[batch] = self.staged.get(batch, 0) + count
-        self.begins = later.begins | self.begins
-        _add(self.settled, later.settled)
-        _add(self.bound, later.bound)
+        for batch, first in later.begins.items():
+            self.begins.setdefault(batch, first)
+        if later.settles:
+            _add(self.settled, later.settled)
+            _add(self.bound, later.bound)
         self.moved |= later.moved
         self.discarded |= later.discarded
         self.count += later.count
