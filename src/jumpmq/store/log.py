@@ -192,7 +192,8 @@ class Log:
             file = self._opened.pop(number, None)
             if file is None:
                 file = File(self.files, self.files.open(self.directory / file_name(number)))
-            self._opened[number] = file
+            if number in self.segments:  # else it is forgotten, and its room is given back with the last descriptor
+                self._opened[number] = file
             if len(self._opened) > OPEN_FILES:
                 del self._opened[next(iter(self._opened))]
             return file
