@@ -4,45 +4,61 @@
 
 One broker process, four queues behind a consistent hash exchange, bodies of 100 octets, Spark on two local cores. Every
 way of reading has the same sink (`noop`), which wants queue, routing key and body of every row. The stream and pika
-also consume the messages. Java compiles what is run often, so all ways of reading take turns, round after round; the
-first round does not count, and of the others the medians are shown. Publishing is not measured. What a streaming query
-takes that reads nothing is told apart, and what it takes where the Python source does nothing at all. pika reads from
-RabbitMQ where that is installed, else from JumpMQ. Then the same from one queue; from 200 of 1,000 messages, beside as
-many in four; all columns of messages with their own message_id and two headers, beside all columns of messages without
-properties; Arrow files of the same batches read by a Python data source that does nothing else; and rows published,
-confirmed, by the sink and by pika.
+also consume the messages. Publishing and the start of the session are not measured, the start of a query is.
+
+Java compiles what is run often, and a machine is not equally busy all the time: so all ways of reading take turns, each
+round is begun by another, the first two rounds do not count, and a ratio is that of two times of the same round, the
+median of all rounds. Before each way the broker has come to rest. Processor seconds depend less on what else the
+machine does.
+
+pika reads from RabbitMQ where that is installed, else from JumpMQ. Beside the stream and the table of four queues are
+the same rows from Arrow files, by Python sources that do nothing else: what is left is Spark's own. What a streaming
+query takes that reads nothing is told apart, and what it takes where the Python source does nothing at all. Then the
+same from one queue; from 200 of 1,000 messages, beside as many in four; all columns of messages with their own
+message_id and two headers, beside all columns of messages without properties; and rows published, confirmed, by the
+sink and by pika.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pika
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 import jumpmq.spark
 from benchmarks.brokers import HOST, BrokerProcess, JumpMQ, RabbitMQ
 from benchmarks.load.client import Address, Connection
 from benchmarks.load.traffic import Messages
+from benchmarks.spark_sources import COLUMNS, ArrowFiles, Nothing, arrow_files
 
 EXCHANGE = "spark"
-COLUMNS = "queue string, routing_key binary, body binary"
 MESSAGES = 1_000_000
 ROUNDS = 5
+WARM_ROUNDS = 2
+MICRO_BATCHES = 4
+BARE_STREAM = "Arrow files, by a Python stream"
 WARM_UP = 2_000
 PIKA_WRITE_SHARE = 100
 PIKA_SHARE = 10
 """pika gets one message in so many, or it would take minutes."""
+
+
+class Taken(NamedTuple):
+    """What reading took, in seconds: on the clock, of processors by all processes, and of these the broker's."""
+
+    seconds: float
+    processor: float
+    broker: float
 
 
 class Way(NamedTuple):
@@ -181,17 +197,43 @@ def _empty(port: int, exchange: str) -> None:
     connection.close()
 
 
-def in_turns(ways: dict[str, Way], rounds: int) -> dict[str, float]:
-    """The median seconds of each way; all take turns, and the first round does not count."""
-    taken: dict[str, list[float]] = {title: [] for title in ways}
-    for counts in [False] + [True] * rounds:
-        for title, way in ways.items():
-            way.prepare()
-            began = time.perf_counter()
-            way.read()
-            if counts:
-                taken[title].append(time.perf_counter() - began)
-    return {title: statistics.median(found) for title, found in taken.items()}
+def in_turns(ways: dict[str, Way], rounds: int, broker: BrokerProcess) -> dict[str, list[Taken]]:
+    """What each way takes in each round. All take turns, each round begun by another; the first rounds do not count."""
+    taken: dict[str, list[Taken]] = {title: [] for title in ways}
+    titles = list(ways)
+    for number in range(WARM_ROUNDS + rounds):
+        first = number % len(titles)
+        for title in titles[first:] + titles[:first]:
+            ways[title].prepare()
+            _at_rest(broker)
+            before, began = (processor_seconds(), broker.cpu_seconds()), time.perf_counter()
+            ways[title].read()
+            seconds = time.perf_counter() - began
+            found = Taken(seconds, processor_seconds() - before[0], broker.cpu_seconds() - before[1])
+            if number >= WARM_ROUNDS:
+                taken[title].append(found)
+    return taken
+
+
+def _at_rest(broker: BrokerProcess) -> None:
+    """Return when the broker is done with what came before: it lets go of messages after it has answered."""
+    used = -1.0
+    while broker.cpu_seconds() - used > 0.02:
+        used = broker.cpu_seconds()
+        time.sleep(0.2)
+
+
+def processor_seconds() -> float:
+    """What this process and all below it have used so far, those that have ended included."""
+    parents, used = {}, {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            parents[int(place.name)], used[int(place.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(used[pid] for pid in ours) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -208,81 +250,6 @@ def local_spark() -> Iterator[SparkSession]:
         spark.stop()
 
 
-class ArrowFiles(DataSource):
-    """Record batches from files, a partition a file."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "arrow_files"
-
-    def schema(self) -> str:
-        return COLUMNS
-
-    def reader(self, schema: object) -> DataSourceReader:
-        return ArrowFilesReader(self.options["files"].split(","))
-
-
-class ArrowFilesReader(DataSourceReader):
-    """Reads them, and nothing else."""
-
-    def __init__(self, files: list[str]) -> None:
-        self._files = files
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(file) for file in self._files]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with pa.OSFile(partition.value) as file, pa.ipc.open_stream(file) as stream:
-            yield from stream
-
-
-class Nothing(DataSource):
-    """A stream in which nothing ever is."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "nothing"
-
-    def schema(self) -> str:
-        return COLUMNS
-
-    def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        return NothingReader()
-
-
-class NothingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says so at once."""
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's names, here and below)
-        pass
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return {}
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        return start
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return []
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
-
-@contextlib.contextmanager
-def arrow_files(count: int) -> Iterator[str]:
-    """Two files with so many rows, as the broker's batches have them; their names."""
-    schema = pa.schema([("queue", pa.string()), ("routing_key", pa.binary()), ("body", pa.binary())])
-    batch = pa.record_batch([["spark-0"] * 8192, [b"%010d" % n for n in range(8192)], [bytes(100)] * 8192], schema)
-    with tempfile.TemporaryDirectory() as directory:
-        files = [f"{directory}/{number}.arrow" for number in range(2)]
-        for file in files:
-            with pa.OSFile(file, "w") as opened, pa.ipc.new_stream(opened, schema) as stream:
-                for start in range(0, count // 2, 8192):
-                    stream.write_batch(batch[: count // 2 - start])
-        yield ",".join(files)
-
-
 def ways_of_reading(spark: SparkSession, broker: BrokerProcess, files: str, count: int) -> dict[str, Way]:
     """What is read, by title; what tables read is published here."""
     port, few = broker.port, min(count, 200_000)
@@ -295,33 +262,39 @@ def ways_of_reading(spark: SparkSession, broker: BrokerProcess, files: str, coun
     spark.dataSource.register(ArrowFiles)
     spark.dataSource.register(Nothing)
     stream, table = partial(from_stream, spark, broker, "stream"), partial(from_table, spark, broker)
+    bare = spark.readStream.format("arrow_files").option("files", files)
+    more = MICRO_BATCHES * count
     return {
         "stream": Way(count, stream, partial(publish, port, count, "stream")),
-        "stream, twice as many": Way(2 * count, stream, partial(publish, port, 2 * count, "stream")),
+        BARE_STREAM: Way(count, lambda: _run(bare.option("times", 1).load())),
+        "stream, four times as many": Way(more, stream, partial(publish, port, more, "stream")),
+        f"{BARE_STREAM}, four times": Way(more, lambda: _run(bare.option("times", MICRO_BATCHES).load())),
         "stream, nothing there": Way(0, stream),
-        "a Python source that does nothing": Way(0, lambda: _run(spark.readStream.format("nothing").load())),
+        "a Python stream that does nothing": Way(0, lambda: _run(spark.readStream.format("nothing").load())),
         "table": Way(count, partial(table, "four")),
+        "Arrow files, by a Python source": Way(
+            count, lambda: _unread(spark.read.format("arrow_files").option("files", files).load())
+        ),
         "table of one queue": Way(count, partial(table, "one")),
         "table of 200 queues of 1,000": Way(few, partial(table, "many")),
         "as many in four queues": Way(few, partial(table, "few")),
         "all columns": Way(count, partial(table, "four", None)),
         "all columns, own properties": Way(count, partial(table, "own", None)),
-        "Arrow files, by a Python source": Way(
-            count, lambda: _unread(spark.read.format("arrow_files").option("files", files).load())
-        ),
     }
 
 
 BESIDE = {
-    "stream": "pika",
-    "stream, twice as many": "pika",
-    "table": "pika",
-    "table of one queue": "table",
-    "table of 200 queues of 1,000": "as many in four queues",
-    "as many in four queues": "table",
-    "all columns": "table",
-    "all columns, own properties": "all columns",
-    "Arrow files, by a Python source": "table",
+    "stream": ["pika", BARE_STREAM],
+    "stream, four times as many": ["pika", f"{BARE_STREAM}, four times"],
+    BARE_STREAM: ["pika"],
+    f"{BARE_STREAM}, four times": ["pika"],
+    "table": ["pika", "Arrow files, by a Python source"],
+    "Arrow files, by a Python source": ["pika"],
+    "table of one queue": ["table"],
+    "table of 200 queues of 1,000": ["as many in four queues"],
+    "as many in four queues": ["table"],
+    "all columns": ["table"],
+    "all columns, own properties": ["all columns"],
 }
 
 
@@ -338,25 +311,28 @@ def main() -> None:
             declare(each.port)
         share = max(WARM_UP, count // PIKA_SHARE)
         pika_way = Way(share, partial(from_pika, spark, other, EXCHANGE), partial(publish, other.port, share))
-        rates = {"pika": share / in_turns({"pika": pika_way}, 1)["pika"]}
-        _show(f"pika in mapPartitions, {other.name}", rates["pika"])
-        ways = ways_of_reading(spark, broker, files, count)
-        seconds = in_turns(ways, rounds)
-        rates |= {title: way.rows / seconds[title] for title, way in ways.items() if way.rows}
-        for title in ways:
-            if title in rates:
-                _show(title, rates[title], rates[BESIDE[title]], BESIDE[title])
-            else:
-                print(f"{title:<40} {seconds[title]:>12.2f} s", flush=True)
+        ways = {"pika": pika_way} | ways_of_reading(spark, broker, files, count)
+        taken = in_turns(ways, rounds, broker)
+        print(f"pika in mapPartitions reads from {other.name}; processor seconds of all processes, and the broker's")
+        for title, way in ways.items():
+            beside = {name: (ways[name].rows, taken[name]) for name in BESIDE.get(title, [])}
+            show(title, way.rows, taken[title], beside)
         written = to_exchange_with_pika(spark, other, max(1, count // PIKA_WRITE_SHARE))
-        _show(f"pika in foreachPartition, {other.name}", written)
+        print(f"{f'pika in foreachPartition, {other.name}':<45} {written:>10,.0f} rows/s")
         to_exchange(spark, broker, WARM_UP)
-        _show("written", to_exchange(spark, broker, count), written, "pika")
+        ours = to_exchange(spark, broker, count)
+        print(f"{'written':<45} {ours:>10,.0f} rows/s  {ours / written:.2f}x pika", flush=True)
 
 
-def _show(title: str, rows: float, other: float = 0, name: str = "") -> None:
-    ratio = f" {rows / other:>8.2f}x {name}" if other else ""
-    print(f"{title:<40} {rows:>12,.0f} rows/s{ratio}", flush=True)
+def show(title: str, rows: int, taken: list[Taken], beside: dict[str, tuple[int, list[Taken]]]) -> None:
+    """A line: medians of all rounds; a ratio of rates is that of two times of one round, the median of these."""
+    seconds, processor, brokers = (statistics.median(values) for values in zip(*taken, strict=True))
+    rate = f"{rows / seconds:>10,.0f} rows/s" if rows else f"{seconds:>10.2f} s     "
+    ratios = []
+    for name, (others, found) in beside.items():
+        times = (theirs.seconds / ours.seconds for ours, theirs in zip(taken, found, strict=True))
+        ratios.append(f"{rows / others * statistics.median(times):.2f}x {name}")
+    print(f"{title:<45} {rate}  {processor:.2f} s, {brokers:.2f} s  {', '.join(ratios)}", flush=True)
 
 
 if __name__ == "__main__":
