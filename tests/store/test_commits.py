@@ -11,7 +11,7 @@ from tests.store.opened import Opened, left, make_messages
 from jumpmq.store import records
 from jumpmq.store.commits import STEP
 from jumpmq.store.records import MAX_COUNT
-from jumpmq.store.store import COMMIT_MESSAGES
+from jumpmq.store.store import COMMIT_MESSAGES, LARGE_BODY, LARGE_TIMES
 
 
 def test_a_number_covers_all_that_was_staged(opened: Opened) -> None:
@@ -43,6 +43,20 @@ def test_work_gathers_while_a_commit_is_written(opened: Opened) -> None:
     opened.wait_for(number)
     assert len(opened.commits) < 500
     assert opened.store.staged_bytes == 0
+
+
+@pytest.mark.parametrize(("size", "turns"), [(LARGE_BODY, LARGE_TIMES), (LARGE_BODY // 2, 1)])
+def test_more_of_large_bodies_than_of_others_goes_into_a_commit(tmp_path: Path, size: int, turns: int) -> None:
+    opened = Opened(tmp_path / "broker", commit_bytes=2 * LARGE_BODY)
+    each = 2 * LARGE_BODY // size
+    numbers = []
+    for turn in range(20):
+        opened.store.append(1, make_messages(turn * each + 1, turn * each + each, lambda seq: bytes(size)))
+        numbers.append(opened.store.flush(begin=False))
+    assert {numbers.count(number) for number in sorted(set(numbers))[1:-1]} == {turns}
+    opened.wait_for(numbers[-1])
+    assert left(opened.crash()) == {1: list(range(1, 20 * each + 1))}
+    opened.close()
 
 
 def test_a_small_commit_on_a_quick_disk_is_done_when_it_is_begun(tmp_path: Path) -> None:
