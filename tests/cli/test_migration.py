@@ -16,6 +16,7 @@ import pytest
 import requests
 from benchmarks.brokers import RabbitMQ
 from tests.cli.commands import command, run
+from tests.waiting import until
 
 import jumpmq
 
@@ -129,6 +130,28 @@ def test_a_move_that_is_killed_goes_on_where_it_was(rabbitmq: RabbitMQ, broker: 
     assert bodies(broker.port, "numbered", "killed") == [b"%d" % number for number in range(6_000)]
     for queue in same:
         assert len(bodies(broker.port, queue, "killed")) == 2_000
+
+
+def test_control_c_ends_a_move_in_a_line(rabbitmq: RabbitMQ, broker: jumpmq.RunningBroker) -> None:
+    """Unless it is at its end already."""
+    put(rabbitmq, "vhosts/interrupted", {})
+    put(rabbitmq, "permissions/interrupted/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", rabbitmq.port, "interrupted")) as connection:
+        opened = connection.channel()
+        opened.queue_declare("many", durable=True)
+        for _ in range(20_000):
+            opened.basic_publish("", "many", b"")
+    line = command("jumpmq", "migrate", *urls(rabbitmq, broker, "/interrupted"))
+    queue = f"{broker.http_url}/api/queues/interrupted/many"
+    with subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as move:
+        until(lambda: requests.get(queue).json().get("messages") or move.poll() is not None)
+        move.send_signal(signal.SIGINT)
+        said = move.communicate()[1]
+    assert "Traceback" not in said
+    assert move.returncode == 0 or "jumpmq: interrupted: the same command goes on where it was" in said
+    result = run("jumpmq", "migrate", *urls(rabbitmq, broker, "/interrupted"), timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert requests.get(queue).json()["messages"] == 20_000
 
 
 @pytest.mark.parametrize(

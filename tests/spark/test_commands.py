@@ -40,6 +40,23 @@ def test_pipelines(spark, broker, channel, tmp_path):
     assert table(spark, broker, exchange="x").count() == 32
 
 
+def test_streams_are_archived_from_their_beginning_and_replayed_by_range(spark, broker, channel, tmp_path):
+    channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    channel.exchange_declare("logs", "x-consistent-hash", durable=True)
+    channel.queue_bind("log", "logs", "1")
+    channel.confirm_delivery()
+    for body in numbered(0, 39):
+        channel.basic_publish("logs", body, body)
+    url = ("--url", broker.http_url)
+    assert "40 messages archived in" in run("pipeline", "archive", "logs", tmp_path / "table", *url)
+    assert "0 messages archived in" in run("pipeline", "archive", "logs", tmp_path / "table", *url)
+    replayed = run("pipeline", "replay", "log", "x", "--stream", "--from", 10, "--to", 30, *url)
+    assert "20 messages published to x" in replayed
+    assert sorted(bytes(row.body) for row in table(spark, broker, exchange="x").collect()) == numbered(10, 29)
+    said = run("pipeline", "rebalance", "logs", "--checkpoint", tmp_path / "c", *url, status=1)
+    assert "the queues are streams, which keep what they have" in said
+
+
 def test_control_c_ends_a_pipeline_in_a_line_and_the_same_command_goes_on(spark, broker, channel, tmp_path):
     """The whole group of processes gets the signal, as from a terminal."""
     publish(channel, numbered(1, 30))
@@ -113,6 +130,12 @@ def test_plan(spark, broker, channel, tmp_path):
         ("pipeline publish {tmp}/some.csv x --key id {url}", 1, "some.csv is not a Parquet file"),
         ("pipeline publish {tmp}/some.csv x --format csv --key k {url}", 1, "there is no column 'k' in"),
         ("pipeline replay {tmp}/none x {url}", 1, "Spark failed: [PATH_NOT_FOUND] Path does not exist"),
+        ("pipeline replay {tmp}/none x --from 5 {url}", 2, "--from and --to are for a stream: give --stream"),
+        (
+            "pipeline replay q1 x --stream {url}",
+            1,
+            "option 'startingOffsets' is for streams, and queue 'q1' is of type",
+        ),
         ("pipeline rebalance x {url}", 2, "Missing option '--checkpoint'"),
         ("pipeline rebalance nothing --checkpoint {tmp}/c {url}", 1, "no exchange 'nothing' in vhost '/'"),
     ],

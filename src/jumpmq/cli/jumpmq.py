@@ -127,6 +127,8 @@ def migrate(
         moved = migrate(source, management, to, tls, messages=not definitions_only, console=Console(stderr=True))
     except MigrationError as error:
         _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("interrupted: the same command goes on where it was", 130)
     for what in moved.skipped:
         typer.echo(f"skipped: {what}", err=True)
     typer.echo(f"definitions are copied, {moved.messages:,} messages of {moved.queues:,} queues are moved")

@@ -98,18 +98,34 @@ def publish(
 
 @pipeline.command()
 def replay(
-    table: Annotated[str, typer.Argument(help="that `archive` made")],
+    source: Annotated[str, typer.Argument(metavar="TABLE|STREAM", help="what `archive` made; with --stream, a stream")],
     exchange: Annotated[str, typer.Argument(help="where to")],
     where: Annotated[str | None, typer.Option(help="SQL condition, such as \"queue = 'q1'\"")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="read a stream of the broker")] = False,
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="PLACE", help="of a stream: offset or time", show_default="earliest")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="PLACE", help="before this offset or time", show_default="latest")
+    ] = None,
     url: Url = DEFAULT_URL,
     vhost: Vhost = "/",
     master: Master = "local[*]",
 ) -> None:
-    """Publish an archived table again, each queue's messages in their order."""
+    """Publish an archived table, or a range of a stream, again: each queue's messages in their order."""
+    if not stream and (first or end):
+        _fail("--from and --to are for a stream: give --stream, or choose rows of a table with --where", 2)
     with _spark(master, "replay") as spark:
         from jumpmq.spark.pipelines.publish import replay as run
+        from jumpmq.spark.pipelines.publish import replay_stream
 
-        rows = run(spark, table, {"url": url, "vhost": vhost, "exchange": exchange}, where)
+        broker = {"url": url, "vhost": vhost}
+        target = broker | {"exchange": exchange}
+        if stream:
+            places = {"startingOffsets": first or "earliest", "endingOffsets": end or "latest"}
+            rows = replay_stream(spark, broker | places | {"queue": source}, target, where)
+        else:
+            rows = run(spark, source, target, where)
         typer.echo(f"{rows:,} messages published to {exchange}")
 
 

@@ -182,8 +182,11 @@ class AMQPConnection:
     def __enter__(self) -> AMQPConnection:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, type_: type[BaseException] | None, *exception: object) -> None:
+        if type_ is None or issubclass(type_, Exception):
+            self.close()
+        else:  # Ctrl-C may come in the middle of a frame
+            self._socket.close()
 
     def _connected(self, tls: ssl.SSLContext | None) -> socket.socket:
         where = self.address

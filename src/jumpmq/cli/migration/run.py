@@ -36,7 +36,8 @@ def migrate(source: str, management: str | None, to: str, tls: ClientTLS, *, mes
     """Copy all definitions, then drain all queues and copy all streams.
 
     Args:
-        source: AMQP URL of the RabbitMQ; with a virtual host in it, only that one is moved, and no users.
+        source: AMQP URL of the RabbitMQ; with a virtual host in it, only that one is moved, made where there is none,
+            and no users.
         management: URL of its management port; None for the usual one of the same host and user.
         to: management URL of the JumpMQ.
         tls: files for TLS with either.
@@ -51,6 +52,8 @@ def migrate(source: str, management: str | None, to: str, tls: ClientTLS, *, mes
         old = ManagementClient(management or _management_of(address), tls=tls)
         new = ManagementClient(to, tls=tls)
         found = old.get("definitions", *place)
+        if vhost is not None and vhost not in {one["name"] for one in new.get("vhosts")}:
+            new.put("vhosts", vhost, body={})
         answer = new.post("definitions", *place, body=found)
         skipped = answer.get("skipped", []) if isinstance(answer, dict) else []
         if not messages:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, date_trunc
 
+from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.pipelines.session import followed, known_to_source
+from jumpmq.spark.streams.kinds import reads_streams
 
 
 def archive(
@@ -24,7 +26,7 @@ def archive(
     """Move messages into a table partitioned by queue, each once; returns how many.
 
     Args:
-        source: options of the source.
+        source: options of the source; streams are read from their beginning unless it says otherwise.
         table: a directory, on any file system that Spark knows.
         checkpoint: another; beside the table unless given.
         by_hour: whether the table is partitioned by the hour of publishing too.
@@ -33,6 +35,8 @@ def archive(
         progress: called with the rows of each micro-batch.
     """
     checkpoint = checkpoint or f"{table.rstrip('/')}.checkpoint"
+    if reads_streams(SourceOptions.parse(source)):
+        source = {"startingOffsets": "earliest"} | dict(source)
     frame, parts = spark.readStream.format("jumpmq").options(**source, **known_to_source(checkpoint)).load(), ["queue"]
     if by_hour:
         frame, parts = frame.withColumn("hour", date_trunc("hour", col("published_at"))), ["queue", "hour"]

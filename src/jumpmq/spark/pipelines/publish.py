@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, struct, to_json
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.functions import col, count, lit, struct, to_json
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from jumpmq.spark.errors import JumpMQError
@@ -45,14 +45,32 @@ def replay(spark: SparkSession, table: str, target: Mapping[str, str], where: st
     Args:
         target: options of the sink; the exchange that a message was published to unless given.
         where: a SQL condition on the table's columns.
+
+    Raises:
+        JumpMQError: the table is not an archive.
     """
     frame = spark.read.parquet(table)
-    if where is not None:
-        frame = frame.where(where)
     missing = {"queue", "seq", "routing_key", "body"} - set(frame.columns)
     if missing:
         raise JumpMQError(f"{table} was not made by `jumpmq pipeline archive`: it has no column '{min(missing)}'")
-    ordered = frame.repartition("queue").sortWithinPartitions("queue", "seq")
+    return _replayed(frame, target, where)
+
+
+def replay_stream(
+    spark: SparkSession, source: Mapping[str, str], target: Mapping[str, str], where: str | None = None
+) -> int:
+    """Publish what streams hold again, in the order of each; returns how many messages.
+
+    Args:
+        source: options of the source: the stream, and perhaps ``startingOffsets`` and ``endingOffsets``.
+        target, where: as for :func:`replay`.
+    """
+    return _replayed(spark.read.format("jumpmq").options(**source).load(), target, where)
+
+
+def _replayed(frame: DataFrame, target: Mapping[str, str], where: str | None) -> int:
+    found = frame if where is None else frame.where(where)
+    ordered = found.repartition("queue").sortWithinPartitions("queue", "seq")
     dropped = {"queue", *({"exchange"} if {"exchange", "queue"} & set(target) else ())}
     return _write(
         ordered.select(*(name for name in SCHEMA.names if name in frame.columns and name not in dropped)), target
@@ -66,5 +84,7 @@ def read(spark: SparkSession, path: str, format: str) -> DataFrame:
 
 
 def _write(rows: DataFrame, target: Mapping[str, str]) -> int:
-    rows.write.format("jumpmq").mode("append").options(**target).save()
-    return rows.count()
+    counted = Observation()
+    rows.observe(counted, count(lit(1)).alias("rows")).write.format("jumpmq").mode("append").options(**target).save()
+    found: int = counted.get["rows"]
+    return found

@@ -17,9 +17,12 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.pipelines.session import followed, known_to_source
 from jumpmq.spark.router import Router
 from jumpmq.spark.routing import route
+from jumpmq.spark.streams.kinds import reads_streams
 
 
 def rebalance(
@@ -36,7 +39,12 @@ def rebalance(
         router: the exchange's decision now.
         checkpoint: a directory; the same one after a failure.
         progress: called with the rows of each micro-batch.
+
+    Raises:
+        JumpMQError: the queues are streams.
     """
+    if reads_streams(SourceOptions.parse(source)):
+        raise JumpMQError("the queues are streams, which keep what they have: only other queues can be rebalanced")
     reader = spark.readStream.format("jumpmq").options(**source)
     group = f"rebalance-{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
     reader = reader.option("group", group).option("keepOrder", True).option("sameEnds", True)
