@@ -3,8 +3,10 @@
 import datetime
 import json
 import random
+from operator import attrgetter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.topology.built import Built
@@ -54,10 +56,17 @@ def both(kind, arguments, weights=WEIGHTS):
 
 def agree(made, router, messages, column):
     """The queue of each message, by the broker and by Spark."""
-    found = {id(one): queue.name for queue, run in made.vhost.route("e", messages).queues.items() for one in run}
-    assert len(found) == len(messages)
-    assert router.route(column).to_pylist() == [found[id(one)] for one in messages]
-    assert len(set(found.values())) == len(router.destinations)
+    for place, one in enumerate(messages):
+        one.seq = place
+    runs = made.vhost.route("e", messages).queues
+    names = pa.array([queue.name for queue in runs])
+    decided = np.full(len(messages), -1)
+    for number, run in enumerate(runs.values()):
+        decided[np.fromiter(map(attrgetter("seq"), run), np.int64, len(run))] = number
+    assert sum(map(len, runs.values())) == len(messages)
+    assert decided.min() >= 0
+    assert router.route(column).cast(pa.string()).equals(names.take(pa.array(decided)))
+    assert len(names) == len(router.destinations)
 
 
 @pytest.mark.parametrize(
