@@ -1,5 +1,6 @@
 """`jumpmq check` and `jumpmq salvage`: a damaged data directory is named, and what can be read serves again."""
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -23,9 +24,17 @@ def test_what_is_damaged_is_named_and_the_rest_can_be_taken_elsewhere(tmp_path: 
     path.write_bytes(octets)
     damaged = run("jumpmq", "check", data)
     assert damaged.returncode == 1
-    assert "1 messages from number 32 on" in damaged.stdout
+    assert "1 message from number 32 on of queue 'orders' in vhost '/'" in damaged.stdout
+    served = tmp_path / "served"
+    shutil.copytree(data, served)
+    with (tmp_path / "log").open("w") as log, serving(served, stderr=log) as broker:
+        assert len(bodies(broker.amqp_url)) == 49
+    (warning,) = [line for line in (tmp_path / "log").read_text().splitlines() if "WARNING" in line]
+    assert f"{served / 'log' / path.name} is damaged" in warning
+    assert "messages among 1 to 50 of queue 'orders' in vhost '/'" in warning
     taken = run("jumpmq", "salvage", data, "--to", saved)
     assert taken.returncode == 0
+    assert "queue 'orders'" in taken.stderr + taken.stdout
     assert "49 messages" in taken.stdout.splitlines()[-1]
     with serving(saved) as broker:
         assert bodies(broker.amqp_url) == [b"%d" % number for number in range(50) if number != 31]

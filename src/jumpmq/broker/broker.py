@@ -40,6 +40,7 @@ from jumpmq.broker.writers import Writers
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store, StoreError
+from jumpmq.store.definitions import named, numbered
 from jumpmq.topology import Topology, changes
 
 log = logging.getLogger(__name__)
@@ -173,6 +174,8 @@ class Broker:
             wake=self._upkeep.wake,
             later=self._upkeep.work,
         )
+        if self.store is not None:
+            self.store.name_queues(self._queue_name)
         self.dead_letters.topology = self.topology
         self.ring_traffic = RingTraffic(self.topology)
         self._upkeep.on_lease_end = self._delete_unused
@@ -338,6 +341,11 @@ class Broker:
         if self.spans is not None:
             with contextlib.suppress(TimeoutError):  # nor must a collector
                 await asyncio.wait_for(asyncio.to_thread(self.spans.close), STOP_TIMEOUT)
+
+    def _queue_name(self, number: int) -> str:
+        """What the log calls a queue. Any thread may ask."""
+        found = [one for host in list(self.topology.vhosts.values()) for one in list(host.queues.values())]
+        return next((named(one.name, one.vhost) for one in found if one.id == number), numbered(number))
 
     def _channels(self) -> list[Channel]:
         return [channel for connection in self.connections for channel in connection.channels.values()]

@@ -12,7 +12,7 @@ The log goes on from its segment: what is declared and deleted there comes after
 import json
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +34,26 @@ class Copy:
     segment: int = 0
     definitions: dict[tuple[str, str], str] = field(default_factory=dict)
     whole: bool = True
+
+
+def queue_names(definitions: Mapping[tuple[str, str], str]) -> dict[int, str]:
+    """What operators call queues, by number.
+
+    Args:
+        definitions: JSON text by (kind, key).
+    """
+    found = [json.loads(text) for (kind, _), text in definitions.items() if kind == "queue"]
+    return {one["id"]: named(one["name"], one["vhost"]) for one in found if isinstance(one, dict) and "id" in one}
+
+
+def named(name: str, vhost: str) -> str:
+    """What operators call a queue."""
+    return f"queue '{name}' in vhost '{vhost}'"
+
+
+def numbered(number: int) -> str:
+    """What a queue is called whose definition is not known."""
+    return f"queue number {number}"
 
 
 def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]]) -> None:

@@ -1,10 +1,11 @@
 """Reading messages back from the log, for any thread."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.batch import Batch
+from jumpmq.store.definitions import numbered
 from jumpmq.store.errors import StoreError
 from jumpmq.store.log import OFFSET_BITS, Log
 from jumpmq.store.records import Content, block_is_whole
@@ -23,9 +24,13 @@ class Reader:
 
     Args:
         log: the segments.
+
+    Attributes:
+        queue_name: what operators call the queue of a number.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, queue_name: Callable[[int], str] = numbered) -> None:
+        self.queue_name = queue_name
         self._log = log
         self._named: set[int] = set()
 
@@ -84,7 +89,7 @@ class Reader:
     def _name(self, batch: Batch, position: int, what: str) -> None:
         if position not in self._named:
             self._named.add(position)
-            of = f"messages among {batch.first_seq} to {batch.last_seq} of queue number {batch.queue_id}"
+            of = f"messages among {batch.first_seq} to {batch.last_seq} of {self.queue_name(batch.queue_id)}"
             log.warning("%s", self._log.damaged(position, f"{of}: {what}"))
 
 

@@ -609,6 +609,10 @@ class Store:
 
     # --- reading ---
 
+    def name_queues(self, queue_name: Callable[[int], str]) -> None:
+        """From now on what is damaged is told with what operators call the queue of a number."""
+        self._reader.queue_name = queue_name
+
     def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]:
         """The messages of a batch that are not settled, in order: see :meth:`Contents.read`. Any thread may call it."""
         return self._contents.read(batch, first, last)
