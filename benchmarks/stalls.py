@@ -266,7 +266,8 @@ def swallow(connection: Connection) -> None:
 OPERATIONS = [
     Stalls.nothing, Stalls.purge, Stalls.delete, Stalls.shorten, Stalls.shorten_and_dead_letter,
     Stalls.expire_and_dead_letter, Stalls.close, Stalls.acknowledge, Stalls.requeue, Stalls.requeue_one_by_one,
-    Stalls.commit_300_000, Stalls.import_10_000_queues, Stalls.delete_10_000_queues, Stalls.make_10_000_shards, Stalls.drain_from_disk,
+    Stalls.commit_300_000, Stalls.import_10_000_queues, Stalls.delete_10_000_queues, Stalls.make_10_000_shards,
+    Stalls.drain_from_disk,
 ]  # fmt: skip
 
 
