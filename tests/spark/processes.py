@@ -17,6 +17,8 @@ from typing import Any, Self
 from benchmarks.brokers import ending_with_us
 from pyspark.find_spark_home import _find_spark_home
 
+from jumpmq.spark.interpreter import without_archives
+
 HOST = "127.0.0.1"
 PATIENCE = 120.0
 """Seconds that a busy machine may take to start a process of Spark's."""
@@ -27,13 +29,13 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """What Java is told: a process of seconds is over before its second compiler pays back."""
 
 
-def environment() -> dict[str, str]:
-    """Everything on this machine's loopback address, executors with this interpreter."""
+def environment(directory: Path) -> dict[str, str]:
+    """Everything on this machine's loopback address, executors with this interpreter, quickly started."""
     options = {
         "PYSPARK_SUBMIT_ARGS": f"{SMALL} pyspark-shell",
         "JAVA_TOOL_OPTIONS": SHORT_LIVED,
         "SPARK_LOCAL_IP": HOST,
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": without_archives(str(directory)),
     }
     return os.environ | options | {"SPARK_HOME": _find_spark_home(), "SPARK_DAEMON_MEMORY": "256m"}
 
@@ -46,7 +48,7 @@ class Driver:
         command = [sys.executable, "-m", "tests.spark.jobs", master]
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                ending_with_us(command), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                ending_with_us(command), env=environment(directory), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=errors, text=True, start_new_session=True,
             )  # fmt: skip
 
@@ -150,7 +152,8 @@ class Cluster:
         with (self._directory / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 ending_with_us([*command, "--webui-port", "0", *arguments]),
-                env=environment(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+                env=environment(self._directory), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )  # fmt: skip
         self._processes.append(process)
 

@@ -28,7 +28,7 @@ def use_this_interpreter(context: SparkContext) -> None:
     """
     named = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if named is None or _is_this(named):
-        context.pythonExec = _without_archives(context) or sys.executable
+        context.pythonExec = _quick_start(context) or sys.executable
 
 
 def _is_this(python: str) -> bool:
@@ -40,15 +40,20 @@ def _is_this(python: str) -> bool:
     return this.samefile(found) and this.parent.samefile(Path(found).parent)
 
 
-def _without_archives(context: SparkContext) -> str | None:
+def _quick_start(context: SparkContext) -> str | None:
     """A command that starts the driver's interpreter without the archives; None where they may be needed."""
     home = Path(pyspark.__file__).parent
     on_this_machine = context.getConf().get("spark.master", "").split("[")[0] == "local"
     if not on_this_machine or not (home / "python" / "lib" / "pyspark.zip").exists():
         return None
-    directory = str(context._temp_dir)  # Spark removes it at its end
+    script = without_archives(str(context._temp_dir))  # Spark removes it at its end
+    return script if os.access(script, os.X_OK) else None
+
+
+def without_archives(directory: str) -> str:
+    """A script, written there, that starts this interpreter without the archives."""
     with tempfile.NamedTemporaryFile("w", prefix="python-", dir=directory, delete=False) as script:
         script.write(f'#!/bin/sh\nexport PYTHONPATH="${{PYTHONPATH#*{ARCHIVES}}}"\n')
         script.write(f'exec {shlex.quote(sys.executable)} "$@"\n')
     Path(script.name).chmod(0o700)
-    return script.name if os.access(script.name, os.X_OK) else None
+    return script.name
