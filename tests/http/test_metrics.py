@@ -52,3 +52,18 @@ def test_a_ring_shows_its_balance_and_what_lacks_the_header(api, channel):
         assert value("jumpmq_ring_share_ratio", **place, destination=queue) == round(
             (counts[queue] / 4) / (weight / 4), 6
         )
+
+
+def test_groups_of_readers_show_how_far_they_are_behind(api, channel):
+    channel.queue_declare("q")
+    channel.confirm_delivery()
+    for body in (b"x", b"xy", b"xyz"):
+        channel.basic_publish("", "q", body)
+    api.post("readers", "/", "g", "reserve", body={"queues": {"q": None}, "max_messages": 1})
+    for path in ("/metrics", "/metrics/per-object"):
+        value, place = samples(api, path), {"vhost": "/", "group": "g", "queue": "q"}
+        assert value("jumpmq_reader_messages_reserved", **place) == 1
+        assert value("jumpmq_reader_oldest_reserved_seconds", **place) < 3600
+        assert value("jumpmq_reader_messages_ready", **place) == 2
+        assert value("jumpmq_reader_messages_ready_bytes", **place) == 5
+        assert value("jumpmq_reader_alive", **place) == 0

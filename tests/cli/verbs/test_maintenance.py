@@ -60,11 +60,13 @@ def test_readers(output, failure, channel, running: jumpmq.RunningBroker) -> Non
     channel.queue_declare("read")
     channel.confirm_delivery()
     channel.basic_publish("", "read", b"x")
-    body = {"queues": {"read": 1}}
+    channel.basic_publish("", "read", b"xy")
+    body = {"queues": {"read": None}, "max_messages": 1}
     API(running.http_url).post("readers", "/", "spark", "reserve", body=body)
     lines = output("-q", "list_readers").splitlines()
-    assert lines[0].split("\t")[:2] == ["name", "queue"]
-    assert lines[1].startswith("spark\tread\t")
+    shown = dict(zip(*(line.split("\t") for line in lines), strict=True))
+    assert (shown["name"], shown["queue"], shown["reserved"]) == ("spark", "read", "1")
+    assert (shown["ready"], shown["ready_octets"]) == ("1", "2")
     assert output("-q", "release_reader", "spark") == ""
     assert output("-q", "list_readers") == ""
     assert failure("release_reader", "spark") == (65, "Error:\nthere is no reader 'spark' in vhost '/'\n")

@@ -11,14 +11,14 @@ from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
 from jumpmq.management import Refusal
 
-COLUMNS = ["name", "queue", "query", "alive", "reserved", "ready", "age", "lease_left"]
+COLUMNS = ["name", "queue", "query", "alive", "reserved", "ready", "ready_octets", "age", "lease_left"]
 
 
 def list_readers(session: Session) -> None:
     """Lists the groups of readers of a virtual host, a row a queue.
 
-    `reserved` messages are read and not yet acknowledged, `ready` ones not yet reserved. `age` is that of the oldest
-    reserved one, `lease_left` what is left of the lease; both are in seconds.
+    `reserved` messages are read and not yet acknowledged, `ready` ones not yet reserved: `ready_octets` are those of
+    their bodies. `age` is that of the oldest reserved one, `lease_left` what is left of the lease; both are in seconds.
     """
     session.inform(f"Listing readers for vhost {session.vhost} ...")
     session.check_vhost()

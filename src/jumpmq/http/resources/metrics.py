@@ -1,8 +1,8 @@
 """Prometheus metrics: RabbitMQ's names where the meaning is the same, ``jumpmq_`` for what only JumpMQ has.
 
-``/metrics`` has totals, and the balance of each hash ring; ``/metrics/per-object`` has those of queues, channels and
-connections one by one; ``/metrics/detailed`` the families that one asks for. They are collected in small steps and
-written out in a thread, so that deliveries go on meanwhile.
+``/metrics`` has totals, the balance of each hash ring, and how far groups of readers are behind;
+``/metrics/per-object`` has those of queues, channels and connections one by one; ``/metrics/detailed`` the families
+that one asks for. They are collected in small steps and written out in a thread, so that deliveries go on meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jumpmq.broker.slices import Slices
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.resources import metric_families, object_families, ring_families
+from jumpmq.http.resources import metric_families, object_families, reader_families, ring_families
 from jumpmq.queues import Queue
 from jumpmq.topology.tally import Past, Tally
 
@@ -44,21 +44,21 @@ LINES_AT_ONCE = 1000
 
 
 async def metrics(request: Request) -> Response:
-    """``GET /metrics``: totals of the broker, and the balance of its hash rings, for Prometheus."""
+    """``GET /metrics``: totals of the broker, its hash rings and its groups of readers, for Prometheus."""
     found = _of_all(request, "aggregated")
     found += metric_families.delivered(await _by_kind(request))
     for family in object_families.FAMILIES.values():
         found += await object_families.summed(request, family, PREFIX)
     routed = request.app.state.rates.tally().routed
     found.append(CounterMetricFamily("rabbitmq_queue_messages_published", "Messages that queues received", routed))
-    return await _answer(request, found, await ring_families.rings(request))
+    return await _answer(request, found, await _own(request))
 
 
 async def metrics_per_object(request: Request) -> Response:
     """``GET /metrics/per-object``: as ``/metrics``, but queues, channels and connections each by itself."""
     found = [one for one in _of_all(request, "per-object") if not one.name.startswith("rabbitmq_channel_")]
     found += metric_families.delivered(await _by_kind(request))
-    texts = await ring_families.rings(request)
+    texts = await _own(request)
     for family in object_families.FAMILIES.values():
         texts |= await object_families.each(request, family, PREFIX, [])
     return await _answer(request, found, texts)
@@ -137,6 +137,11 @@ def _of_all(request: Request, endpoint: str) -> list[Metric]:
         GaugeMetricFamily("rabbitmq_queues", "Queues", sum([len(host.queues) for host in hosts])),
         *_alarms(request),
     ]
+
+
+async def _own(request: Request) -> dict[str, list[str]]:
+    """What only JumpMQ has, for each object."""
+    return await ring_families.rings(request) | await reader_families.readers(request)
 
 
 async def _by_kind(request: Request) -> dict[str, Tally]:

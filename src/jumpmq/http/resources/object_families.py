@@ -43,7 +43,7 @@ class Family:
     """What objects of one sort have.
 
     Attributes:
-        of: ``queue``, ``channel``, ``connection`` or ``ring``.
+        of: ``queue``, ``channel``, ``connection``, ``ring`` or ``reader``.
         labels: what an object is told from others by, and ``key`` gives.
         figures: what ``read`` gives, in order.
     """

@@ -48,8 +48,9 @@ async def list_groups(request: Request) -> JSONResponse:
 async def all_groups(request: Request) -> JSONResponse:
     """``GET /api/readers``: the groups of all virtual hosts that the user sees, a place in a queue each.
 
-    Of each ``reserved`` and ``ready`` messages (not yet reserved: how far the group is behind), the ``age`` of the
-    oldest reserved one, whether a query is ``alive``, and how much of its ``lease`` is left, all in seconds.
+    Of each ``reserved`` and ``ready`` messages (not yet reserved: how far the group is behind), the octets of the
+    latter (``ready_octets``), the ``age`` of the oldest reserved one, whether a query is ``alive``, and how much of its
+    ``lease`` is left, all in seconds.
     """
     hosts = requested.visible_hosts(request)
     groups = [group for host in hosts for group in _groups(request).groups(host.name)]
@@ -59,7 +60,7 @@ async def all_groups(request: Request) -> JSONResponse:
 
 
 def _shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[str, Any]:
-    oldest = place.oldest
+    oldest, figures = place.oldest, place.queue.figures()
     return {
         "vhost": group.vhost,
         "name": group.name,
@@ -69,6 +70,7 @@ def _shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict
         "reserved": place.outstanding,
         "lapsed": place.lapsed,
         "ready": place.queue.ready_count,
+        "ready_octets": figures and figures.ready_octets,
         "age": None if oldest is None else round(max(0.0, time.time() - oldest), 1),
         "lease": group.lease,
         "lease_left": round(max(0.0, group.deadline - now), 1) if math.isfinite(group.deadline) else None,
