@@ -281,6 +281,8 @@ class Side:
         values = [
             self._neutral(getattr(method, one.name)) for one in fields(method) if not one.name.startswith("reserved")
         ]
+        if isinstance(method, m.QueueDeclareOk) and method.queue in self.streams:
+            values[1] = "a stream's"
         if event.properties:
             values += [self._properties(event.properties), event.body]
         return method.spec_name, *values
