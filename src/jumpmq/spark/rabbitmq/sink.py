@@ -11,7 +11,8 @@ from pyspark.sql.types import StructType
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.client import publish_frames
 from jumpmq.client import AMQPConnection
-from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.errors import BrokerAway, JumpMQError
+from jumpmq.spark.patience import Patience
 from jumpmq.spark.publishable import check_publishable, publishable
 from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
 from jumpmq.spark.sink import REFUSED, SinkOptions, Written, tell
@@ -50,7 +51,7 @@ class AMQPWriter:
             JumpMQError: the broker refused one, or it reached no queue; earlier ones are published.
         """
         written = Written()
-        with said_here(address_of(self._options.broker)), connect(self._options.broker) as amqp:
+        with said_here(address_of(self._options.broker)), self._connect() as amqp:
             amqp.call(m.ConfirmSelect(), m.ConfirmSelectOk)
             for batch in batches:
                 rows = self._rows(publishable(batch, *self._options.names))
@@ -64,6 +65,15 @@ class AMQPWriter:
             written.dropped = len(amqp.returned)
             written.published -= written.dropped
         return written
+
+    def _connect(self) -> AMQPConnection:
+        """A new connection; the broker was there when the writing was planned, and may just be restarting."""
+        patience = Patience(self._options.broker.retry_seconds)
+        while True:
+            try:
+                return connect(self._options.broker)
+            except BrokerAway as error:
+                patience.pause(error)
 
     def _check(self, amqp: AMQPConnection) -> None:
         if amqp.refused:
