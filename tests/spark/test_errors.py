@@ -104,6 +104,13 @@ def test_what_is_not_there(spark, broker, options, reason):
         table(spark, broker, **options).collect()
 
 
+def test_a_table_of_queues_has_no_data_to_lose(broker, channel):
+    declare(channel)
+    reader = JumpMQDataSource({"url": broker.http_url, "exchange": "x", "failOnDataLoss": "false"}).reader(SCHEMA)
+    with pytest.raises(JumpMQError, match="option 'failOnDataLoss' is for streams, and for streaming queries"):
+        reader.partitions()
+
+
 def test_a_wrong_password(spark, broker):
     url = broker.http_url.replace("guest:guest", "guest:wrong")
     with pytest.raises(PySparkException, match="refuses user 'guest': Login failed"):

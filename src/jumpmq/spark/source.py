@@ -127,6 +127,8 @@ class QueueReader(DataSourceReader):
         wanted = {name: at for name, at in found.items() if all(want(name) for want in self._wanted)}
         streams = {name: at for name, at in wanted.items() if at["type"] == STREAM}
         ranges = {name: at for name, at in wanted.items() if name not in streams}
+        if ranges and not streams:
+            options.refuse(["failOnDataLoss"], "for streams, and for streaming queries")
         counts = {name: at["messages"] for name, at in ranges.items()}
         whole = options.keep_order or options.broker.speaks_amqp  # AMQP reads from the front
         groups = pieces(counts, replace(options, keep_order=whole), self._parallelism) if ranges else []
