@@ -150,7 +150,8 @@ def test_a_wrong_command_line(spark, broker, channel, tmp_path, arguments, statu
 
 
 def test_a_condition_that_is_no_sql(spark, broker, channel, tmp_path):
-    spark.range(1).write.parquet(str(tmp_path / "table"))
+    columns = "id AS seq, 'q' AS queue, 'k' AS routing_key, 'b' AS body"
+    spark.range(1).selectExpr(*columns.split(", ")).write.parquet(str(tmp_path / "table"))
     said = run(
         "pipeline", "replay", tmp_path / "table", "x", "--where", "queue = (", "--url", broker.http_url, status=1
     )
