@@ -48,6 +48,9 @@ log = logging.getLogger(__name__)
 IDENTITY = "run", "identity"
 """Where the store keeps what tells this broker from all others."""
 
+MARK_TIMEOUT = 2.0
+"""Seconds that a start waits for the disk."""
+
 LEAST_BACKLOG = 4 << 20
 """Octets that may wait for the disk, however little memory there is."""
 
@@ -135,6 +138,7 @@ class Broker:
             self._open_store()
             self._make_parts()
             self._restore()
+            await self._mark_started()
             await self._listen()
         except BaseException:
             self._stop_listening()
@@ -146,7 +150,6 @@ class Broker:
             self.ring_traffic.start()
         self._timers.start()
         self.reader_groups.start()
-        self._mark_started()
 
     def _open_store(self) -> None:
         if self.config.data_dir is not None:
@@ -259,13 +262,14 @@ class Broker:
             self.topology.apply(changes.PutUser(user, hash_password(password), ("administrator",)))
             self.topology.apply(changes.SetPermissions(user, "/", ".*", ".*", ".*"))
 
-    def _mark_started(self) -> None:
+    async def _mark_started(self) -> None:
         """Put a first commit on disk: from now on messages are delivered, so that the last stop, if it was clean, no
-        longer says which of them were."""
+        longer says which of them were. A disk that takes nothing keeps nobody from what is on it."""
         if self.store is not None:
-            with self.turns.turn():
-                self.store.put("run", "started_at", self.started_at)
-                self.store.put(*IDENTITY, self.identity)
+            self.store.put("run", "started_at", self.started_at)
+            self.store.put(*IDENTITY, self.identity)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._commits.wait(), MARK_TIMEOUT)
 
     async def _listen(self) -> None:
         config = self.config
