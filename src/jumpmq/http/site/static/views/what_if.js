@@ -19,6 +19,7 @@ export function WhatIfOf({ vhost, name }) {
   const ring = useLast(data);
   const [changes, setChanges] = useState([]);
   const asked = useRef(0);
+  const latest = useRef(changes); // also before the page was drawn with them
   const [answered, setAnswered] = useState({ found: null, error: null });
   if (!ring) return html`<${Page} title=${name} kind="What if"><${Failure} error=${error} /><//>`;
   const weights = Object.fromEntries(ring.destinations.map((one) => [one.destination, one.weight]));
@@ -26,7 +27,7 @@ export function WhatIfOf({ vhost, name }) {
   const ask = async (wanted) => {
     const question = ++asked.current;
     const answer = (given) => question === asked.current && setAnswered(given); // unless something else was asked since
-    setChanges(wanted);
+    setChanges((latest.current = wanted));
     answer({ found: null, error: null, waiting: wanted.length > 0 });
     if (!wanted.length) return;
     try {
@@ -35,7 +36,7 @@ export function WhatIfOf({ vhost, name }) {
       answer({ found: null, error: refused });
     }
   };
-  const change = (destination, weight) => ask([...changes.filter((one) => one.destination !== destination), { destination, weight }]);
+  const change = (destination, weight) => ask([...latest.current.filter((one) => one.destination !== destination), { destination, weight }]);
   const make = async () => {
     for (const one of changes) await carryOut(vhost, name, one, weights[one.destination]);
   };
@@ -50,10 +51,10 @@ export function WhatIfOf({ vhost, name }) {
       <${Panel} title="Change" note="nothing happens yet">
         <${Table} caption="Destinations" rows=${ring.destinations} empty="Nothing is bound." rowKey=${(one) => one.destination} columns=${[
           { label: "Destination", class: "name", key: "destination" },
-          { label: "Weight", num: true, render: (one) => html`<input class="weight" type="number" min="1" max="10000" aria-label=${`Weight of ${one.destination}`} value=${planned.get(one.destination) || one.weight}
-              onChange=${(event) => change(one.destination, Number(event.target.value))} disabled=${planned.get(one.destination) === 0} />` },
+          { label: "Weight", num: true, render: (one) => html`<${Weight} of=${one.destination} weight=${planned.get(one.destination) || one.weight}
+              change=${change} disabled=${planned.get(one.destination) === 0} />` },
           { label: "", class: "end", render: (one) => planned.has(one.destination)
-            ? html`<button type="button" class="quiet" onClick=${() => ask(changes.filter((other) => other.destination !== one.destination))}>Keep as it is</button>`
+            ? html`<button type="button" class="quiet" onClick=${() => ask(latest.current.filter((other) => other.destination !== one.destination))}>Keep as it is</button>`
             : html`<button type="button" class="quiet" onClick=${() => change(one.destination, 0)}>Unbind</button>` },
         ]} />
         <${Form} fields=${[{ name: "destination", label: "Bind another queue", required: true }, { name: "weight", label: "Weight", type: "number", min: 1, value: 1 }]} label="Add" submit=${async ({ destination, weight }) => change(destination, Number(weight))} />
@@ -68,6 +69,17 @@ export function WhatIfOf({ vhost, name }) {
       <div class="buttons"><${Confirm} label="Make these changes" title="Change the ring?" text=${`${format.percent(answered.found.outcomes[answered.found.removal].moved)} of the keys move. Messages that are in queues stay where they are.`} submit=${make} done=${made} /></div>
     <//>`}
   <//>`;
+}
+
+/** What is being typed stays, however often the page is drawn anew meanwhile. */
+function Weight({ of, weight, change, disabled }) {
+  const [typed, setTyped] = useState(null);
+  const done = (event) => {
+    setTyped(null);
+    if (event.target.value) change(of, Number(event.target.value));
+  };
+  return html`<input class="weight" type="number" min="1" max="10000" aria-label=${`Weight of ${of}`} value=${typed ?? weight}
+    onInput=${(event) => setTyped(event.target.value)} onChange=${done} disabled=${disabled} />`;
 }
 
 function described({ destination, weight }, before) {
