@@ -59,3 +59,17 @@ def test_null_is_refused(
 ) -> None:
     answer = operator.ask("PUT", place, "/", unique("refused"), json={**body, "arguments": {"x-any": value}})
     assert (answer.status_code, answer.json()["reason"]) == (400, "null_not_allowed")
+
+
+def test_an_exclusive_queue_is_got_from_by_a_client_of_amqp(
+    channel: WireChannel, operator: Operator, unique: Callable[[str], str]
+) -> None:
+    queue = unique("queue")
+    channel.queue(queue, exclusive=True)
+    wanted = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    for ask, beginning in (
+        (operator.ask("POST", "queues", "/", queue, "get", json=wanted), "405 RESOURCE_LOCKED - cannot obtain"),
+        (operator.ask("DELETE", "queues", "/", queue, "contents"), "cannot obtain"),
+    ):
+        assert ask.status_code == 400
+        assert ask.json()["reason"].startswith(f"{beginning} exclusive access to locked queue '{queue}' in vhost '/'.")

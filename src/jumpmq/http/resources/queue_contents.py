@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.amqp.errors import ResourceLocked
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
@@ -18,6 +19,7 @@ from jumpmq.broker.spans import Spans
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.answers import answer_array
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.schema.shapes import Shape, one_of, whole
 from jumpmq.queues import Outcome, Queue, clock
 
@@ -56,7 +58,11 @@ async def get(request: Request) -> Response:
     They are taken in steps, with others served in between, who may take some of those behind; and fewer than asked for
     where the payloads would become long, but for one.
     """
-    queue, body = requested.unlocked_queue(request), await requested.shaped_body(request, SHAPE)
+    try:
+        queue = requested.unlocked_queue(request)
+    except ResourceLocked as error:  # in the words of a client of AMQP, which RabbitMQ gets with
+        raise BadRequest(f"{error.code} {error.reply_text}") from None
+    body = await requested.shaped_body(request, SHAPE)
     changing.check_permission(request, queue.vhost, "read", queue.name)
     broker = requested.broker(request)
     getting, more = _Getting(queue, body, broker.spans), True
