@@ -330,6 +330,11 @@ def accepts_clients(port: int) -> bool:
     return True
 
 
+def installed() -> list[type[BrokerProcess]]:
+    """JumpMQ, and RabbitMQ where it is installed."""
+    return [JumpMQ, *([RabbitMQ] if RabbitMQ.available() else [])]
+
+
 def _with_checkout() -> dict[str, str]:
     """The environment in which the package is found whether or not it is installed."""
     checkout = Path(__file__).resolve().parent.parent

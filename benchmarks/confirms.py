@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.bare import bare_server
-from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ, ending_with_us, free_ports
+from benchmarks.brokers import ending_with_us, free_ports, installed
 
 DISK = "disk, one by one"
 BARE = "bare server"
@@ -125,9 +125,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with ExitStack() as stack:
-        brokers: list[BrokerProcess] = [stack.enter_context(JumpMQ())]
-        if RabbitMQ.available():
-            brokers.append(stack.enter_context(RabbitMQ()))
+        brokers = [stack.enter_context(each()) for each in installed()]
         bare = stack.enter_context(bare_server())
         port = stack.enter_context(redis()) if shutil.which("redis-server") else None
         servers = {broker.name: broker.port for broker in brokers} | {BARE: bare}

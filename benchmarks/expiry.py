@@ -17,7 +17,7 @@ import time
 
 import requests
 
-from benchmarks.brokers import HOST, BrokerProcess, JumpMQ, RabbitMQ
+from benchmarks.brokers import HOST, BrokerProcess, installed
 from benchmarks.load.client import BODY, HEADER, Address, Connection, frame, method, short
 
 BLOCK = 500
@@ -99,9 +99,8 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=1_000_000, help="messages that expire")
     parser.add_argument("--seconds", type=float, default=10, help="how long the ladder is fed")
     options = parser.parse_args()
-    kinds: list[type[BrokerProcess]] = [JumpMQ, *([RabbitMQ] if RabbitMQ.available() else [])]
     print(f"{'broker':10} {'expire/s':>10} {'ladder p50 ms':>14} {'p99 ms':>8}")
-    for kind in kinds:
+    for kind in installed():
         with kind() as broker:
             late = ladder(broker, options.seconds)
             rate = expire(broker, options.n)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.synchronize import Barrier
 
-from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ
+from benchmarks.brokers import BrokerProcess, installed
 from benchmarks.load.client import Address, Connection, LoadError, method, short
 from benchmarks.load.processes import Clock, Figures, Role, together
 from benchmarks.load.roles import arriving
@@ -281,9 +281,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     chosen = [name for name in LINES if not options.lines or any(word in name for word in options.lines)]
-    kinds: list[type[BrokerProcess]] = [JumpMQ, *([RabbitMQ] if RabbitMQ.available() else [])]
     with ExitStack() as stack:
-        brokers = [stack.enter_context(each()) for each in kinds]
+        brokers = [stack.enter_context(each()) for each in installed()]
         for name in chosen:
             title, measure, share = LINES[name]
             found: dict[str, list[float]] = {broker.name: [] for broker in brokers}

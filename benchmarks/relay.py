@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ
+from benchmarks.brokers import BrokerProcess, installed
 
 RELAY, DISK = "bare relay", "disk"
 SIZES = {100_000: 10_000, 1_000_000: 2_000}
@@ -119,9 +119,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with ExitStack() as stack:
-        brokers: list[BrokerProcess] = [stack.enter_context(JumpMQ())]
-        if RabbitMQ.available():
-            brokers.append(stack.enter_context(RabbitMQ()))
+        brokers = [stack.enter_context(each()) for each in installed()]
         for size, count in SIZES.items():
             for persistent in (False, True):
                 found: dict[str, list[tuple[float, float]]] = {}

@@ -50,6 +50,16 @@ PUBLICATIONS = st.builds(
     piece=st.sampled_from([65536, 65536, 5]),
 )
 
+LARGE = st.builds(
+    publication,
+    st.sampled_from([1, 1, 2]),
+    st.just(b"e"),
+    st.just(b"k"),
+    st.integers(4000, 30_000).map(lambda size: bytes(range(250)) * (size // 250)),
+    piece=st.sampled_from([131064, 8000, 4096, 4088]),
+)
+"""Bodies that come in several reads."""
+
 ACKS = st.builds(
     method_frame,
     CHANNELS,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.amqp.server import HEARTBEAT, NOW, Server, handshake, opened
-from tests.amqp.streams import METHODS, PIECES, WHOLE, damaged, method_frame, publication, reads
+from tests.amqp.streams import LARGE, METHODS, PIECES, WHOLE, damaged, method_frame, publication, reads
 from tests.wire import BODY, HEADER, METHOD, PROTOCOL_HEADER, content_header, frame
 
 from jumpmq.amqp import methods as m
@@ -388,16 +388,6 @@ def test_how_a_stream_is_split_into_reads_changes_nothing(octets: bytes, data: s
     assert b"".join(split.protocol.data_to_send()) == b"".join(whole.protocol.data_to_send())
     if not whole.ends:
         assert split.protocol.state is whole.protocol.state
-
-
-LARGE = st.builds(
-    publication,
-    st.sampled_from([1, 1, 2]),
-    st.just(b"e"),
-    st.just(b"k"),
-    st.integers(4000, 30_000).map(lambda size: bytes(range(250)) * (size // 250)),
-    piece=st.sampled_from([131064, 8000, 4096, 4088]),
-)
 
 
 @given(st.lists(LARGE | PIECES, max_size=6).map(b"".join), st.data())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.amqp.server import Server, opened
-from tests.amqp.streams import PIECES, damaged, publication, reads
+from tests.amqp.streams import LARGE, PIECES, damaged, publication, reads
 from tests.wire import BODY, HEADER, METHOD, content_header, frame
 
 from jumpmq.amqp import methods as m
@@ -15,14 +15,6 @@ from jumpmq.amqp.errors import NotFound
 from jumpmq.amqp.scatter import MOST_FRAMES
 
 FROM = 2000
-LARGE = st.builds(
-    publication,
-    st.sampled_from([1, 1, 2]),
-    st.just(b"e"),
-    st.just(b"k"),
-    st.integers(4000, 30_000).map(lambda size: bytes(range(250)) * (size // 250)),
-    piece=st.sampled_from([131064, 8000, 4096]),
-)
 
 
 @pytest.fixture(autouse=True, scope="module")

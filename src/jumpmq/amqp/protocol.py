@@ -373,9 +373,8 @@ class ServerProtocol:
             return self._continue_split_frame(self._split)
         unread = self._unread
         reach = unread
-        if (
-            self.state is not State.RUNNING and self.state in HANDSHAKE
-        ):  # one frame only, as tune-ok sets the limit of what follows
+        if self.state is not State.RUNNING and self.state in HANDSHAKE:
+            # One frame only, as tune-ok sets the limit of what follows.
             reach = unread[: 8 + int.from_bytes(unread[3:7])]
         events, used = scan(reach, self.frame_max, self._now)
         if events and isinstance(events[-1], AMQPError):

@@ -1,15 +1,28 @@
-"""What makes a verb of `jumpmqctl` fail: a text for the operator and an exit status for the shell.
+"""How commands fail: a text for the operator and an exit status for the shell.
 
-Exit statuses are rabbitmqctl's, of sysexits.h: 64 for a wrong command line, 65 for bad input or a virtual host that is
-not there, 67 for an unknown user, 69 where the broker refuses or does not answer, 70 for what is there already, 77
-where the broker refuses the user.
+Those of `jumpmqctl` are rabbitmqctl's, of sysexits.h: 64 for a wrong command line, 65 for bad input or a virtual host
+that is not there, 67 for an unknown user, 69 where the broker refuses or does not answer, 70 for what is there already,
+77 where the broker refuses the user.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from typing import NoReturn
+
+import typer
 
 from jumpmq.management import InvalidRequest, ManagementError, NoAnswer, NotManagement, Refusal
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
+
+
+def fail(text: str, status: int = 1) -> NoReturn:
+    """End `jumpmq`, with one line on standard error."""
+    typer.echo(f"jumpmq: {text}", err=True)
+    sys.exit(status)
 
 
 class CommandError(Exception):

@@ -6,12 +6,13 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from jumpmq._version import __version__
 from jumpmq.cli import spark_commands
+from jumpmq.cli.errors import INTERRUPTED, fail
 from jumpmq.cli.settings import CONFIG_VARIABLE, SETTINGS, SettingError
 
 DEFAULT_FILES = "~/.config/jumpmq/jumpmq.toml, or /etc/jumpmq/jumpmq.toml"
@@ -69,7 +70,7 @@ def config(file: Path | None, options: Mapping[str, str | None]) -> None:
     try:
         settings = settings_in_force(file, options)
     except SettingError as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
     for name, found in settings.items():
         setting = SETTINGS[name]
         if setting.secret:
@@ -94,7 +95,7 @@ def tls(
     try:
         made = make_certificates(directory, host or (), user)
     except (OSError, ValueError) as error:
-        _fail(f"cannot make certificates in {directory}: {getattr(error, 'strerror', None) or error}")
+        fail(f"cannot make certificates in {directory}: {getattr(error, 'strerror', None) or error}")
     typer.echo(f"jumpmq serve --tls-cert {made.server} --tls-key {made.server_key} --tls-ca {made.ca}")
     typer.echo(f"jumpmqctl --url https://guest:guest@localhost:15671 --tls-ca {made.ca} status")
 
@@ -126,9 +127,9 @@ def migrate(
     try:
         moved = migrate(source, management, to, tls, messages=not definitions_only, console=Console(stderr=True))
     except MigrationError as error:
-        _fail(str(error))
+        fail(str(error))
     except KeyboardInterrupt:
-        _fail("interrupted: the same command goes on where it was", 130)
+        fail("interrupted: the same command goes on where it was", INTERRUPTED)
     for what in moved.skipped:
         typer.echo(f"skipped: {what}", err=True)
     typer.echo(f"definitions are copied, {moved.messages:,} messages of {moved.queues:,} queues are moved")
@@ -145,7 +146,7 @@ def man(
         for page in write_pages(directory):
             typer.echo(page)
     except OSError as error:
-        _fail(f"cannot write to {directory}: {error.strerror}")
+        fail(f"cannot write to {directory}: {error.strerror}")
 
 
 @app.command()
@@ -158,7 +159,7 @@ def check(
     try:
         whole = salvaging.check(directory)
     except salvaging.StoreError as error:
-        _fail(str(error))
+        fail(str(error))
     sys.exit(0 if whole else 1)
 
 
@@ -173,7 +174,7 @@ def salvage(
     try:
         salvaging.salvage(directory, to)
     except salvaging.StoreError as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 @app.command()
@@ -191,19 +192,19 @@ def demo(
         from jumpmq.cli.demo.publish import PublishError
         from jumpmq.cli.demo.run import how_to_look, run_demo
     except ModuleNotFoundError as missing:
-        _fail(f"the demo needs the package {missing.name}: pip install 'jumpmq[demo]'")
+        fail(f"the demo needs the package {missing.name}: pip install 'jumpmq[demo]'")
     if keep:
         _make_empty(keep)
     try:
         broken = run_demo(keep, flights)
     except (BrokerError, PublishError, FileNotFoundError) as error:
-        _fail(str(error))
+        fail(str(error))
     except PySparkException as error:
-        _fail(f"Spark failed: {str(error).splitlines()[0]}")
+        fail(f"Spark failed: {str(error).splitlines()[0]}")
     if keep:
         typer.echo(f"\n{how_to_look(keep.resolve())}")
     if broken:
-        _fail("; ".join(broken))
+        fail("; ".join(broken))
 
 
 app.add_typer(spark_commands.pipeline)
@@ -221,14 +222,9 @@ def _make_empty(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         occupied = next(directory.iterdir(), None)
     except OSError as error:
-        _fail(f"cannot use {directory}: {error.strerror}")
+        fail(f"cannot use {directory}: {error.strerror}")
     if occupied:
-        _fail(f"{directory} is not empty: --keep wants a new directory")
-
-
-def _fail(text: str, status: int = 1) -> NoReturn:
-    typer.echo(f"jumpmq: {text}", err=True)
-    sys.exit(status)
+        fail(f"{directory} is not empty: --keep wants a new directory")
 
 
 if __name__ == "__main__":

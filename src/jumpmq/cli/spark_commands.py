@@ -6,14 +6,15 @@ import contextlib
 import os
 import re
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from jumpmq.cli.errors import INTERRUPTED, fail
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,9 +39,6 @@ class HashFunction(StrEnum):
 
 REACH = 5.0
 """Seconds that a connection to Spark's master may take."""
-
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it."""
 
 POSITIONS = 1 << 21
 """As many keys does RabbitMQ's hash tell apart."""
@@ -114,7 +112,7 @@ def replay(
 ) -> None:
     """Publish an archived table, or a range of a stream, again: each queue's messages in their order."""
     if not stream and (first or end):
-        _fail("--from and --to are for a stream: give --stream, or choose rows of a table with --where", 2)
+        fail("--from and --to are for a stream: give --stream, or choose rows of a table with --where", 2)
     with _spark(master, "replay") as spark:
         from jumpmq.spark.pipelines.publish import replay as run
         from jumpmq.spark.pipelines.publish import replay_stream
@@ -266,7 +264,7 @@ def _show(tests: list[Any]) -> None:
 def _range(text: str) -> tuple[int, int]:
     first, dots, last = text.partition("..")
     if not first.isdigit() or (dots and not last.isdigit()) or not 1 <= int(first) <= int(last or first) <= 100_000:
-        _fail(f"--buckets is a number or a range such as 2..20, not {text}", 2)
+        fail(f"--buckets is a number or a range such as 2..20, not {text}", 2)
     return int(first), int(last or first)
 
 
@@ -281,26 +279,26 @@ def _spark(master: str, name: str) -> Iterator[SparkSession]:
         from jumpmq.spark.errors import JumpMQError
         from jumpmq.spark.pipelines.session import session
     except ModuleNotFoundError as missing:
-        _fail(f"this needs the package {missing.name}: pip install 'jumpmq[spark]'")
+        fail(f"this needs the package {missing.name}: pip install 'jumpmq[spark]'")
     try:
         with session(master, f"jumpmq {name}") as spark:
             yield spark
     except JumpMQError as error:
-        _fail(str(error))
+        fail(str(error))
     except (PySparkException, Py4JJavaError) as error:
-        _fail(_reason(str(error)))
+        fail(_reason(str(error)))
     except KeyboardInterrupt:
-        _fail("interrupted", INTERRUPTED)
+        fail("interrupted", INTERRUPTED)
 
 
 def _require_master(master: str) -> None:
     """Refuse what Spark cannot reach, as it says so only after minutes, or not in a sentence."""
     if not re.fullmatch(r"local(\[.+\])?|yarn|spark://[^/]+|k8s://.+", master):
-        _fail(f"--master is local[*], local[2], spark://HOST:7077, yarn or k8s://…, not {master}", 2)
+        fail(f"--master is local[*], local[2], spark://HOST:7077, yarn or k8s://…, not {master}", 2)
     if master.startswith("spark://"):
         addresses = [one.rpartition(":") for one in master.removeprefix("spark://").split(",")]
         if not any(port.isdigit() and _listens(host, int(port)) for host, _, port in addresses):
-            _fail(f"nothing listens at {master}: is Spark's master running there?")
+            fail(f"nothing listens at {master}: is Spark's master running there?")
 
 
 def _listens(host: str, port: int) -> bool:
@@ -312,7 +310,7 @@ def _listens(host: str, port: int) -> bool:
 def _require_writable(report: Path | None) -> None:
     """Refuse a report that could not be written, before there is anything to report."""
     if report is not None and (report.is_dir() or not os.access(report.parent, os.W_OK)):
-        _fail(f"cannot write {report}: it is a directory, or its own is not there or not yours to write to", 2)
+        fail(f"cannot write {report}: it is a directory, or its own is not there or not yours to write to", 2)
 
 
 def _reason(text: str) -> str:
@@ -323,8 +321,3 @@ def _reason(text: str) -> str:
         return ours[-1]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return f"Spark failed: {causes[-1] if causes else lines[0]}"
-
-
-def _fail(text: str, status: int = 1) -> NoReturn:
-    typer.echo(f"jumpmq: {text}", err=True)
-    sys.exit(status)

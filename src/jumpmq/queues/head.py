@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
 
@@ -81,8 +82,8 @@ class Head:
         place = bisect_left(self._runs, first_seq, key=_last_seq) if self.count else len(self._runs)
         while len(taken) < count and place < len(self._runs) and self._runs[place][0].seq <= last_seq:
             messages = list(self._runs[place])
-            first = bisect_left(messages, first_seq, key=_seq)
-            end = min(bisect_right(messages, last_seq, key=_seq), first + count - len(taken))
+            first, end = bounds(messages, first_seq, last_seq)
+            end = min(end, first + count - len(taken))
             taken += messages[first:end]
             self._runs[place] = _run(messages[:first] + messages[end:])
             if not self._runs[place] and len(self._runs) > 1:
@@ -132,6 +133,11 @@ class Head:
             del self._runs[0]
         else:
             self._runs[0].clear()
+
+
+def bounds(messages: Sequence[Message], first_seq: int, last_seq: int) -> tuple[int, int]:
+    """Where messages in order are numbered ``first_seq`` to ``last_seq``: the first place, and the one behind them."""
+    return bisect_left(messages, first_seq, key=_seq), bisect_right(messages, last_seq, key=_seq)
 
 
 def _run(messages: list[Message]) -> deque[Message]:

@@ -14,16 +14,16 @@ front (:class:`ReadAhead`); whoever cannot wait for that, as ``basic.get``, read
 not persistent is stored then for want of memory.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import accumulate, chain, groupby, islice
 from operator import attrgetter
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader, droppable, read_back
-from jumpmq.queues.head import RUN, Head
+from jumpmq.queues.head import RUN, Head, bounds
 from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount
 from jumpmq.queues.read_ahead import ReadAhead
@@ -209,7 +209,7 @@ class ReadyMessages:
             del self._tail[place]
             stored = segment.messages is None
             messages = self._taken_apart(segment)
-            first, end = _bounds(messages, first_seq, last_seq)
+            first, end = bounds(messages, first_seq, last_seq)
             end = min(end, first + count - len(taken))
             taken += messages[first:end]
             if stored:
@@ -344,7 +344,7 @@ class ReadyMessages:
             merged = merge(chain.from_iterable(in_order), list(self._returned), key=_seq)
             in_order = iter(lambda: list(islice(merged, RUN)), [])
         for messages in in_order:
-            first, end = _bounds(messages, first_seq, last_seq)
+            first, end = bounds(messages, first_seq, last_seq)
             whole = end - first == len(messages) <= RUN
             for start in range(first, end, RUN):
                 yield from self._readable(messages if whole else messages[start : min(start + RUN, end)])
@@ -526,11 +526,6 @@ class ReadyMessages:
                 message.redelivered = True
         self._prepare(messages)
         return messages
-
-
-def _bounds(messages: Sequence[Message], first_seq: int, last_seq: int) -> tuple[int, int]:
-    """Where messages in order are numbered ``first_seq`` to ``last_seq``: the first place, and the one behind them."""
-    return bisect_left(messages, first_seq, key=_seq), bisect_right(messages, last_seq, key=_seq)
 
 
 def for_nobody(messages: list[Message]) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
 from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere
 from jumpmq.spark.options import Broker
-from jumpmq.spark.patience import Patience, taken_up
+from jumpmq.spark.patience import retried, taken_up
 
 T = TypeVar("T")
 
@@ -213,15 +213,9 @@ class Client:
         Raises:
             JumpMQError: as the attempt does.
         """
-        patience = Patience(self._retry_seconds if self._met else 0)
-        while True:
-            try:
-                found = attempt()
-            except BrokerAway as error:
-                patience.pause(error)
-            else:
-                self._met = True
-                return found
+        found = retried(self._retry_seconds if self._met else 0, attempt)
+        self._met = True
+        return found
 
     def _batches(self, *path: str, body: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         """The record batches of an Arrow stream, each once: an answer that breaks off is asked for again, and what was

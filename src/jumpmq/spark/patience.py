@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pyarrow as pa
 
 from jumpmq.spark.errors import BrokerAway, JumpMQError
+
+T = TypeVar("T")
 
 LONGEST_PAUSE = 2.0
 """Seconds between two attempts to reach a broker that went away, at most."""
@@ -30,6 +33,20 @@ class Patience:
             raise error
         time.sleep(self._next)
         self._next = min(LONGEST_PAUSE, 2 * self._next)
+
+
+def retried(seconds: float, attempt: Callable[[], T]) -> T:
+    """What an attempt returns; it is made again while the broker is away.
+
+    Raises:
+        BrokerAway: the broker stays away.
+    """
+    patience = Patience(seconds)
+    while True:
+        try:
+            return attempt()
+        except BrokerAway as error:
+            patience.pause(error)
 
 
 def taken_up(seconds: float, rest: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,7 @@ from jumpmq.spark.partitions import Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 from jumpmq.spark.session import Session
-from jumpmq.spark.streams.kinds import queue_names, require_same_broker
+from jumpmq.spark.streams.kinds import origin_of, queue_names, require_same_origin
 
 if TYPE_CHECKING:
     from jumpmq.spark.commit_log import CommitLog
@@ -78,7 +78,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client.require_broker()
             name = uuid.uuid4().hex
             group = self._options.group or f"spark-{name}"
-            origin = {"broker": self._client.identity, "source": self._options.subject}
+            origin = origin_of(self._options, self._client)
             self._initial = {"group": group, "query": name} | origin | {"queues": {}}
         return self._initial
 
@@ -195,17 +195,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if not isinstance(offset, dict) or "queues" not in offset or "group" not in offset:
             raise JumpMQError("the query's checkpoint is not of queues of JumpMQ: give it a checkpoint of its own")
-        group, source = offset["group"], offset.get("source")
+        group = offset["group"]
         if self._options.group not in (None, group):
             raise JumpMQError(
                 f"the query's checkpoint belongs to group '{group}', but option 'group' is '{self._options.group}'"
             )
-        if source not in (None, self._options.subject):
-            raise JumpMQError(
-                f"the query's checkpoint is of {source}, but the query reads {self._options.subject}: "
-                "give it a checkpoint of its own"
-            )
-        require_same_broker(offset, self._client)
+        require_same_origin(offset, self._options, self._client)
 
     def _opened(self, offset: Offset) -> Session:
         """The query's session."""

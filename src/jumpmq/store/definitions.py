@@ -12,7 +12,7 @@ The log goes on from its segment: what is declared and deleted there comes after
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,14 +36,15 @@ class Copy:
     whole: bool = True
 
 
-def queue_names(definitions: Mapping[tuple[str, str], str]) -> dict[int, str]:
-    """What operators call queues, by number.
+def queue_naming(definitions: Mapping[tuple[str, str], str]) -> Callable[[int], str]:
+    """What operators call the queue of a number, as a function.
 
     Args:
         definitions: JSON text by (kind, key).
     """
     found = [json.loads(text) for (kind, _), text in definitions.items() if kind == "queue"]
-    return {one["id"]: named(one["name"], one["vhost"]) for one in found if isinstance(one, dict) and "id" in one}
+    names = {one["id"]: named(one["name"], one["vhost"]) for one in found if isinstance(one, dict) and "id" in one}
+    return lambda number: names.get(number) or numbered(number)
 
 
 def named(name: str, vhost: str) -> str:

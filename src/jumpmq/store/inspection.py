@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jumpmq.store import schema
 from jumpmq.store.batch import Batch
-from jumpmq.store.definitions import numbered, queue_names
+from jumpmq.store.definitions import queue_naming
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.lock import DirectoryLock
@@ -45,29 +45,29 @@ def check(directory: Path) -> Iterator[str]:
             yield str(error)
             found = Recovery(directory, Files(), _nobody, without_index=True)
         yield from found.warnings
-        names = queue_names(found.definitions)
+        queue_name = queue_naming(found.definitions)
         for segment in found.segments:
-            yield from _check_segment(segment.path, names)
+            yield from _check_segment(segment.path, queue_name)
 
 
-def _check_segment(path: Path, names: dict[int, str]) -> Iterator[str]:
+def _check_segment(path: Path, queue_name: Callable[[int], str]) -> Iterator[str]:
     file = OpenSegment(Files(), path)
     try:
         waiting: list[Place] = []
         for commit in file.commits():
-            yield from _damaged(path, file, waiting, names)
+            yield from _damaged(path, file, waiting, queue_name)
             waiting = commit.blocks
         # Of the last commit the start has judged: it is whole, or was never finished.
     finally:
         file.close()
 
 
-def _damaged(path: Path, file: OpenSegment, blocks: list[Place], names: dict[int, str]) -> Iterator[str]:
+def _damaged(path: Path, file: OpenSegment, blocks: list[Place], queue_name: Callable[[int], str]) -> Iterator[str]:
     for place in blocks:
         if file.block(place) is None:
             head = place.head
             if head.kind in (MESSAGES, MOVED):
-                queue = names.get(head.queue) or numbered(head.queue)
+                queue = queue_name(head.queue)
                 what = f"{head.rows} message{'s' * (head.rows != 1)} from number {head.first} on of {queue}"
             else:
                 what = _CONTENT.get(head.kind, "something")
@@ -99,8 +99,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         try:
             for (kind, key), value in found.definitions.items():
                 store.put_text(kind, key, value)
-            taken, names = 0, queue_names(found.definitions)
-            reader = Reader(log, lambda number: names.get(number) or numbered(number))
+            taken, reader = 0, Reader(log, queue_naming(found.definitions))
             for batches in found.queues.values():
                 taken += _copy(batches, reader, store)
             store.wait(store.flush())

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import NamedTuple
 
 from starlette.requests import Request
 
 from jumpmq.broker.reader_group import ReaderGroup
 from jumpmq.http.plumbing import requested
 from jumpmq.http.resources.object_families import Family, Figure, Read, lines
+from jumpmq.http.resources.readers import shown_in_brief
 from jumpmq.http.resources.ring_families import PREFIX
 from jumpmq.queues.reservations import Reservations
 
 
-class Place(NamedTuple):
-    """A group's place in a queue."""
-
-    group: ReaderGroup
-    at: Reservations
-
-
 def _figures(request: Request) -> Read:
-    now, clock = time.time(), asyncio.get_running_loop().time()
+    now = asyncio.get_running_loop().time()
 
-    def read(place: Place) -> tuple[float | None, ...]:
-        queue, oldest = place.at.queue, place.at.oldest
-        found = queue.figures()
-        return (
-            int(place.group.alive(clock)),
-            place.at.outstanding,
-            None if oldest is None else round(max(0.0, now - oldest), 1),
-            queue.ready_count,
-            None if found is None else found.ready_octets,
-        )
+    def read(place: tuple[ReaderGroup, Reservations]) -> tuple[float | None, ...]:
+        shown = shown_in_brief(*place, now)
+        return int(shown["alive"]), shown["reserved"], shown["age"], shown["ready"], shown["ready_octets"]
 
     return read
 
@@ -42,7 +27,7 @@ def _figures(request: Request) -> Read:
 PLACES = Family(
     "reader",
     ("vhost", "group", "queue"),
-    lambda place: (place.group.vhost, place.group.name, place.at.queue.name),
+    lambda place: (place[0].vhost, place[0].name, place[1].queue.name),
     (
         Figure("reader_alive", "1 while a query reads for the group"),
         Figure("reader_messages_reserved", "Messages that are read and not yet acknowledged"),
@@ -58,5 +43,5 @@ async def readers(request: Request) -> dict[str, list[str]]:
     """The metrics of all groups: lines of text by the metric's name."""
     broker = requested.broker(request)
     groups = [group for vhost in broker.topology.vhosts for group in broker.reader_groups.groups(vhost)]
-    places = [Place(group, place) for group in groups for place in group.places.values()]
+    places = [(group, place) for group in groups for place in group.places.values()]
     return await lines(request, PLACES, PREFIX, places)

@@ -56,10 +56,11 @@ async def all_groups(request: Request) -> JSONResponse:
     groups = [group for host in hosts for group in _groups(request).groups(host.name)]
     places = [(group, place) for group in groups for place in group.places.values() if _may_read(request, place.queue)]
     now = asyncio.get_running_loop().time()
-    return JSONResponse([_shown_in_brief(group, place, now) for group, place in places])
+    return JSONResponse([shown_in_brief(group, place, now) for group, place in places])
 
 
-def _shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[str, Any]:
+def shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[str, Any]:
+    """A group's place in a queue; ``now`` is by the event loop's clock."""
     oldest, figures = place.oldest, place.queue.figures()
     return {
         "vhost": group.vhost,

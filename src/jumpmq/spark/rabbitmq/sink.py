@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.client import publish_frames
 from jumpmq.client import AMQPConnection
-from jumpmq.spark.errors import BrokerAway, JumpMQError
-from jumpmq.spark.patience import Patience
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.patience import retried
 from jumpmq.spark.publishable import check_publishable, publishable
 from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
 from jumpmq.spark.sink import REFUSED, SinkOptions, Written, tell
@@ -68,12 +68,7 @@ class AMQPWriter:
 
     def _connect(self) -> AMQPConnection:
         """A new connection; the broker was there when the writing was planned, and may just be restarting."""
-        patience = Patience(self._options.broker.retry_seconds)
-        while True:
-            try:
-                return connect(self._options.broker)
-            except BrokerAway as error:
-                patience.pause(error)
+        return retried(self._options.broker.retry_seconds, lambda: connect(self._options.broker))
 
     def _check(self, amqp: AMQPConnection) -> None:
         if amqp.refused:

@@ -69,12 +69,23 @@ def require_only_streams(found: Mapping[str, dict[str, Any] | None]) -> None:
         raise JumpMQError(f"'{other}' is no stream, and the query reads streams: read it by a query of its own")
 
 
-def require_same_broker(offset: Mapping[str, Any], client: ReadingClient) -> None:
-    """Refuse unless a checkpoint was made with this broker: what it has read of another's queues means nothing here.
+def origin_of(options: SourceOptions, client: ReadingClient) -> dict[str, Any]:
+    """What a checkpoint says of where its rows come from."""
+    return {"broker": client.identity, "source": options.subject}
+
+
+def require_same_origin(offset: Mapping[str, Any], options: SourceOptions, client: ReadingClient) -> None:
+    """Refuse unless a checkpoint was made with this source of this broker: what it has read of another's queues means
+    nothing here. One that says nothing of them, as older ones do, is taken.
 
     Raises:
         JumpMQError: it was made with another.
     """
-    made_with = offset.get("broker")
+    source, made_with = offset.get("source"), offset.get("broker")
+    if source not in (None, options.subject):
+        raise JumpMQError(
+            f"the query's checkpoint is of {source}, but the query reads {options.subject}: "
+            "give it a checkpoint of its own"
+        )
     if made_with is not None and made_with != client.identity:
         raise JumpMQError("the query's checkpoint is of another broker: give it a checkpoint of its own")

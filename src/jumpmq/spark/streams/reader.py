@@ -23,7 +23,7 @@ from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import RESERVED, SourceOptions
 from jumpmq.spark.streams.batch import starting
-from jumpmq.spark.streams.kinds import queue_names, require_only_streams, require_same_broker
+from jumpmq.spark.streams.kinds import origin_of, queue_names, require_only_streams, require_same_origin
 from jumpmq.spark.streams.places import LATEST
 from jumpmq.spark.streams.ranges import GO_ON, OffsetRanges, partitions_of, read_ranges
 
@@ -56,8 +56,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, found in sorted(self._ask(*self._subject(), timestamp=place.timestamp).items()):
                 first = starting(name, place.offset_in(found), found, self._options)
                 streams[name] = {"id": found["id"], "from": first, "offset": first}
-            origin = {"broker": self._client.identity, "source": self._options.subject}
-            self._initial = origin | {"streams": streams}
+            self._initial = origin_of(self._options, self._client) | {"streams": streams}
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -149,12 +148,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Refuse unless the checkpoint is this query's."""
         if not isinstance(offset, dict) or "streams" not in offset:
             raise JumpMQError("the query's checkpoint is not of streams of JumpMQ: give it a checkpoint of its own")
-        if offset["source"] != self._options.subject:
-            raise JumpMQError(
-                f"the query's checkpoint is of {offset['source']}, but the query reads {self._options.subject}: "
-                "give it a checkpoint of its own"
-            )
-        require_same_broker(offset, self._client)
+        require_same_origin(offset, self._options, self._client)
 
 
 def _places(streams: dict[str, dict[str, int]]) -> dict[str, tuple[int, int]]:
