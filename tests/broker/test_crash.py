@@ -1,12 +1,16 @@
 """A broker that is killed loses nothing that it confirmed; one that is stopped knows exactly where it stood."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from benchmarks.brokers import JumpMQ
-from tests.broker.traffic import Consumer, Content, Letter, Publisher, contents, key_of, kill_under, letter_of
-from tests.wire import Basic, ChannelClosed, Exchange, Queue, WireChannel, login
+from tests.broker.traffic import Consumer, Letter, Publisher, contents, key_of, kill_under, letter_of
+from tests.waiting import until
+from tests.wire import Basic, ChannelClosed, Content, Exchange, Queue, WireChannel, login
+
+from jumpmq.store.stream_end import segment_path
 
 QUEUES = {"q1": "1", "q2": "1", "q3": "2", "q4": "2"}
 ROUNDS = (0.4, 1.2, 4.5, 0.8)
@@ -180,3 +184,46 @@ def test_a_stopped_broker_redelivers_exactly_what_was_not_acknowledged(broker: J
     broker.start()
     (messages,) = contents(broker.port, ["orders"]).values()
     assert [one.method.redelivered for one in messages] == [True] * 8
+
+
+STRATEGIES = ("at-most-once", "at-least-once")
+
+
+def test_a_message_is_kept_until_its_letter_is_on_disk_in_a_stream(broker: JumpMQ, tmp_path: Path) -> None:
+    """Streams have files of their own, and one may fail, or be late, while the log goes on."""
+    with login(broker.port) as connection:
+        channel = connection.channel()
+        channel.queue("grave", durable=True, exclusive=False, arguments={"x-queue-type": "stream"})
+        (stream,) = (tmp_path / "data" / "streams").iterdir()
+        in_the_way = segment_path(stream, 0)
+        in_the_way.mkdir()
+        for strategy in STRATEGIES:
+            arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
+            surely = {"x-queue-type": "quorum", "x-dead-letter-strategy": strategy, "x-overflow": "reject-publish"}
+            channel.queue(strategy, durable=True, exclusive=False, arguments=arguments | surely)
+        channel.confirm_select()
+        for strategy in STRATEGIES:
+            channel.publish("", strategy, b"dead")
+        channel.wait_for_confirms()
+        for strategy in STRATEGIES:
+            channel.send(Basic.Reject(arrival(channel, strategy).method.delivery_tag, requeue=False))
+        time.sleep(1.5)  # what is settled is on disk by now
+    broker.kill()
+    in_the_way.rmdir()
+    broker.start()
+    with login(broker.port) as connection:
+        channel = connection.channel()
+        for strategy in STRATEGIES:
+            channel.send(Basic.Reject(arrival(channel, strategy).method.delivery_tag, requeue=False))
+        until(lambda: channel.ready("grave") == 2)
+        connection.close()
+    assert broker.stop() == 0
+    broker.start()
+    with login(broker.port) as connection:
+        channel = connection.channel()
+        assert [channel.ready(strategy) for strategy in STRATEGIES] == [0, 0]
+
+
+def arrival(channel: WireChannel, queue: str) -> Content:
+    """The next message of a queue, to be settled."""
+    return until(lambda: channel.get(queue, no_ack=False))

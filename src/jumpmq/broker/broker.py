@@ -167,7 +167,7 @@ class Broker:
         self.turns = Turns(self._commits, self._write_backlog)
         self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, self._disk_free_limit)
         self._upkeep = Upkeep(self.turns)
-        self.dead_letters = DeadLetters(self._upkeep, self.memory, self.spans)
+        self.dead_letters = DeadLetters(self._upkeep, self.memory, self._commits.streams, self.spans)
         self.topology = Topology(
             self.node,
             self.store,
@@ -336,6 +336,11 @@ class Broker:
         if self.store is not None:
             with self.turns.turn():
                 self._upkeep.finish()
+            if self.dead_letters.unwritten:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.committed(), STOP_TIMEOUT)
+            with self.turns.turn():
+                self.dead_letters.settle_written()
                 for queue in self._queues():
                     queue.checkpoint()
         try:

@@ -94,6 +94,11 @@ class StreamFiles:
         """The descriptor that is to be watched; None before anything was written."""
         return None if self._writer is None else self._writer.fileno()
 
+    @property
+    def covering(self) -> int:
+        """The commit that covers all that was appended so far."""
+        return self._number + (bool(self._staged) and not self._requested)
+
     def open(self, number: int) -> StreamLog:
         """The log of a stream, with what it has on disk.
 
