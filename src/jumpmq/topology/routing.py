@@ -41,11 +41,19 @@ def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: A
         plain: whether none of them has headers.
     """
     if plain or not any_copies(messages):
-        queues, unroutable = _walk(exchange, messages, lambda at, run: at.split(run), alternate)
-        return Routes(queues, unroutable)
+        split = exchange.split(messages)
+        if _is_last(exchange, split[1]):
+            return Routes(*split)  # type: ignore[arg-type]  # feeds queues only
+        return Routes(*_walk(exchange, messages, split, lambda at, run: at.split(run), alternate))
     envelopes, error = _open(messages)
-    opened, lost = _walk(exchange, envelopes, lambda at, run: at.split_envelopes(run), alternate)
+    begun = exchange.split_envelopes(envelopes)
+    opened, lost = _walk(exchange, envelopes, begun, lambda at, run: at.split_envelopes(run), alternate)
     return Routes({queue: _messages(group) for queue, group in opened.items()}, _messages(lost), error)
+
+
+def _is_last(exchange: Exchange, missed: list[T]) -> bool:
+    """Whether messages go no further than to the queues of this exchange; ``missed`` are those that reach none."""
+    return not exchange.fed_exchanges and not (missed and exchange.alternate)
 
 
 def _open(messages: list[Message]) -> tuple[list[Envelope], AMQPError | None]:
@@ -63,22 +71,25 @@ def _messages(envelopes: list[Envelope]) -> list[Message]:
 
 
 def _walk(
-    start: Exchange, items: list[T], split: Callable[[Exchange, list[T]], Split[T]], alternate: Alternate
+    start: Exchange,
+    items: list[T],
+    begun: Split[T],
+    split: Callable[[Exchange, list[T]], Split[T]],
+    alternate: Alternate,
 ) -> tuple[dict[Queue, list[T]], list[T]]:
-    groups, missed = split(start, items)
-    if not start.fed_exchanges and not (missed and start.alternate):
-        return groups, missed  # type: ignore[return-value]  # feeds queues only
-    return _walk_on(start, items, split, alternate)
+    """The items of each queue, and those that reach none.
 
-
-def _walk_on(
-    start: Exchange, items: list[T], split: Callable[[Exchange, list[T]], Split[T]], alternate: Alternate
-) -> tuple[dict[Queue, list[T]], list[T]]:
+    Args:
+        begun: where ``start`` sends them. An exchange is asked once, as it may count what it sends.
+        split: asks another exchange.
+    """
+    if _is_last(start, begun[1]):
+        return begun  # type: ignore[return-value]  # feeds queues only
     place = {id(item): number for number, item in enumerate(items)}
     visited: dict[Destination, set[int]] = {start: set(place.values())}
     steps: list[tuple[Exchange, list[T]]] = [(start, items)]
     for exchange, run in steps:
-        groups, missed = split(exchange, run)
+        groups, missed = begun if exchange is start else split(exchange, run)
         if missed and (other := alternate(exchange)) is not None:
             groups = {**groups, other: groups.get(other, []) + missed}
         for destination, group in groups.items():

@@ -105,6 +105,21 @@ def test_messages_that_lack_what_is_hashed_share_a_queue_and_are_counted(
     assert exchange.missing_count == 20
 
 
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_message_that_goes_on_to_another_exchange_is_counted_once(built: Built, plain: bool) -> None:
+    exchange = ring(built, {"q1": 1}, **{"hash-header": "h"})
+    built.exchange("next", "fanout")
+    built.queue("behind")
+    built.bind("next", "behind", "")
+    built.feed("e", "next", "1")
+    exchange.count_traffic()
+    built.route("e", *[message(str(n)) for n in range(10)], plain=plain)
+    assert exchange.missing_count == 10
+    assert exchange.traffic is not None
+    counted = exchange.traffic.counted()
+    assert (counted.missing, sum(counted.messages)) == (10, 10)
+
+
 def test_carbon_copies_do_not_change_what_is_hashed(built: Built) -> None:
     ring(built, {f"q{n}": 1 for n in range(5)})
     for key in map(str, range(50)):
