@@ -103,6 +103,12 @@ def messages(twin: ModuleType, values: list[bytes]) -> list[Any]:
     return [twin.Message("e", b"k", value, b"") for value in values]
 
 
+@TWINS
+def test_routing_keys(twin: ModuleType) -> None:
+    published = [twin.Message("e", key, b"\0\0", b"") for key in (b"a", b"", b"\xff", b"a")]
+    assert twin.routing_keys(published) == [b"a", b"", b"\xff", b"a"]
+
+
 @settings(max_examples=300)
 @given(LISTS, st.sampled_from([2, 5, 8, 9]), st.sampled_from([b"", b"a", b"b", "é".encode()]))
 def test_hash_keys(values: list[bytes], place: int, name: bytes) -> None:

@@ -39,6 +39,17 @@ def test_by_priority(published: list[tuple[bytes, int]], highest: int) -> None:
     assert kernel.by_priority(messages, highest) == reference.by_priority(messages, highest) == expected
 
 
+@given(st.lists(st.integers(0, 3)))
+def test_by_destination(places: list[int]) -> None:
+    items, order = list(range(len(places))), ["a", "b", "c", "d"]
+    expected: dict[str, list[int]] = {}
+    for item, place in zip(items, places, strict=True):
+        expected.setdefault(order[place], []).append(item)
+    for twin in (kernel, reference):
+        found = twin.by_destination(items, places, order)
+        assert list(found.items()) == list(expected.items())
+
+
 def test_a_priority_behind_headers() -> None:
     properties = Properties(content_type="a", content_encoding="b", headers=[Field("h", "S", "x" * 300)], priority=7)
     message = Message("", b"", properties.encode(), b"")

@@ -290,6 +290,11 @@ cdef object key_of_header(const uint8_t* at, const char* name, Py_ssize_t name_s
     return None
 
 
+def routing_keys(list messages):
+    cdef Message message
+    return [message.routing_key for message in messages]
+
+
 def hash_keys(list messages, int place, bytes name, missing):
     cdef Message message
     cdef const uint8_t* found[14]

@@ -247,6 +247,11 @@ def check_properties(octets: bytes) -> int:
     return 0 if mode is None else mode if mode in (1, 2) else 3
 
 
+def routing_keys(messages: list[Any]) -> list[bytes]:
+    """The routing key of each message."""
+    return [message.routing_key for message in messages]
+
+
 def hash_keys(messages: list[Any], place: int, name: bytes, missing: int) -> tuple[list[bytes | int], int]:
     """What of each message is hashed: a property, or a header.
 

@@ -12,6 +12,7 @@ try:
         encode_deliveries,
         encode_rows,
         hash_keys,
+        routing_keys,
         scan,
     )
 except ImportError:
@@ -30,6 +31,7 @@ except ImportError:
         encode_deliveries,
         encode_rows,
         hash_keys,
+        routing_keys,
         scan,
     )
 
@@ -42,5 +44,6 @@ __all__ = [
     "encode_deliveries",
     "encode_rows",
     "hash_keys",
+    "routing_keys",
     "scan",
 ]

@@ -343,7 +343,9 @@ class Buckets:
             return -1
         return self._owners[self._bucket(self._hash(key))]
 
-    def owners(self, keys: list[bytes | int], counts: KeyCounts | None = None, missing: object = None) -> list[int]:
+    def owners(
+        self, keys: list[bytes] | list[bytes | int], counts: KeyCounts | None = None, missing: object = None
+    ) -> list[int]:
         """The owner of each key.
 
         Args:

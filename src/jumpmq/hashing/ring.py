@@ -192,7 +192,7 @@ class HashRing:
         return self._buckets.owner(key)
 
     def route_index(
-        self, keys: list[bytes | int], counts: KeyCounts | None = None, missing: object = None
+        self, keys: list[bytes] | list[bytes | int], counts: KeyCounts | None = None, missing: object = None
     ) -> list[int]:
         """The destination of each key, as an index into ``names``; -1 if the ring is empty.
 

@@ -177,3 +177,20 @@ def by_priority(list messages, int highest):
                 group = groups[priority] = []
         group.append(message)
     return groups
+
+
+def by_destination(list items not None, list places not None, list order not None):
+    cdef dict groups = {}, found = {}
+    cdef list group
+    cdef Py_ssize_t i
+    if len(items) != len(places):
+        raise ValueError("as many places as items")
+    if len(items) == 1:
+        return {order[places[0]]: items}
+    for i in range(len(items)):
+        place = places[i]
+        group = groups.get(place)
+        if group is None:
+            groups[place] = found[order[place]] = group = []
+        group.append(items[i])
+    return found

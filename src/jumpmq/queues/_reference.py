@@ -112,3 +112,13 @@ def by_priority(messages: list[Any], highest: int) -> dict[int, list[Any]]:
         priority = min(Properties.parse(message.properties).priority or 0, highest)
         groups.setdefault(priority, []).append(message)
     return groups
+
+
+def by_destination(items: list[Any], places: list[int], order: list[Any]) -> dict[Any, list[Any]]:
+    """The items by their destination, given for each by its place in ``order``."""
+    if len(items) == 1:
+        return {order[places[0]]: items}
+    groups: dict[Any, list[Any]] = {}
+    for item, place in zip(items, places, strict=True):
+        groups.setdefault(order[place], []).append(item)
+    return groups

@@ -5,6 +5,7 @@ import warnings
 try:
     from jumpmq.queues._kernel import (
         body_octets,
+        by_destination,
         by_holder,
         by_priority,
         carries,
@@ -26,6 +27,7 @@ except ImportError:
     )
     from jumpmq.queues._reference import (
         body_octets,
+        by_destination,
         by_holder,
         by_priority,
         carries,
@@ -41,6 +43,7 @@ except ImportError:
 
 __all__ = [
     "body_octets",
+    "by_destination",
     "by_holder",
     "by_priority",
     "carries",

@@ -130,16 +130,6 @@ def split(items: list[T], destinations: Callable[[T], Iterable[Destination]]) ->
     return groups, missed
 
 
-def gather(order: list[Destination], places: list[int], items: list[T]) -> dict[Destination, list[T]]:
-    """Gather items by destination, given for each item the place of its destination in ``order``."""
-    if len(items) == 1:  # as where publishers take turns; twice as fast
-        return {order[places[0]]: items}
-    groups: defaultdict[int, list[T]] = defaultdict(list)
-    for place, item in zip(places, items, strict=True):
-        groups[place].append(item)
-    return {order[place]: group for place, group in groups.items()}
-
-
 class BoundDestinations(dict[Destination, int]):
     """Destinations in the order in which they were first bound, each with its number of bindings."""
 

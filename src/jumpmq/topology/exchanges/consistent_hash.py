@@ -11,15 +11,16 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.amqp.messages import Message, hash_keys
+from jumpmq.amqp.messages import Message, hash_keys, routing_keys
 from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import MAX_WEIGHT, MISSING, HashRing
 from jumpmq.hashing.ring import HashFunction, Removal
+from jumpmq.queues.runs import by_destination
 from jumpmq.topology import erlang
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
-from jumpmq.topology.exchanges.base import Destination, Exchange, Split, gather, string_argument
+from jumpmq.topology.exchanges.base import Destination, Exchange, Split, string_argument
 from jumpmq.topology.exchanges.traffic import Traffic
 
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
@@ -115,18 +116,19 @@ class ConsistentHashExchange(Exchange):
 
     def _split(self, messages: list[Message], items: list[T]) -> Split[T]:
         missing = 0
-        keys: list[bytes | int]
+        keys: list[bytes] | list[bytes | int]
         if self._hashed is None:
-            keys = [message.routing_key for message in messages]
+            keys = routing_keys(messages)
         else:
             keys, missing = hash_keys(messages, *_place(*self._hashed), MISSING)
             self.missing_count += missing
         order, traffic = self._in_order(), self.traffic
         if traffic is None:
-            return gather(order, self.ring.route_index(keys), items), []
+            return by_destination(items, self.ring.route_index(keys), order), []
         if missing:
             traffic.note_missing(missing)
-        return gather(order, self.ring.route_index(keys, traffic.counts, MISSING if missing else None), items), []
+        places = self.ring.route_index(keys, traffic.counts, MISSING if missing else None)
+        return by_destination(items, places, order), []
 
     def _in_order(self) -> list[Destination]:
         """The destinations as the ring counts them."""

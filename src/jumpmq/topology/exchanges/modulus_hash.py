@@ -6,12 +6,13 @@ the order of binding. The binding key is ignored.
 
 from collections.abc import Iterable
 
-from jumpmq.amqp.messages import Message
+from jumpmq.amqp.messages import Message, routing_keys
 from jumpmq.hashing import moduli, modulus
+from jumpmq.queues.runs import by_destination
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
-from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Split, gather
+from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Split
 
 
 class ModulusHashExchange(Exchange):
@@ -45,8 +46,8 @@ class ModulusHashExchange(Exchange):
         order = self._order()
         if not order:
             return {}, messages
-        places = moduli([message.routing_key for message in messages], len(order))
-        return gather(order, places, messages), []
+        places = moduli(routing_keys(messages), len(order))
+        return by_destination(messages, places, order), []
 
     def _order(self) -> list[Destination]:
         if self._sorted is None:
