@@ -1,11 +1,12 @@
 """Publisher confirms: answered in order, and for persistent messages not before they are on disk."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.store.opened import Opened, killed_now, left
-from tests.wire import Basic, Content, WireChannel
+from tests.wire import Basic, Content, Queue, WireChannel, login
 
 from jumpmq import RunningBroker
 from jumpmq.amqp import methods as m
@@ -123,6 +124,24 @@ def test_whoever_holds_a_confirm_finds_the_message_on_disk(
         opened = Opened(killed_now(broker.data_dir, tmp_path / f"round {round}"))
         assert [len(seqs) for seqs in left(opened).values()] == [20 * round] * 3
         opened.close()
+
+
+def test_many_connections_that_publish_at_once_are_each_confirmed(
+    broker: RunningBroker, channel: WireChannel, unique: Name
+) -> None:
+    """What many have sent is published together; whoever asks for something else meanwhile gets his answer."""
+    queue = channel.queue(unique("crowd"), durable=True, exclusive=False, auto_delete=False)
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(login(broker.port)).channel() for _ in range(30)]
+        for one in crowd:
+            one.confirm_select()
+        for round in range(1, 21):
+            for one in crowd:
+                one.publish("", queue, b"one of many", PERSISTENT)
+            assert channel.call(Basic.Qos(prefetch_count=round)).name == "Basic.QosOk"
+            assert [one.next().delivery_tag for one in crowd] == [round] * len(crowd)
+    assert channel.ready(queue) == 600
+    channel.call(Queue.Delete(queue=queue))
 
 
 @pytest.mark.parametrize("count", [1, 500])

@@ -174,8 +174,11 @@ def test_a_crash_leaves_the_state_of_a_commit(steps: list[Any], seed: int) -> No
         workload = Workload(Path(name) / "broker")
         for action, queue, number in steps:
             action(workload, queue, number)
-            if chance.random() < 0.8:
-                workload.end_turn()
+            match chance.random():
+                case drawn if drawn < 0.7:
+                    workload.end_turn()
+                case drawn if drawn < 0.9:
+                    workload.opened.store.part()
         workload.end_turn()
         workload.opened.commit()
         calls = list(workload.disk.calls)

@@ -105,6 +105,29 @@ def test_room_is_not_made_with_what_depends_on_messages_that_do_not_fit(opened: 
     assert left(opened.crash()) == {1: [3, 4], 2: list(range(1, 21)), 3: [1]}
 
 
+def test_what_is_settled_does_not_depend_on_what_turns_beside_it_append(opened: Opened, disk: Disk) -> None:
+    """Turns that end together stay apart: each holds together what itself appends and settles."""
+    messages = make_messages(1, 4)
+    opened.store.append(1, messages)
+    opened.commit()
+    disk.room = 0
+    opened.store.append(2, make_messages(1, 20, body=MEGABYTE))
+    opened.store.part()
+    messages[0].batch.settle(1)
+    opened.store.part()
+    opened.store.append(3, make_messages(1, 1))
+    messages[1].batch.settle(2)
+    opened.store.part()
+    messages[2].batch.settle(3)
+    number = opened.store.flush()
+    opened.error()
+    opened.error()
+    assert left(opened.crash()) == {1: [2, 4]}
+    disk.room = None
+    opened.wait_for(number)
+    assert left(opened.crash()) == {1: [4], 2: list(range(1, 21)), 3: [1]}
+
+
 @pytest.mark.parametrize("kind", ["write_error", "sync_error"])
 def test_after_an_error_of_the_disk_what_it_took_is_written_again(opened: Opened, disk: Disk, kind: str) -> None:
     """What a failed sync covered may be gone from the cache and never have reached the disk."""

@@ -442,6 +442,8 @@ class ServerProtocol:
 
     def _advance(self, event: _Scanned) -> Event | None:
         """What a scanned event means in the state that the connection is in; None where nothing is to be done."""
+        if self.state is State.RUNNING and isinstance(event, (Publish, Ack)):
+            return self._advance_run(event)
         if self.state is State.CLOSED:
             return None
         if self.state is State.CLOSE_OK:
@@ -458,17 +460,19 @@ class ServerProtocol:
             raise CommandInvalid("channel frame before connection.open")
         if isinstance(event, RawFrame):
             return self._advance_channel(event)
-        if isinstance(event, _SplitFrame):
-            split_on = self._channels[event.channel]
-            return self._finish_content(event.channel, split_on, event.content) if split_on.content else None
-        if event.channel == 0:
+        assert isinstance(event, _SplitFrame)
+        split_on = self._channels[event.channel]
+        return self._finish_content(event.channel, split_on, event.content) if split_on.content else None
+
+    def _advance_run(self, run: Publish | Ack) -> Event | None:
+        if run.channel == 0:
             raise self._unexpected_on_zero()
-        channel = self._channel(event.channel)
+        channel = self._channel(run.channel)
         if channel is None:
             return None
         if channel.content is not None:
             raise _unexpected(channel.content)
-        return event
+        return run
 
     def _await_close_ok(self, event: _Scanned) -> Event | None:
         """The connection is closing: all but the end of it is ignored."""

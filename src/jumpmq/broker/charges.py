@@ -4,23 +4,29 @@ from jumpmq.queues.memory import MemoryAccount
 
 
 class Charges:
-    """Amounts by kind, as they are now: the account gets the differences."""
+    """Amounts by kind, as they are now: the account gets the differences.
+
+    Attributes:
+        held: octets by kind, but for kinds of which nothing is held.
+    """
 
     def __init__(self, account: MemoryAccount) -> None:
+        self.held: dict[str, int] = {}
         self._account = account
-        self._charged: dict[str, int] = {}
 
     def set(self, kind: str, octets: int) -> None:
         """So much is held for ``kind``."""
-        if octets != (charged := self._charged.get(kind, 0)):
-            self._charged[kind] = octets
+        charged = self.held.pop(kind, 0)
+        if octets:
+            self.held[kind] = octets
+        if octets != charged:
             self._account.charge(kind, octets - charged)
 
     def add(self, kind: str, octets: int) -> None:
         """So much more is held for ``kind``; a negative number releases some."""
-        self.set(kind, self._charged.get(kind, 0) + octets)
+        self.set(kind, self.held.get(kind, 0) + octets)
 
     def release(self) -> None:
         """Nothing is held any more."""
-        for kind in self._charged:
+        for kind in list(self.held):
             self.set(kind, 0)

@@ -128,14 +128,23 @@ class Commits:
             self._removed.append((self._number, removed))
         return self._number
 
-    def begin(self) -> None:
+    @property
+    def more_to_read(self) -> bool:
+        """Whether clients have sent something that is not read yet."""
+        return self._others.readable
+
+    def begin(self, *, alone: bool = False) -> None:
         """Begin a commit of what was flushed: at once, in this thread, if nobody has sent more meanwhile; else when
-        that is read."""
+        that is read.
+
+        Args:
+            alone: whether it is known that nobody has.
+        """
         if self.store is None or self._beginning or not self.store.begins:
             return
         if self.store.staged_bytes >= LARGE_BYTES:
             self.store.begin()
-        elif self._others.readable:
+        elif not alone and self._others.readable:
             self._beginning = True
             self._loop.call_soon(self._begin)
         else:

@@ -64,6 +64,12 @@ class Confirms:
         """Whether publishes are unanswered."""
         return bool(self._runs)
 
+    @property
+    def due(self) -> bool:
+        """Whether there are :meth:`answers`."""
+        receipt = self._runs[0].receipt if self._runs else None
+        return receipt is not None and receipt.state is not State.PENDING
+
     def answers(self) -> list[m.BasicAck | m.BasicNack]:
         """The answers that are due."""
         found: list[m.BasicAck | m.BasicNack] = []

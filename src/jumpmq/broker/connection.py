@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         self.received_octets += nbytes
         self.reads += 1
         octets = self._buffer.received(len(self._kept) + nbytes)
-        self._work(self._pieces(self.protocol.receive(octets, time.time())))
+        self._work(self.protocol.receive(octets, time.time()))
         if self._socket >= 0 and self.protocol.scatters:
             nbytes += self._read_bodies(now + SLICE)
         if nbytes >= READ_SIZE:
@@ -212,44 +212,38 @@ class Connection(asyncio.BufferedProtocol):
             total += octets
             self.received_octets += octets
             self.reads += 1
-            self._work(self._pieces(self.protocol.receive_scattered(scatter, octets, time.time())))
+            self._work(self.protocol.receive_scattered(scatter, octets, time.time()))
             if octets < scatter.size or time.monotonic() > until:
                 break
         return total
-
-    def _pieces(self, events: Iterator[Event]) -> Iterator[Event]:
-        """The events, long runs of publishes cut."""
-        for event in events:
-            rest = event if isinstance(event, Publish) and len(event.messages) > 1 else None
-            while rest is not None:
-                event, rest = self._services.paces.cut(self.vhost.name, rest, self.rate.piece)
-                if rest is not None:
-                    yield event
-            yield event
 
     def _work(self, events: Iterator[Event]) -> None:
         """Act on what was read. Leave the rest for later where that takes long, so that others are served in between,
         or where the client does not read what it is answered."""
         wait = Wait.NOTHING
         with self._turns.turn(self):
-            until = time.perf_counter() + STEP
+            until = 0.0
             try:
-                event, self._again = self._again or next(events, None), None
-                while event is not None:
+                while (event := self._next(events)) is not None:
+                    began = time.perf_counter()
+                    until = until or began + STEP
                     self._act(event)
+                    now = time.perf_counter()
+                    if isinstance(event, Publish):
+                        self._services.paces.learn(self.vhost.name, event, now - began)
                     if self.congested and self._is_flooded():
                         wait = Wait.CLIENT
                     elif self.rate.wait():
                         wait = Wait.RATE
-                    elif time.perf_counter() > until:
+                    elif now > until:
                         wait = Wait.WORK
                     if wait:
                         break
-                    event = next(events, None)
             except NotYet:
                 wait, self._again = Wait.WORK, event
             except Exception:
                 log.exception("connection %s: unexpected error", self.name)
+                self._again = None
                 self.protocol.skip()
                 self.fail(Failed(InternalError("unexpected error; see the broker's log")))
         self._charge_memory()
@@ -258,6 +252,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._kept = self.protocol.take_kept()
             self.reading.resume(LEFT)
+
+    def _next(self, events: Iterator[Event]) -> Event | None:
+        """What is to be acted on next: of a long run of publishes a piece."""
+        event, self._again = self._again or next(events, None), None
+        if isinstance(event, Publish) and len(event.messages) > 1:
+            event, self._again = self._services.paces.cut(self.vhost.name, event, self.rate.piece)
+        return event
 
     @property
     def unwritten_octets(self) -> int:
@@ -352,11 +353,10 @@ class Connection(asyncio.BufferedProtocol):
     def _publish(self, run: Publish) -> None:
         channel = self.channels.get(run.channel)
         if channel is not None:  # it may have been closed for an earlier piece of the run
-            self.charges.set("unfinished", self.protocol.unfinished)  # or a body that is now whole would count twice
-            began = time.perf_counter()
+            if self.charges.held:  # or a body that is now whole would count twice
+                self.charges.set("unfinished", self.protocol.unfinished)
             self._guard(channel, m.BasicPublish, channel.publish, run)
             self.rate.count(len(run.messages))
-            self._services.paces.learn(self.vhost.name, run, time.perf_counter() - began)
 
     def _guard(self, channel: Channel, method: type[m.Method], act: Any, *arguments: Any) -> None:
         """Act, and turn a protocol error into the close of the channel or of the connection."""
@@ -600,7 +600,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         buffers = self.protocol.data_to_send()
         if buffers:
-            octets = sum(map(len, buffers))
+            octets = sum(map(len, buffers)) if len(buffers) > 1 else len(buffers[0])
             answers, self._unwritten = not self._unwritten, 0
             self._last_sent = time.monotonic()
             self.sent_octets += octets
@@ -612,7 +612,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(b"".join(buffers))
             else:
                 self._transport.writelines(buffers)
-            self.charges.set("unsent", self._transport.get_write_buffer_size())
+            unsent = self._transport.get_write_buffer_size()
+            if unsent or self.charges.held:
+                self.charges.set("unsent", unsent)
             if answers and self._asks_soon:
                 self._services.wakefulness.stay()
         if self._hanging_up:
@@ -632,9 +634,12 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _charge_memory(self) -> None:
-        self.charges.set("unsent", self._unwritten + self._transport.get_write_buffer_size())
+        unsent, unfinished = self._unwritten + self._transport.get_write_buffer_size(), self.protocol.unfinished
+        if not (unsent or unfinished or self.charges.held):
+            return
+        self.charges.set("unsent", unsent)
         # While an alarm blocks the client its unfinished body stays so: counted, it might keep up the alarm for ever.
-        self.charges.set("unfinished", 0 if self.reading.waits & Wait.ALARM else self.protocol.unfinished)
+        self.charges.set("unfinished", 0 if self.reading.waits & Wait.ALARM else unfinished)
 
     # --- flow control ---
 

@@ -8,9 +8,14 @@ A turn is a ``with`` block around a change of the broker's state::
 Its end hands what was staged to the store, tells who waits for the disk which commit covers the turn, and writes what
 there is to send. What depends on the disk (confirms, answers to changes of definitions) is sent when the store reports
 that commit. A turn within a turn ends with the outer one.
+
+Reads of many connections that have nothing to send but confirms, for which their clients must wait anyway, end
+together: to hand over what each has published is a good part of what a single message costs.
 """
 
+import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
@@ -22,6 +27,10 @@ from jumpmq.broker.receipts import Receipt
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
     from jumpmq.broker.connection import Connection
+
+
+TOGETHER = 0.001
+"""Seconds within which reads end together."""
 
 
 class Turns:
@@ -36,7 +45,10 @@ class Turns:
         self._commits = commits
         self._write_backlog = write_backlog
         self._depth = 0
+        self._loop = asyncio.get_running_loop()
         self._reader: Connection | None = None
+        self._read: list[Connection] = []
+        self._together_until = 0.0
         self._writing: set[Connection] = set()
         self._deferring: set[Connection] = set()
         self._deferred: set[Connection] = set()
@@ -66,7 +78,12 @@ class Turns:
     def __exit__(self, *exc: object) -> None:
         self._depth -= 1
         if not self._depth:
-            self._end()
+            reader, self._reader = self._reader, None
+            if reader is None:
+                self._end()
+            else:
+                self._read.append(reader)
+                self._end_read()
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -111,7 +128,36 @@ class Turns:
 
     # --- its end ---
 
-    def _end(self) -> None:
+    def _end_read(self) -> None:
+        """End the turn; but if it only has confirms to send, and others are to be read, end it with theirs."""
+        store = self._commits.store
+        if store is None or not self._confirming or self._writing or self._deferring:
+            self._end()
+        elif self._together_until:
+            if time.monotonic() < self._together_until:
+                store.part()
+            else:
+                self._end()
+        elif not store.staging:
+            self._end()
+        elif self._commits.more_to_read:
+            store.part()
+            self._together_until = time.monotonic() + TOGETHER
+            self._loop.call_soon(self._end_together)
+        else:
+            self._end(alone=True)
+
+    def _end_together(self) -> None:
+        """All that was there to be read is read."""
+        if self._together_until:
+            self._end()
+
+    def _end(self, *, alone: bool = False) -> None:
+        """
+        Args:
+            alone: whether it is known that nobody has sent more.
+        """
+        self._together_until = 0.0
         wanted = bool(self._deferring or self._confirming)
         commit = self._commits.flush(settlements=bool(self._deferring), waiting=wanted)
         if self._deferring:
@@ -130,11 +176,13 @@ class Turns:
                 self._unconfirmed.append((commit, waiting))
         while self._writing:
             self._writing.pop().write()
-        reader, self._reader = self._reader, None
-        if reader is not None and self._commits.backlog > self._write_backlog:
-            self._paused.add(reader)
-            reader.reading.pause(Wait.DISK)
-        self._commits.begin()
+        if self._read:
+            if self._commits.backlog > self._write_backlog:
+                for reader in self._read:
+                    self._paused.add(reader)
+                    reader.reading.pause(Wait.DISK)
+            self._read.clear()
+        self._commits.begin(alone=alone)
 
     def _on_commit(self) -> None:
         """A commit is on disk: answer who waited for it."""

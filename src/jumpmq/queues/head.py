@@ -40,14 +40,14 @@ class Head:
 
     def extend(self, messages: list[Message]) -> None:
         """Add messages at the end."""
-        last = self._runs[-1]
+        last, count = self._runs[-1], len(messages)
         room = RUN - len(last)
-        if len(messages) <= room:
+        if count <= room:
             last.extend(messages)
         else:
             last.extend(messages[:room])
             self._runs += _runs(messages[room:])
-        self.count += len(messages)
+        self.count += count
 
     def put_first(self, messages: list[Message]) -> None:
         """Add messages before all others."""

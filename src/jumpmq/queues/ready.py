@@ -99,8 +99,10 @@ class ReadyMessages:
 
     def extend(self, messages: list[Message], size: int) -> None:
         """Add messages at the end; ``size`` is the octets of their bodies."""
-        self._charge(size + OVERHEAD * len(messages))
+        memory = size + OVERHEAD * len(messages)
         self.size += size
+        self.memory += memory
+        self._account.charge("ready", memory)
         if not (self._tail or self._account.tight):
             self._head.extend(messages)
             return

@@ -57,6 +57,7 @@ class Changes:
         dropped: ids of queues that lose all they have.
         discarded: batches whose staged messages are not to be written, as their queue was dropped.
         count, octets: messages that were staged, and octets of their bodies.
+        parted: how many of them are of other turns than what is settled next.
     """
 
     def __init__(self, receipt: int) -> None:
@@ -69,7 +70,7 @@ class Changes:
         self.moved: dict[Batch, list[Message]] = {}
         self.dropped: list[int] = []
         self.discarded: set[Batch] = set()
-        self.count = self.octets = 0
+        self.count = self.octets = self.parted = 0
 
     def __bool__(self) -> bool:
         return bool(self.staged or self.settled or self.definitions or self.dropped or self.bound or self.moved)
@@ -129,7 +130,7 @@ class Changes:
         Args:
             bound: whether that may depend on what other turns append.
         """
-        settled = self.bound if self.staged or bound else self.settled
+        settled = self.bound if self.count > self.parted or bound else self.settled
         for batch, first, last in noted:
             if (ranges := settled.get(batch)) is None:
                 ranges = settled[batch] = Ranges()

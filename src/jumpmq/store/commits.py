@@ -82,9 +82,9 @@ def preparing(prepared: Prepared) -> Iterator[None]:
                 definitions.removed, ((kind, key, value) for (kind, key), value in definitions.put.items())
             )
         )
-    laid_out = 0
+    laid_out, settles = 0, changes.settles
     for batch, count in changes.staged.items():
-        _add_messages(prepared, batch, count)
+        _add_messages(prepared, batch, count, settles)
         laid_out += count
         if laid_out >= STEP:
             laid_out = 0
@@ -95,7 +95,7 @@ def preparing(prepared: Prepared) -> Iterator[None]:
         block = records.moved_block(batch.queue_id, batch.id, messages)
         blocks.append(block)
         prepared.moved.append((batch, block, messages[0].seq))
-    if changes.settles and (settled := _settled(prepared)):
+    if settles and (settled := _settled(prepared)):
         blocks.append(records.settled_block((batch.queue_id, ranges) for batch, ranges in settled))
     if changes.dropped:
         blocks.append(records.dropped_block(changes.dropped))
@@ -103,11 +103,13 @@ def preparing(prepared: Prepared) -> Iterator[None]:
         blocks.append(Block.of(records.CLEAN, []))
 
 
-def _add_messages(prepared: Prepared, batch: Batch, count: int) -> None:
+def _add_messages(prepared: Prepared, batch: Batch, count: int, settles: bool) -> None:
+    messages = batch.messages
+    assert messages is not None
+    if count < len(messages):
+        messages = messages[:count]
     changes = prepared.changes
-    assert batch.messages is not None
-    messages = batch.messages if count == len(batch.messages) else batch.messages[:count]
-    if changes.settles and (batch in changes.settled or batch in changes.bound):
+    if settles and (batch in changes.settled or batch in changes.bound):
         messages = [message for message in messages if not changes.is_settled(batch, message.seq)]
         if not messages:
             return

@@ -306,6 +306,14 @@ class Store:
             self.begin()
         return receipt
 
+    def part(self) -> None:
+        """What is staged from now on belongs to another turn than what was settled until now, and the other way round,
+        though both end with the next flush."""
+        if self._noted:
+            self._turn.settle(self._noted, bound=bool(self._held))
+            self._noted.clear()
+        self._turn.parted = self._turn.count
+
     def hold(self) -> None:
         """What is staged and settled from now on goes into one commit, which begins after :meth:`release`: it belongs
         together, over several turns."""
