@@ -382,6 +382,18 @@ def test_octets_that_were_settled_before_a_restart_do_not_count(opened: Opened) 
     assert queue.ready_count == 9
 
 
+def test_nor_do_they_hinder_what_has_room(opened: Opened) -> None:
+    queue = make_queue(opened)
+    sizes = [10, 20, 30, 40] * 5
+    queue.push([message(bytes(size), persistent=True) for size in sizes])
+    taken = queue.take(20)
+    queue.settle([one for one in taken if len(one.body) > 20], Outcome.ACKNOWLEDGED)
+    queue = stop(opened, queue)
+    queue.set_limits(Limits(max_length_bytes=200, overflow="reject-publish"))
+    refused = queue.push([message(bytes(10), persistent=True) for _ in range(7)])
+    assert (len(refused), queue.ready_count) == (2, 15)
+
+
 def calls_of(work: Callable[[], object]) -> int:
     """How many functions are called, Python's and C's."""
     count = 0

@@ -32,7 +32,7 @@ STEP = 1000
 """Messages that expire or overflow in one step; to dead-letter so many takes a few milliseconds."""
 
 MEASURED = 4
-"""Batches that are read in one step to find out how long a restored queue is."""
+"""Batches that are read in one step to find out how many octets a restored queue holds."""
 
 
 class ClassicQueue(Queue):
@@ -422,7 +422,9 @@ class ClassicQueue(Queue):
         """Let go of up to ``count`` messages that have expired at the front, and as many beyond the length limits."""
         if self._expiring:
             self._drop_expired(now, count)
-        if self._limited and self.limits.overflow == "drop-head":  # others refuse, and keep what is returned to them
+        if self.limits.max_length_bytes is not None and not self._ready.measure(MEASURED):
+            self.wake(now)  # restored batches may hold less than it seems, or more
+        elif self._limited and self.limits.overflow == "drop-head":  # others keep what is returned to them
             self._drop_overflow(now, count)
 
     def _drop_expired(self, now: float, count: int) -> None:
@@ -444,9 +446,6 @@ class ClassicQueue(Queue):
             self.wake(max(first, now))
 
     def _drop_overflow(self, now: float, count: int) -> None:
-        if self.limits.max_length_bytes is not None and self._is_over() and not self._ready.measure(MEASURED):
-            self.wake(now)  # restored batches may hold less than it seems
-            return
         dropped: list[Message] = []
         while len(dropped) < count and self._is_over():
             most = 1
@@ -481,6 +480,8 @@ class ClassicQueue(Queue):
     def _has_room(self, message: Message) -> bool:
         """Whether the length limits admit one more; dead letters that wait for their queues count with the ready."""
         limits = self.limits
+        if limits.max_length_bytes is not None:
+            self._ready.measure(MEASURED)
         count, octets = len(self._ready) + self.undelivered_count, self._ready.size + self.undelivered_octets
         return (limits.max_length is None or count < limits.max_length) and (
             limits.max_length_bytes is None or octets + len(message.body) <= limits.max_length_bytes

@@ -83,7 +83,7 @@ class ReadyMessages:
         self._returned = Returned()
         self._head = Head()
         self._tail: deque[Segment] = deque()
-        self._tail_count = 0
+        self._tail_count = self._inexact = 0
         self._unwritten = self._unstored = NONE
         self.memory = self.size = 0
 
@@ -96,6 +96,7 @@ class ReadyMessages:
         self._tail.append(segment)
         self.size += segment.size
         self._tail_count += segment.count
+        self._inexact += not segment.exact
 
     def extend(self, messages: list[Message], size: int) -> None:
         """Add messages at the end; ``size`` is the octets of their bodies."""
@@ -390,17 +391,15 @@ class ReadyMessages:
         return sum(one.count for one in spilled), sum(one.size for one in spilled)
 
     def measure(self, segments: int) -> bool:
-        """Find out the size of so many segments that count too large, at most; returns whether all are right."""
-        for segment in self._tail:
-            if not segment.exact:
-                if not segments:
-                    return False
-                segments -= 1
+        """Find out the size of so many segments of which it is a guess, at most; returns whether all are right."""
+        if self._inexact:
+            for segment in islice((one for one in self._tail if not one.exact), segments):
                 self._measured(segment, body_octets(self._messages(segment)))
-        return True
+        return not self._inexact
 
     def _measured(self, segment: Segment, size: int) -> None:
         self.size += size - segment.size
+        self._inexact -= not segment.exact
         segment.size, segment.exact = size, True
 
     # --- leaving ---
@@ -411,7 +410,7 @@ class ReadyMessages:
         self._account.move("ready", "staged", self.memory)
         self._returned, self._head = Returned(), Head()
         self._tail, self._unwritten, self._unstored = deque(), NONE, NONE
-        self._tail_count = self.memory = self.size = 0
+        self._tail_count = self._inexact = self.memory = self.size = 0
         return left
 
     def close(self) -> None:

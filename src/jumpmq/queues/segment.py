@@ -18,7 +18,7 @@ class Segment:
         messages: None once they are only in the store.
         count: how many messages.
         size: octets of their bodies.
-        exact: whether ``size`` is right; a restored batch that is settled in part counts whole until it is read.
+        exact: whether ``size`` is right; that of a restored batch that is settled in part is a guess until it is read.
         first_seq, last_seq: their range; other messages of the batch are not the segment's.
         seqs: their numbers where the range holds messages of the batch that are not the segment's, else None.
         delivered_seq: those up to this number count as redelivered when read back.
@@ -56,7 +56,7 @@ class Segment:
     @classmethod
     def stored(cls, batch: Batch, delivered_seq: int) -> "Segment":
         """What is left of a batch in the store."""
-        segment = cls(batch, [], batch.bytes)
+        segment = cls(batch, [], batch.bytes * batch.remaining // batch.count)
         segment.messages = None
         segment.count = batch.remaining
         segment.exact = batch.remaining == batch.count
