@@ -292,8 +292,7 @@ class ServerProtocol:
         if self.state is State.CLOSED:
             return
         self._now = now
-        kept = self.take_kept()
-        self._unread = memoryview(kept + octets if kept else octets)
+        self._unread = memoryview(self.take_kept() + octets if self._kept else octets)
         self._borrowed = True
         if self.state is State.HEADER:
             if len(self._unread) < 8 and PROTOCOL_HEADER.startswith(bytes(self._unread)):

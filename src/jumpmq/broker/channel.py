@@ -128,7 +128,7 @@ class Channel:
         """What was published in this turn has this receipt; returns whether some confirms wait for theirs."""
         assert self.confirms is not None
         self.confirms.seal(receipt)
-        return self.send_confirms() if self.confirms.due else self.confirms.waiting
+        return not self.confirms.due or self.send_confirms()
 
     def send_confirms(self) -> bool:
         """Send the confirms that are due; returns whether some still wait."""

@@ -176,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
         return found
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._socket >= 0 and self.protocol.scatters:
+        if self.protocol.unfinished and self._socket >= 0 and self.protocol.scatters:
             return self._buffer.small
         # Not every call is followed by buffer_updated, so what was kept must survive this one.
         return self._buffer.after(self._kept, self.protocol.unfinished > 0)
@@ -189,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reads += 1
         octets = self._buffer.received(len(self._kept) + nbytes)
         self._work(self.protocol.receive(octets, time.time()))
-        if self._socket >= 0 and self.protocol.scatters:
+        if self.protocol.unfinished and self._socket >= 0 and self.protocol.scatters:
             nbytes += self._read_bodies(now + SLICE)
         if nbytes >= READ_SIZE:
             self.reading.let_others()
@@ -251,7 +251,8 @@ class Connection(asyncio.BufferedProtocol):
             self._leave_rest(events, wait)
         else:
             self._kept = self.protocol.take_kept()
-            self.reading.resume(LEFT)
+            if self.reading.waits:
+                self.reading.resume(LEFT)
 
     def _next(self, events: Iterator[Event]) -> Event | None:
         """What is to be acted on next: of a long run of publishes a piece."""
