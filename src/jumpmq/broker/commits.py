@@ -123,7 +123,8 @@ class Commits:
             self._flushed = flushed
             self._number += 1
             self._open.append((self._number, flushed))
-            self._complete()  # all of it may be on disk already, be it by more than one commit
+            if flushed.store <= self.store.committed:
+                self._complete()  # all of it may be on disk already, be it by more than one commit
         if removed:
             self._removed.append((self._number, removed))
         return self._number
