@@ -89,6 +89,34 @@ def _is_null_in_a_binding(difference: Difference) -> bool:
     return asked and theirs == {(0, 0): [("POST", 500, "")]}
 
 
+def _is_void(difference: Difference) -> bool:
+    """RabbitMQ shows a field without a value as a text."""
+    asked = isinstance(difference.step, RequestStep) and difference.step.verb == "GET"
+    return asked and _VOID.sub("None", repr(difference.reference)) == repr(difference.ours)
+
+
+def _is_late_letter(difference: Difference) -> bool:
+    """The same was said but for when dead letters came among other messages."""
+    (theirs, their_counts), (ours, our_counts) = difference.reference, difference.ours
+    if their_counts != our_counts or theirs.keys() != ours.keys() or not any(map(_has_died, _delivered(theirs))):
+        return False
+    return all(_without_letters(theirs[one]) == _without_letters(ours[one]) for one in theirs)
+
+
+def _without_letters(events: list[Any]) -> list[list[Any]]:
+    """What was said beside, other messages, and dead letters, each in order; without tags, which count them all."""
+    messages = [event for event in events if event[0] == "basic.deliver"]
+    return [
+        [event for event in events if event[0] != "basic.deliver"],
+        [(event[1], *event[3:]) for event in messages if not _has_died(event)],
+        [(event[1], *event[3:]) for event in messages if _has_died(event)],
+    ]
+
+
+def _has_died(event: Any) -> bool:
+    return "'x-death'" in repr(event[6])
+
+
 def _is_internal_error(difference: Difference) -> bool:
     """RabbitMQ tripped over what is refused or ignored here."""
     (theirs, _), (ours, _) = difference.reference, difference.ours
@@ -120,11 +148,13 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: a prefetch for each consumer lifts the global one": _is_more_than_a_shared_limit,
     "Timing and order: what several consumers held comes back": _is_order_of_what_came_back,
     "Timing and order: what came at once is sorted by priority": _is_sorted_burst,
+    "Timing and order: dead letters on their way": _is_late_letter,
     "What is refused: a quorum queue is deleted on a condition": _is_conditional_delete,
     "What is refused: a policy with a wrong age": _is_wrong_age,
     "What is refused: 541": _is_internal_error,
     "The management API: bindings of what is not there": _is_list_of_nothing,
     "The management API: null in the arguments of a binding": _is_null_in_a_binding,
+    "The management API: fields without a value": _is_void,
     "What is refused: what is said of a regular expression": _is_said_of_an_expression,
 }
 """By what docs/differences.md calls it, whether a difference is that one."""
@@ -152,5 +182,7 @@ def _outline(seen: Any) -> str:
     events = sorted({_VARYING.sub("_", repr(event[:3])) for events in said.values() for event in events})
     return f"{events} {'counts' if counts else ''}"
 
+
+_VOID = re.compile("'undefined'")
 
 _VARYING = re.compile(r"'[^' ]*' in|\d+")

@@ -4,7 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from benchmarks.brokers import BrokerProcess
+from fuzzing.sessions.client import Client
 from tests.wire import Basic, ChannelClosed, Queue, WireChannel
+
+from jumpmq.amqp import methods
+from jumpmq.amqp.fields import Field
 
 
 @pytest.mark.parametrize("kind", ["quorum", "stream"])
@@ -60,3 +65,20 @@ def test_of_several_wrong_arguments_of_a_consumer_a_wrong_value_is_told(
         channel.consume(queue, arguments=arguments)
     place = f"for queue '{queue}' in vhost '/'"
     assert f"invalid arg {complaint.format(place)}" in refused.value.text
+
+
+@pytest.mark.parametrize("first", ["x-stream-offset", "x-cancel-on-ha-failover"])
+def test_of_several_arguments_that_a_kind_does_not_take_the_first_is_told(
+    broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str], first: str
+) -> None:
+    queue = channel.queue(unique("quorum"), durable=True, exclusive=False, arguments={"x-queue-type": "quorum"})
+    arguments = [Field("x-stream-offset", "S", "first"), Field("x-cancel-on-ha-failover", "t", True)]
+    client = Client(broker.port)
+    client.send_method(1, methods.ChannelOpen())
+    client.send_method(
+        1, methods.BasicConsume(queue=queue, arguments=sorted(arguments, key=lambda field: field.name != first))
+    )
+    closed = client.call(1, methods.ChannelClose)
+    client.hang_up()
+    assert isinstance(closed, methods.ChannelClose)
+    assert closed.reply_text.startswith(f"PRECONDITION_FAILED - invalid arg '{first}' for queue '{queue}'")

@@ -32,6 +32,21 @@ def test_what_one_queue_refuses_others_get_and_the_publisher_is_told(
     assert channel.is_silent()
 
 
+def test_who_publishes_over_http_is_told_what_a_queue_refuses(
+    channel: WireChannel, operator: Operator, queue: str, unique: Unique
+) -> None:
+    full = channel.queue(unique("full"), arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    exchange = channel.exchange(unique("exchange"), "fanout")
+    message = {"routing_key": "", "payload": "over http", "payload_encoding": "string", "properties": {}}
+    channel.bind(full, exchange)
+    for copies in ([], [b"over http"]):
+        answer = operator.ask("POST", "exchanges", "/", exchange, "publish", json=message)
+        reason = "rejected Unable to publish message. Check queue limits."
+        assert (answer.status_code, answer.json()) == (400, {"error": "bad_request", "reason": reason})
+        assert channel.bodies(queue) == copies
+        channel.bind(queue, exchange)
+
+
 def test_whichever_limit_is_hit_first_counts(channel: WireChannel, unique: Unique) -> None:
     queue = channel.queue(unique("both"), arguments={"x-max-length": 3, "x-max-length-bytes": 10})
     for body in (b"a", b"b", b"c", b"d"):

@@ -37,8 +37,9 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
         raise PreconditionFailed(
             f"invalid arg 'x-cancel-on-ha-failover' for {subject}: {{unacceptable_type,{TYPE_NAMES[kind]}}}"
         )
-    for name in sorted(CONSUMER_ARGUMENTS & given.keys() - taken.keys()):
-        raise PreconditionFailed(f"invalid arg '{name}' for {subject} of queue type rabbit_{queue.type}_queue")
+    for name, _, _ in arguments:
+        if name in CONSUMER_ARGUMENTS and name not in taken:
+            raise PreconditionFailed(f"invalid arg '{name}' for {subject} of queue type rabbit_{queue.type}_queue")
     return int(priority)
 
 

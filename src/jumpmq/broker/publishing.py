@@ -98,8 +98,8 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
 
 def publish_one(
     authorization: Authorization, user: str, vhost: VirtualHost, message: Message, spans: Spans | None = None
-) -> bool:
-    """Publish a message without a channel, as an operator does; returns whether a queue has taken it.
+) -> routing.Pushed:
+    """Publish a message without a channel, as an operator does.
 
     Raises:
         AMQPError: the user may not, or the message is malformed.
@@ -117,7 +117,7 @@ def publish_one(
     vhost.past.channels.publish += 1
     vhost.past.channels.routed += pushed.copies
     vhost.past.channels.drop_unroutable += len(pushed.unroutable)
-    return len(pushed.refused) < pushed.queues
+    return pushed
 
 
 def _examine(channel: "Channel", message: Message) -> None:

@@ -39,7 +39,8 @@ SHAPE = Shape(
 async def publish(request: Request) -> JSONResponse:
     """``POST /api/exchanges/{vhost}/{exchange}/publish``: publish a message; ``routed`` says whether a queue has it.
 
-    A persistent message is on disk when this is answered. While memory or disk is short the answer is 503, with
+    A persistent message is on disk when this is answered. Where a queue refuses it, for its length say, the answer is
+    400, whatever others have taken. While memory or disk is short the answer is 503, with
     ``Retry-After``.
     """
     host, exchange = requested.virtual_host(request), requested.exchange_name(request)
@@ -62,11 +63,13 @@ async def publish(request: Request) -> JSONResponse:
     )
     await broker.count_published(requested.user(request).name, 1)
     try:
-        routed = publish_one(broker.authorization, requested.user(request).name, host, message, broker.spans)
+        pushed = publish_one(broker.authorization, requested.user(request).name, host, message, broker.spans)
     except AMQPError as error:  # RabbitMQ answers 400 to all of them here
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     await broker.committed()
-    return JSONResponse({"routed": routed})
+    if pushed.refused:
+        raise BadRequest("rejected Unable to publish message. Check queue limits.")
+    return JSONResponse({"routed": bool(pushed.queues)})
 
 
 def _payload(body: dict[str, Any]) -> bytes:
