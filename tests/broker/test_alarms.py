@@ -228,3 +228,38 @@ def test_a_disk_that_is_full_blocks_publishers_and_the_broker_recovers_by_itself
         serve.process.wait()
     with serving(small_disk / "data") as serve, login(serve.port) as connection:
         assert connection.channel().ready("kept") == count
+
+
+@pytest.mark.parametrize("limit", ["0", "20MB"])
+def test_a_disk_that_was_filled_by_a_backlog_is_short_no_more_when_part_of_that_is_consumed(
+    small_disk: Path, limit: str
+) -> None:
+    with serving(small_disk / "data", "--disk-free-limit", limit) as serve, publisher(serve.port) as connection:
+        channel = connection.channel()
+        queue = channel.queue("kept", durable=True, exclusive=False)
+        count, _ = publish_until_blocked(API(serve.http_url), channel, queue, PERSISTENT)
+        with login(serve.port) as consumer:
+            other = consumer.channel()
+            other.call(Basic.Qos(prefetch_count=count * 2 // 3))
+            other.consume(queue)
+            other.take(count * 2 // 3)
+            other.send(Basic.Ack(delivery_tag=0, multiple=True))
+            other.call(Basic.Qos(prefetch_count=1))
+        assert isinstance(connection.next_event(0), Connection.Unblocked)
+
+
+def test_a_disk_that_a_stream_has_filled_blocks_publishers(small_disk: Path) -> None:
+    with serving(small_disk / "data", "--disk-free-limit", "0") as serve, publisher(serve.port) as connection:
+        channel = connection.channel()
+        channel.queue("stream", durable=True, exclusive=False, arguments={"x-queue-type": "stream"})
+        channel.queue("other", durable=True, exclusive=False)
+        channel.confirm_select()
+        (small_disk / "ballast").write_bytes(bytes(50_000_000))
+        channel.publish("", "stream", bytes(8_000_000))
+        until(lambda: API(serve.http_url).get("nodes")[0]["disk_free_alarm"])
+        channel.publish("", "other", b"too")
+        assert connection.next_event(0).reason == "low on disk"
+        (small_disk / "ballast").unlink()
+        assert isinstance(connection.next_event(0), Connection.Unblocked)
+        channel.wait_for_confirms()
+        connection.close()

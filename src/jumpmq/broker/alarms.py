@@ -28,7 +28,7 @@ class Alarms:
 
     Args:
         account: what is held for messages.
-        commits: a store that cannot write counts as a disk that is full.
+        commits: a store or streams that cannot write count as a disk that is full.
         directory: where messages are kept; None where nowhere.
         disk_free_limit: octets that are to stay free there.
 
@@ -98,10 +98,12 @@ class Alarms:
         except OSError as error:
             log.warning("cannot tell how much of the disk is free: %s", error)
             return
-        free, limit, failure = self.disk_free, self.disk_free_limit, store.error
+        free, limit, failure = self.disk_free, self.disk_free_limit, store.error or self._commits.streams.error
         short = free < limit or failure is not None
         self._note("disk", self.disk, short, lambda: str(failure or f"{free} octets are free, the limit is {limit}"))
         self.disk = short
+        if short:
+            store.make_room()
 
     def _note(self, name: str, before: bool, now: bool, why: Callable[[], str]) -> None:
         if now and not before:

@@ -17,7 +17,13 @@ from jumpmq.store.records import OPENING_SIZE, Opening
 DIRECTORY = "log"
 
 SEGMENT_BYTES = 64 << 20
-"""Octets after which the log goes on in another file, unless told otherwise."""
+"""Octets after which the log goes on in another file, unless told otherwise or the disk is small."""
+
+LEAST_SEGMENT_BYTES = 4 << 20
+"""The same on the smallest disk."""
+
+SEGMENTS = 16
+"""So many of them fit on a disk: what is consumed gives room when all of its segment is."""
 
 SEGMENT_BLOCKS = 1 << 16
 """Blocks after which it does: of so many the index is made in a moment."""
@@ -226,6 +232,16 @@ class Log:
             f"{path} is damaged at octet {position & _OFFSETS} ({what}); they are left out, all else is served: "
             "restore the directory from a backup if you need them"
         )
+
+
+def segment_bytes_on(directory: Path) -> int:
+    """Octets after which a log in this directory goes on in another file.
+
+    Raises:
+        OSError: there is no such directory.
+    """
+    disk = os.statvfs(directory)
+    return max(LEAST_SEGMENT_BYTES, min(SEGMENT_BYTES, disk.f_blocks * disk.f_frsize // SEGMENTS))
 
 
 def file_name(number: int) -> str:

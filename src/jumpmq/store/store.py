@@ -33,12 +33,12 @@ from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index
 from jumpmq.store.lock import DirectoryLock
-from jumpmq.store.log import DIRECTORY, SEGMENT_BYTES, Log
+from jumpmq.store.log import DIRECTORY, Log, segment_bytes_on
 from jumpmq.store.reader import Reader
 from jumpmq.store.records import GATHER
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.reserve import Reserve
-from jumpmq.store.upkeep import Moves, Upkeep
+from jumpmq.store.upkeep import SPARSE, Moves, Upkeep
 from jumpmq.store.writer import NO_ROOM, Result, Writer
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ class Store:
         self._contents = Contents(self._reader, self._reading, self._log.directory)
         self._segments = Background("jumpmq-segments", self._writer.wake)
         self._turning = False
+        self._make_room_at = 0.0
         self._held = 0
         self._upkeep = Upkeep(
             self._log,
@@ -153,7 +154,7 @@ class Store:
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None] = lambda error: None,
         files: Files | None = None,
-        segment_bytes: int = SEGMENT_BYTES,
+        segment_bytes: int | None = None,
         commit_bytes: int = COMMIT_BYTES,
         linger_bytes: int = LINGER_BYTES,
     ) -> Store:
@@ -166,7 +167,7 @@ class Store:
             on_error: called each time a commit fails. Nothing is lost: the store tries again every second, and the next
                 ``on_commit`` says that the trouble is over.
             files: the file calls to use.
-            segment_bytes: octets after which the log goes on in another file.
+            segment_bytes: octets after which the log goes on in another file; unless given, what fits the disk.
             commit_bytes: octets of bodies after which turns go into another commit.
             linger_bytes: octets of bodies up to which turns that nobody waits for are put off.
 
@@ -183,6 +184,8 @@ class Store:
                 log.warning("%s", warning)
             opening.create(directory)
             linger_bytes = max(linger_bytes, commit_bytes)
+            if segment_bytes is None:
+                segment_bytes = segment_bytes_on(directory)
             return cls(
                 directory, lock, found, noted, files, segment_bytes, commit_bytes, linger_bytes, on_commit, on_error
             )
@@ -532,6 +535,19 @@ class Store:
     def _settles(self) -> bool:
         """Whether anything that was settled or dropped is not committed yet."""
         return bool(self._noted) or any(one.settles or one.dropped for one in self._waiting())
+
+    def make_room(self) -> None:
+        """The disk is short: go on in another segment where little lives in this one, so that it can go. To be called
+        now and then, as nobody may have anything to commit."""
+        now = time.monotonic()
+        if now < self._make_room_at or self._writing is not None or self._full or self._turning:
+            return
+        self._make_room_at = now + RETRY_INTERVAL
+        segment = self._log.current
+        if segment is not None and segment.blocks > 0 and segment.live < SPARSE * segment.end:
+            self._begin_segment()
+        else:
+            self._keep_up()
 
     def _begin_segment(self) -> None:
         """Have a segment made to go on in; the next commit waits for it, and nobody else."""

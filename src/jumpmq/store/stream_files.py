@@ -57,6 +57,7 @@ class StreamFiles:
 
     Attributes:
         committed: number of the last finished commit.
+        error: why the last attempt of a commit failed; None while all is well.
         staged_bytes: octets of bodies that are staged or being written, and not yet on disk.
     """
 
@@ -70,6 +71,7 @@ class StreamFiles:
         files: Files | None = None,
     ) -> None:
         self.committed = 0
+        self.error: StoreError | None = None
         self.staged_bytes = 0
         self._durable = directory is not None
         self._directory = directory
@@ -212,12 +214,16 @@ class StreamFiles:
 
     def _fail(self, error: OSError) -> None:
         assert self._writer is not None
-        self._on_error(StoreError(f"cannot write to a stream: {error}; nothing more is confirmed until then"))
+        self.error = StoreError(
+            f"cannot write to streams in {self._directory}: {error.strerror or error}; nothing more is confirmed until "
+            "that is put right"
+        )
+        self._on_error(self.error)
         self._retry_at = time.monotonic() + RETRY_INTERVAL
         self._writer.wake_after(RETRY_INTERVAL)
 
     def _finish(self, commit: _Commit) -> None:
-        self._writing = None
+        self._writing, self.error = None, None
         self.committed = commit.number
         self.staged_bytes -= commit.octets
         for log, places in commit.places.items():
