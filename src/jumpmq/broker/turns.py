@@ -48,6 +48,7 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self._reader: Connection | None = None
         self._read: list[Connection] = []
+        self._last_read = 0
         self._together_until = 0.0
         self._writing: set[Connection] = set()
         self._deferring: set[Connection] = set()
@@ -83,7 +84,7 @@ class Turns:
                 self._end()
             else:
                 self._read.append(reader)
-                self._end_read()
+                self._end_read(id(reader))
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -128,9 +129,15 @@ class Turns:
 
     # --- its end ---
 
-    def _end_read(self) -> None:
-        """End the turn; but if it only has confirms to send, and others are to be read, end it with theirs."""
+    def _end_read(self, reader: int) -> None:
+        """End the turn; but if it only has confirms to send, and others are to be read, end it with theirs. Whoever was
+        read last too is taken to be alone without a look at the others' sockets.
+
+        Args:
+            reader: the ``id`` of the connection that was read.
+        """
         store = self._commits.store
+        alone, self._last_read = self._last_read == reader, reader
         if store is None or not self._confirming or self._writing or self._deferring:
             self._end()
         elif self._together_until:
@@ -140,7 +147,7 @@ class Turns:
                 self._end()
         elif not store.staging:
             self._end()
-        elif self._commits.more_to_read:
+        elif not alone and self._commits.more_to_read:
             store.part()
             self._together_until = time.monotonic() + TOGETHER
             self._loop.call_soon(self._end_together)
