@@ -130,7 +130,7 @@ class Authenticator:
         return hmac.compare_digest(verified.digest, digest)
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads, and wait for that: no longer than to look at a password takes."""
         self._threads.close()
 
 
@@ -176,7 +176,7 @@ class _FairThreads:
         self._free += 1
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
 
 
 class _Turn:

@@ -332,7 +332,7 @@ class Broker:
             connection.abort()
         self._timers.stop()
         self._upkeep.stop()
-        self.authenticator.close()
+        await asyncio.to_thread(self.authenticator.close)
         if self.store is not None:
             with self.turns.turn():
                 self._upkeep.finish()
