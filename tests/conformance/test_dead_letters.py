@@ -104,6 +104,20 @@ def test_the_newest_message_is_refused(channel: WireChannel, unique: Name) -> No
     assert channel.bodies(queue) == [b"first"]
 
 
+def test_what_is_refused_goes_nowhere_without_an_exchange_for_dead_letters(
+    channel: WireChannel, unique: Name, queue: str
+) -> None:
+    full = channel.queue(unique("full"), arguments={"x-max-length": 0, "x-overflow": "reject-publish-dlx"})
+    exchange = channel.exchange(unique("exchange"), "direct")
+    channel.bind(full, exchange, queue)
+    channel.confirm_select()
+    channel.publish(exchange, queue, b"refused")
+    assert channel.next().name == "Basic.Nack"
+    channel.publish("", queue, b"taken")
+    assert channel.next().name == "Basic.Ack"
+    assert channel.bodies(queue) == [b"taken"]
+
+
 def test_a_length_in_octets(channel: WireChannel, unique: Name, dead: str) -> None:
     queue = source(channel, unique, dead, max_length_bytes=10)
     for body in (b"12345", b"67890", b"1"):

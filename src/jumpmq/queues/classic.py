@@ -474,7 +474,10 @@ class ClassicQueue(Queue):
             else:
                 refused.append(message)
         if refused and self.limits.overflow == "reject-publish-dlx":
-            self._dead_letters.publish(self, refused, "maxlen")
+            if self.limits.dead_letter_exchange is not None:
+                self._dead_letters.publish(self, refused, "maxlen")
+            else:
+                self._dead_letters.forgo(self, len(refused), "maxlen")
         return refused
 
     def _has_room(self, message: Message) -> bool:
