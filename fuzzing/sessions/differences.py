@@ -89,10 +89,21 @@ def _is_null_in_a_binding(difference: Difference) -> bool:
     return asked and theirs == {(0, 0): [("POST", 500, "")]}
 
 
-def _is_void(difference: Difference) -> bool:
-    """RabbitMQ shows a field without a value as a text."""
+def _is_unlike_json(difference: Difference) -> bool:
+    """A field has a value of a type that JSON lacks."""
     asked = isinstance(difference.step, RequestStep) and difference.step.verb == "GET"
-    return asked and _VOID.sub("None", repr(difference.reference)) == repr(difference.ours)
+    return asked and _show_the_same(difference.reference, difference.ours)
+
+
+def _show_the_same(theirs: Any, ours: Any) -> bool:
+    """Whether two answers differ in nothing but how they show no value and decimals."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        return theirs.keys() == ours.keys() and all(_show_the_same(theirs[key], ours[key]) for key in theirs)
+    if isinstance(theirs, list | tuple) and isinstance(ours, list | tuple):
+        return len(theirs) == len(ours) and all(map(_show_the_same, theirs, ours))
+    void = theirs == "undefined" and ours is None
+    decimal = isinstance(theirs, float) and isinstance(ours, str) and _DECIMAL.fullmatch(ours) is not None
+    return void or decimal or theirs == ours
 
 
 def _is_late_letter(difference: Difference) -> bool:
@@ -154,7 +165,7 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "What is refused: 541": _is_internal_error,
     "The management API: bindings of what is not there": _is_list_of_nothing,
     "The management API: null in the arguments of a binding": _is_null_in_a_binding,
-    "The management API: fields without a value": _is_void,
+    "The management API: fields that JSON has no type for": _is_unlike_json,
     "What is refused: what is said of a regular expression": _is_said_of_an_expression,
 }
 """By what docs/differences.md calls it, whether a difference is that one."""
@@ -183,6 +194,6 @@ def _outline(seen: Any) -> str:
     return f"{events} {'counts' if counts else ''}"
 
 
-_VOID = re.compile("'undefined'")
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]+)?")
 
 _VARYING = re.compile(r"'[^' ]*' in|\d+")
