@@ -282,7 +282,7 @@ class Side:
             self._neutral(getattr(method, one.name)) for one in fields(method) if not one.name.startswith("reserved")
         ]
         if isinstance(method, m.QueueDeclareOk) and method.queue in self.streams:
-            values[1] = "a stream's"
+            values[1:] = ["a stream's", "consumers"]
         if event.properties:
             values += [self._properties(event.properties), event.body]
         return method.spec_name, *values
