@@ -10,6 +10,8 @@ import pytest
 from tests.store.disks import Disk
 from tests.store.opened import Opened, left, make_messages
 
+from jumpmq.amqp.messages import Message
+
 MEGABYTE: Callable[[int], bytes] = lambda seq: bytes(1 << 20)  # noqa: E731
 
 
@@ -83,13 +85,19 @@ def test_draining_a_full_disk_makes_room_and_ends_the_errors(opened: Opened, dis
     assert left(opened.crash()) == {2: list(range(1, 31))}
 
 
-def test_room_is_not_made_with_what_depends_on_messages_that_do_not_fit(opened: Opened, disk: Disk) -> None:
-    """A message is dead-lettered while the disk is full: it stays where it is until its letter is on disk."""
+def backlog_on_a_full_disk(opened: Opened, disk: Disk) -> list[Message]:
+    """Four messages of queue 1, which are stored; twenty of queue 2, which do not fit on the disk, are staged."""
     messages = make_messages(1, 4)
     opened.store.append(1, messages)
     opened.commit()
     disk.room = 0
     opened.store.append(2, make_messages(1, 20, body=MEGABYTE))
+    return messages
+
+
+def test_room_is_not_made_with_what_depends_on_messages_that_do_not_fit(opened: Opened, disk: Disk) -> None:
+    """A message is dead-lettered while the disk is full: it stays where it is until its letter is on disk."""
+    messages = backlog_on_a_full_disk(opened, disk)
     opened.store.flush()
     opened.error()
     opened.store.append(3, make_messages(1, 1))
@@ -107,11 +115,7 @@ def test_room_is_not_made_with_what_depends_on_messages_that_do_not_fit(opened: 
 
 def test_what_is_settled_does_not_depend_on_what_turns_beside_it_append(opened: Opened, disk: Disk) -> None:
     """Turns that end together stay apart: each holds together what itself appends and settles."""
-    messages = make_messages(1, 4)
-    opened.store.append(1, messages)
-    opened.commit()
-    disk.room = 0
-    opened.store.append(2, make_messages(1, 20, body=MEGABYTE))
+    messages = backlog_on_a_full_disk(opened, disk)
     opened.store.part()
     messages[0].batch.settle(1)
     opened.store.part()

@@ -21,8 +21,8 @@ from jumpmq.broker.spans import Spans
 from jumpmq.broker.undelivered_letters import UndeliveredLetters
 from jumpmq.broker.upkeep import Upkeep
 from jumpmq.queues import Queue
-from jumpmq.queues.memory import OVERHEAD, MemoryAccount
-from jumpmq.queues.runs import body_octets, settle_stored
+from jumpmq.queues.memory import MemoryAccount, held_octets
+from jumpmq.queues.runs import settle_stored
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import Topology, VirtualHost
 from jumpmq.topology.exchanges import Exchange
@@ -111,7 +111,7 @@ class DeadLetters:
         origin = Origin(queue.name, limits.dead_letter_exchange or "", octets)
         strategy = "at_least_once" if limits.dead_letters_surely else "at_most_once"
         self.counts[queue.type, reason, strategy] += len(messages)
-        self._account.charge("staged", _held(messages))
+        self._account.charge("staged", held_octets(messages))
         self._waiting.append(Dead(queue.vhost, queue.id, origin, messages, reason, limits.dead_letters_surely))
         self._publish_soon()
 
@@ -135,7 +135,7 @@ class DeadLetters:
         """Settle the messages whose letters in streams are on disk."""
         while self._unwritten and self._unwritten[0][0] <= self._streams.committed:
             _, messages = self._unwritten.popleft()
-            self._count_unwritten(-_held(messages))
+            self._count_unwritten(-held_octets(messages))
             settle_stored(messages)
 
     def _count_unwritten(self, octets: int) -> None:
@@ -164,7 +164,7 @@ class DeadLetters:
                 dead, rest = self._waiting.popleft().cut()
                 if rest is not None:
                     self._waiting.appendleft(rest)
-                self._account.charge("staged", -_held(dead.messages))
+                self._account.charge("staged", -held_octets(dead.messages))
                 self._publish(dead)
                 if time.perf_counter() > until:
                     break
@@ -197,7 +197,7 @@ class DeadLetters:
             later = set(map(id, in_streams))
             messages = [message for message in messages if id(message) not in later]
             self._unwritten.append((self._streams.covering, in_streams))
-            self._count_unwritten(_held(in_streams))
+            self._count_unwritten(held_octets(in_streams))
         settle_stored(messages)
 
     def _publish_surely(self, vhost: VirtualHost | None, dead: Dead) -> None:
@@ -214,7 +214,7 @@ class DeadLetters:
         self.arrived += len(done)
         self._settle(done, [message for message in in_streams if id(message) not in left_ids])
         if left:
-            self._account.charge("staged", _held(left))
+            self._account.charge("staged", held_octets(left))
             self._undelivered.keep(queue, dead._replace(messages=left))
         else:
             self._undelivered.hurry(queue)
@@ -261,11 +261,6 @@ class DeadLetters:
     def _tell(self, dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> None:
         if self._spans is not None:
             self._spans.dead_lettered(dead.origin.queue, dead.reason, [letter.message for letter in found], routes)
-
-
-def _held(messages: list[Message]) -> int:
-    """Octets of memory that messages take."""
-    return body_octets(messages) + OVERHEAD * len(messages)
 
 
 def _in_streams(dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> list[Message]:

@@ -16,7 +16,7 @@ from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import settle_spilled
-from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
+from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED, held_octets
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, enter_queue, of_body, persistent, settle_stored
@@ -218,7 +218,7 @@ class ClassicQueue(Queue):
 
     def _count_taken(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> list[Message]:
         if messages:
-            self._hold(body_octets(messages) + OVERHEAD * len(messages), held)
+            self._hold(held_octets(messages), held)
             self.unacknowledged_count += len(messages)
             self.delivered += len(messages)
             if self.returned:
@@ -239,7 +239,7 @@ class ClassicQueue(Queue):
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if not messages:
             return
-        self._hold(-body_octets(messages) - OVERHEAD * len(messages), held)
+        self._hold(-held_octets(messages), held)
         if self.deleted:
             settle_spilled(messages)
             return

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.head import Head
-from jumpmq.queues.memory import OVERHEAD, MemoryAccount
+from jumpmq.queues.memory import MemoryAccount, held_octets
 from jumpmq.queues.returned import Returned
 from jumpmq.queues.runs import body_octets, settle_stored
 from jumpmq.queues.segment import Segment
@@ -96,4 +96,4 @@ class Leftovers:
             yield segment
 
     def _release(self, messages: list[Message]) -> None:
-        self._account.charge("staged", -body_octets(messages) - OVERHEAD * len(messages))
+        self._account.charge("staged", -held_octets(messages))

@@ -5,6 +5,9 @@ addition now and then, and no walk over queues. The account only counts. Queues 
 paged, the broker when publishers are to be blocked.
 """
 
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.runs import body_octets
+
 OVERHEAD = 256
 """Octets that a message in memory takes beside its body (measured: an object, routing key and headers of its own)."""
 
@@ -27,6 +30,11 @@ Messages that wait in a queue; that were delivered; that a group of readers hold
 being dealt with, or are on their way to a stream's file; octets that a client has not read yet; bodies of which frames
 are still to come; publishes before their commit.
 """
+
+
+def held_octets(messages: list[Message]) -> int:
+    """Octets that messages in memory take."""
+    return body_octets(messages) + OVERHEAD * len(messages)
 
 
 class MemoryAccount:

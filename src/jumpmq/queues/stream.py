@@ -20,8 +20,8 @@ from jumpmq.queues.arguments import Limits, seconds_of
 from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
-from jumpmq.queues.memory import OVERHEAD
-from jumpmq.queues.runs import body_octets, carries
+from jumpmq.queues.memory import held_octets
+from jumpmq.queues.runs import carries
 from jumpmq.store import Batch
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import SEGMENT_BYTES
@@ -110,7 +110,7 @@ class Stream(Queue):
         self._files.append(self._log, messages)
         self._next += len(messages)
         self.published += len(messages)
-        octets = body_octets(messages) + OVERHEAD * len(messages)
+        octets = held_octets(messages)
         self._staged.append((self._next, octets))
         self._charge(octets)
         return []

@@ -312,9 +312,7 @@ class Store:
     def part(self) -> None:
         """What is staged from now on belongs to another turn than what was settled until now, and the other way round,
         though both end with the next flush."""
-        if self._noted:
-            self._turn.settle(self._noted, bound=bool(self._held))
-            self._noted.clear()
+        self._settle_noted()
         self._turn.parted = self._turn.count
 
     def hold(self) -> None:
@@ -379,10 +377,8 @@ class Store:
                 raise self.error
 
     def _end_turn(self) -> None:
+        self._settle_noted()
         turn = self._turn
-        if self._noted:
-            turn.settle(self._noted, bound=bool(self._held))
-            self._noted.clear()
         if turn:
             turn.receipt = self._next.receipt
             if turn.dropped:
@@ -399,6 +395,11 @@ class Store:
                 self._next = Changes(self._next.receipt + 1)
         if self._moves:
             self._stage_moves()
+
+    def _settle_noted(self) -> None:
+        if self._noted:
+            self._turn.settle(self._noted, bound=bool(self._held))
+            self._noted.clear()
 
     def _most_octets(self) -> int:
         """Octets of bodies after which turns go into another commit."""

@@ -40,8 +40,7 @@ async def publish(request: Request) -> JSONResponse:
     """``POST /api/exchanges/{vhost}/{exchange}/publish``: publish a message; ``routed`` says whether a queue has it.
 
     A persistent message is on disk when this is answered. Where a queue refuses it, for its length say, the answer is
-    400, whatever others have taken. While memory or disk is short the answer is 503, with
-    ``Retry-After``.
+    400, whatever others have taken. While memory or disk is short it is 503, with ``Retry-After``.
     """
     host, exchange = requested.virtual_host(request), requested.exchange_name(request)
     if host.name not in requested.user(request).permissions:
