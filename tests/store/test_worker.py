@@ -30,16 +30,14 @@ def pipe_and_worker(request: pytest.FixtureRequest) -> Iterator[tuple[int, Worke
 
 def commit(number: int) -> Commit:
     """Small messages, large ones, many, and a settlement."""
-    return Commit(
-        number,
-        [
-            messages_block(1, make_messages(1, 3), new=True),
-            messages_block(2, make_messages(1, 2, body=lambda seq: bytes([seq]) * 100_001), new=True),
-            messages_block(3, make_messages(5, 2000), new=False),
-            messages_block(4, make_messages(1, 1500, body=lambda seq: bytes(5000)), new=False),
-            settled_block([(1, [(1, 2), (4, 4)])]),
-        ],
-    )
+    blocks = [
+        messages_block(1, make_messages(1, 3), new=True),
+        messages_block(2, make_messages(1, 2, body=lambda seq: bytes([seq]) * 100_001), new=True),
+        messages_block(3, make_messages(5, 2000), new=False),
+        messages_block(4, make_messages(1, 1500, body=lambda seq: bytes(5000)), new=False),
+        settled_block([(1, [(1, 2), (4, 4)])]),
+    ]
+    return Commit(number, blocks, sum(block.length for block in blocks))
 
 
 def written(readable: int, worker: Worker, write: Write) -> tuple[int, bool]:

@@ -2,7 +2,7 @@
 """The hot path of the wire format in C. ``_reference.py`` says the same in plain Python and documents it."""
 
 cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -725,18 +725,22 @@ cdef void add_ack(list events, Run run, int channel, uint64_t tag, bint multiple
 
 
 def scan(octets, uint32_t frame_max, double now):
-    cdef const uint8_t[::1] view = octets
-    cdef Py_ssize_t size = view.shape[0], at = 0, end
-    cdef const uint8_t* start
+    cdef Py_buffer view  # a typed view of Cython's would take longer than to read a publish
+    PyObject_GetBuffer(octets, &view, PyBUF_SIMPLE)
+    try:
+        return scan_octets(octets, <const uint8_t*>view.buf, view.len, frame_max, now)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef tuple scan_octets(octets, const uint8_t* start, Py_ssize_t size, uint32_t frame_max, double now):
+    cdef Py_ssize_t at = 0, end
     cdef const uint8_t* frame
     cdef uint32_t length, method
     cdef int kind, channel
     cdef Whole found
     cdef list events = []
     cdef Run run = Run()
-    if size == 0:
-        return events, 0
-    start = &view[0]
     while size - at >= 7:
         frame = start + at
         kind = frame[0]

@@ -18,6 +18,7 @@ from jumpmq.amqp.fields import (
     write_fields,
     write_short_string,
 )
+from jumpmq.amqp.frames import FRAME_END, FRAME_METHOD, encode_frame
 
 Bit = Annotated[bool, "bit"]
 Octet = Annotated[int, "octet"]
@@ -30,7 +31,8 @@ ShortTextOctets = Annotated[bytes, "shorttext"]
 LongString = Annotated[bytes, "longstr"]
 Table = Annotated[list[Field], "table"]
 
-_ACK = struct.Struct(">HHQB")
+_ACK = struct.Struct(">BHIHHQBB")
+"""The whole frame of a ``basic.ack``."""
 
 
 class Method:
@@ -62,6 +64,10 @@ class Method:
         if bits:
             out += _pack_bits(bits)
         return bytes(out)
+
+    def frame(self, channel: int) -> bytes:
+        """The method frame."""
+        return encode_frame(FRAME_METHOD, channel, self.encode())
 
 
 M = TypeVar("M", bound=Method)
@@ -535,8 +541,9 @@ class BasicAck(Method):
     delivery_tag: LongLong = 0
     multiple: Bit = False
 
-    def encode(self) -> bytes:
-        return _ACK.pack(60, 80, self.delivery_tag, self.multiple)  # as the base says, ten times as fast
+    def frame(self, channel: int) -> bytes:
+        # As the base says, ten times as fast.
+        return _ACK.pack(FRAME_METHOD, channel, 13, 60, 80, self.delivery_tag, self.multiple, FRAME_END)
 
 
 @method(60, 90, "basic.reject")

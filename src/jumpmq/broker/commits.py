@@ -9,9 +9,8 @@ import select
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-from jumpmq.broker.receipts import State
+from jumpmq.broker.receipts import DONE, PENDING, State
 from jumpmq.store import Store, StoreError
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
@@ -24,13 +23,6 @@ STREAMS = "streams"
 
 LARGE_BYTES = 64 << 10
 """Octets of bodies from which on a commit begins at once; a smaller one takes along what others have sent by now."""
-
-
-class _Pair(NamedTuple):
-    """The numbers of a commit in the store and in the streams."""
-
-    store: int
-    streams: int
 
 
 class Commits:
@@ -51,9 +43,9 @@ class Commits:
         self.before_flush: Callable[[], None] = _nothing
         self.on_commit: Callable[[], None] = _nothing
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._flushed = _Pair(0, 0)
+        self._flushed = (0, 0)  # the last commit: its number in the store, and in the streams
         self._number = self.completed = 0
-        self._open: deque[tuple[int, _Pair]] = deque()
+        self._open: deque[tuple[int, int, int]] = deque()  # a commit's number here, in the store, in the streams
         self._beginning = False
         self._others = _Sockets(self._loop)
         self._removed: deque[tuple[int, list[StreamLog]]] = deque()
@@ -96,7 +88,7 @@ class Commits:
 
     def state(self, number: int) -> State:
         """Whether a commit is on disk."""
-        return State.DONE if number <= self.completed else State.PENDING
+        return DONE if number <= self.completed else PENDING
 
     @property
     def backlog(self) -> int:
@@ -116,14 +108,14 @@ class Commits:
             return 0
         self.before_flush()
         wanted = self.store.staging or (waiting and self.store.dirty)
-        if not (settlements or wanted or removed or streams != self._flushed.streams):
+        if not (settlements or wanted or removed or streams != self._flushed[1]):
             return self._number
-        flushed = _Pair(self.store.flush(settlements=settlements, waiting=waiting, begin=False), streams)
-        if flushed != self._flushed:
-            self._flushed = flushed
+        stored = self.store.flush(settlements=settlements, waiting=waiting, begin=False)
+        if (stored, streams) != self._flushed:
+            self._flushed = stored, streams
             self._number += 1
-            self._open.append((self._number, flushed))
-            if flushed.store <= self.store.committed:
+            self._open.append((self._number, stored, streams))
+            if stored <= self.store.committed:
                 self._complete()  # all of it may be on disk already, be it by more than one commit
         if removed:
             self._removed.append((self._number, removed))
@@ -141,11 +133,15 @@ class Commits:
         Args:
             alone: whether it is known that nobody has.
         """
-        if self.store is None or self._beginning or not self.store.begins:
+        if self.store is None or self._beginning:
             return
-        if self.store.staged_bytes >= LARGE_BYTES:
+        if alone:
+            self.store.begin(here=True)
+        elif not self.store.begins:
+            return
+        elif self.store.staged_bytes >= LARGE_BYTES:
             self.store.begin()
-        elif not alone and self._others.readable:
+        elif self._others.readable:
             self._beginning = True
             self._loop.call_soon(self._begin)
         else:
@@ -160,8 +156,8 @@ class Commits:
         """Note which commits are on disk by now."""
         if self.store is not None:
             store, streams = self.store.committed, self.streams.committed
-            while self._open and self._open[0][1].store <= store and self._open[0][1].streams <= streams:
-                self.completed, _ = self._open.popleft()
+            while self._open and self._open[0][1] <= store and self._open[0][2] <= streams:
+                self.completed, _, _ = self._open.popleft()
 
     async def wait(self) -> None:
         """Wait until everything staged so far is on disk."""

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from jumpmq.amqp import methods as m
-from jumpmq.broker.receipts import REFUSED, Receipt, State
+from jumpmq.broker.receipts import DONE, PENDING, REFUSED, Receipt
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Confirms:
     def due(self) -> bool:
         """Whether there are :meth:`answers`."""
         receipt = self._runs[0].receipt if self._runs else None
-        return receipt is not None and receipt.state is not State.PENDING
+        return receipt is not None and receipt.state is not PENDING
 
     def answers(self) -> list[m.BasicAck | m.BasicNack]:
         """The answers that are due."""
@@ -76,10 +76,10 @@ class Confirms:
         runs, last = self._runs, 0
         while runs and (receipt := runs[0].receipt) is not None:
             state = receipt.state
-            if state is State.PENDING:
+            if state is PENDING:
                 break
             tag = runs.popleft().last_tag
-            if state is State.DONE:
+            if state is DONE:
                 last = tag
                 continue
             if last:

@@ -41,6 +41,7 @@ from jumpmq.broker.channel import Channel
 from jumpmq.broker.charges import Charges
 from jumpmq.broker.errors import NotYet
 from jumpmq.broker.handshake import Handshake
+from jumpmq.broker.paces import PIECE
 from jumpmq.broker.rate import PublishRate
 from jumpmq.broker.reading import Reading, Wait
 from jumpmq.broker.receiving import READ_SIZE
@@ -229,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
                     until = until or began + STEP
                     self._act(event)
                     now = time.perf_counter()
-                    if isinstance(event, Publish):
+                    if isinstance(event, Publish) and (self._again is not None or now - began > PIECE):
                         self._services.paces.learn(self.vhost.name, event, now - began)
                     if self.congested and self._is_flooded():
                         wait = Wait.CLIENT
@@ -603,9 +604,6 @@ class Connection(asyncio.BufferedProtocol):
         if buffers:
             octets = sum(map(len, buffers)) if len(buffers) > 1 else len(buffers[0])
             answers, self._unwritten = not self._unwritten, 0
-            self._last_sent = time.monotonic()
-            self.sent_octets += octets
-            self.writes += 1
             if len(buffers) == 1:
                 if not (answers and self._sent_at_once(buffers[0])):
                     self._transport.write(buffers[0])
@@ -613,6 +611,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(b"".join(buffers))
             else:
                 self._transport.writelines(buffers)
+            self._last_sent = time.monotonic()
+            self.sent_octets += octets
+            self.writes += 1
             unsent = self._transport.get_write_buffer_size()
             if unsent or self.charges.held:
                 self.charges.set("unsent", unsent)

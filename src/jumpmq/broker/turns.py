@@ -183,13 +183,13 @@ class Turns:
                 self._unconfirmed.append((commit, waiting))
         while self._writing:
             self._writing.pop().write()
+        self._commits.begin(alone=alone)
         if self._read:
             if self._commits.backlog > self._write_backlog:
                 for reader in self._read:
                     self._paused.add(reader)
                     reader.reading.pause(Wait.DISK)
             self._read.clear()
-        self._commits.begin(alone=alone)
 
     def _on_commit(self) -> None:
         """A commit is on disk: answer who waited for it."""

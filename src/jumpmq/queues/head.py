@@ -40,14 +40,14 @@ class Head:
 
     def extend(self, messages: list[Message]) -> None:
         """Add messages at the end."""
-        last, count = self._runs[-1], len(messages)
-        room = RUN - len(last)
-        if count <= room:
+        last = self._runs[-1]
+        if len(last) + len(messages) <= RUN:
             last.extend(messages)
         else:
+            room = RUN - len(last)
             last.extend(messages[:room])
             self._runs += _runs(messages[room:])
-        self.count += count
+        self.count += len(messages)
 
     def put_first(self, messages: list[Message]) -> None:
         """Add messages before all others."""

@@ -76,6 +76,11 @@ class Changes:
         return bool(self.staged or self.settled or self.definitions or self.dropped or self.bound or self.moved)
 
     @property
+    def untouched(self) -> bool:
+        """Whether there is nothing, and was nothing that has been left out since."""
+        return not (self.begins or self.discarded or self)
+
+    @property
     def pressing(self) -> bool:
         """Whether somebody may wait for it: all but settlements."""
         return bool(self.staged or self.definitions or self.dropped)
@@ -87,8 +92,11 @@ class Changes:
 
     def stage(self, batch: Batch, first: int, count: int, octets: int) -> None:
         """``count`` more messages of ``batch``, numbered from ``first`` on, are to be written."""
-        self.staged[batch] = self.staged.get(batch, 0) + count
-        self.begins.setdefault(batch, first)
+        if batch in self.staged:
+            self.staged[batch] += count
+        else:
+            self.staged[batch] = count
+            self.begins.setdefault(batch, first)
         self.count += count
         self.octets += octets
 

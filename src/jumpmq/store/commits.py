@@ -1,7 +1,6 @@
 """Commits: from what is staged to octets in the log, one at a time."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from jumpmq.store import records
 from jumpmq.store.batch import Batch
@@ -25,7 +24,6 @@ Part = tuple[Batch, Block, int]
 """A block of messages: those of which batch, and the first one's number."""
 
 
-@dataclass(slots=True)
 class Prepared:
     """A commit that is ready to be written, or being written.
 
@@ -39,21 +37,24 @@ class Prepared:
         write: where it goes, once that is known.
     """
 
-    changes: Changes
-    blocks: list[Block] = field(default_factory=list)
-    written: list[Part] = field(default_factory=list)
-    moved: list[Part] = field(default_factory=list)
-    relief: bool = False
-    final: bool = False
-    write: Write | None = None
+    __slots__ = ("blocks", "changes", "final", "moved", "relief", "write", "written")
+
+    def __init__(self, changes: Changes, *, relief: bool = False, final: bool = False) -> None:
+        self.changes = changes
+        self.blocks: list[Block] = []
+        self.written: list[Part] = []
+        self.moved: list[Part] = []
+        self.relief = relief
+        self.final = final
+        self.write: Write | None = None
 
     def place(self, number: int, segment: Segment, file: int, *, allocation: int) -> Write:
         """Where it goes in a segment."""
-        offset = segment.end + FRAME.size
+        begin = offset = segment.end + FRAME.size
         for block in self.blocks:
             block.offset = offset
             offset += block.length
-        commit = Commit(number, self.blocks)
+        commit = Commit(number, self.blocks, offset - begin)
         allocate = None
         if offset > segment.allocated:
             length = -(-(offset - segment.allocated) // allocation) * allocation

@@ -93,6 +93,7 @@ class Log:
     Attributes:
         segments: by number, in order.
         current: the one that is written to; None before the first commit.
+        current_file: its file; None where there is none.
     """
 
     def __init__(self, directory: Path, files: Files, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -102,6 +103,7 @@ class Log:
         self.files = files
         self.segments: dict[int, Segment] = {}
         self.current: Segment | None = None
+        self.current_file: File | None = None
         self._next_number = 1
         self._opened: dict[int, File] = {}
         self._lock = threading.Lock()
@@ -147,6 +149,7 @@ class Log:
         """Go on in a segment that was made."""
         self._next_number = segment.number + 1
         self.segments[segment.number] = self.current = segment
+        self.current_file = file
         with self._lock:
             self._opened[segment.number] = file
         return segment
@@ -159,13 +162,13 @@ class Log:
 
     def end(self) -> None:
         """Write no more to the current segment, and give back the room behind its end."""
-        segment, self.current = self.current, None
+        segment, self.current, self.current_file = self.current, None, None
         if segment is not None:
             self.cut(segment)
 
     def abandon(self) -> None:
         """Write no more to the current segment, of which nobody knows what it holds behind its end."""
-        self.current = None
+        self.current = self.current_file = None
 
     def cut(self, segment: Segment) -> None:
         """Cut a file behind its last commit, in any thread. That this can fail does not matter: it is never read."""

@@ -59,7 +59,7 @@ ONE_TIME, ONE_EXCHANGE, ONE_PROPERTIES = 16, 32, 64
 MAX_COUNT = 4096
 """Most messages in a block, and in a batch."""
 
-MAX_ROWS = 4
+MAX_ROWS = 8
 """Up to so many messages are written as rows: they take less room, and no time worth saving."""
 
 GATHER = 4096
@@ -116,14 +116,21 @@ class Block:
 
 
 class Commit:
-    """A commit on its way to disk."""
+    """A commit on its way to disk.
+
+    Args:
+        length: octets of the blocks.
+
+    Attributes:
+        frame: its head, still without the checksum.
+        length: octets of it all.
+    """
 
     __slots__ = ("blocks", "frame", "length", "number")
 
-    def __init__(self, number: int, blocks: list[Block]) -> None:
+    def __init__(self, number: int, blocks: list[Block], length: int) -> None:
         self.number = number
         self.blocks = blocks
-        length = sum([block.length for block in blocks])
         self.frame = bytearray(FRAME.pack(MAGIC, 0, number, length, len(blocks)))
         self.length = FRAME.size + length
 

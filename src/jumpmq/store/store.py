@@ -39,7 +39,7 @@ from jumpmq.store.records import GATHER
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.reserve import Reserve
 from jumpmq.store.upkeep import SPARSE, Moves, Upkeep
-from jumpmq.store.writer import NO_ROOM, Result, Writer
+from jumpmq.store.writer import NO_ROOM, WRITTEN, Result, Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -260,8 +260,7 @@ class Store:
         """
         growing = self._growing
         while messages:
-            batch = growing.get(queue_id)
-            if batch is None:
+            if (batch := growing.get(queue_id)) is None:
                 batch = growing[queue_id] = Batch(queue_id, self._noted.append)
             taken, octets = batch.take(messages)
             if taken:
@@ -383,13 +382,13 @@ class Store:
             turn.receipt = self._next.receipt
             if turn.dropped:
                 self._discard(turn)
-            if self._next or self._next.discarded:
-                self._next.absorb(turn)
+            if self._next.untouched:
+                self._turn, self._next = self._next, turn
             else:
-                self._next = turn
+                self._next.absorb(turn)
+                self._turn = Changes(0)
             if turn.settles:
                 self._next.leave_out(turn)
-            self._turn = Changes(0)
             if _is_much(self._next, self._most_octets()) and self.error is None and not self._held:
                 self._sealed.append(self._next)
                 self._next = Changes(self._next.receipt + 1)
@@ -440,18 +439,17 @@ class Store:
     def _write(self, prepared: Prepared, here: bool = False) -> None:
         self._writing = prepared
         if not prepared.blocks:
-            self._writer.finish(Result(None))
+            self._writer.finish(WRITTEN)
             return
         try:
             if self._log.current is None:
                 self._log.begin(self._number + 1)
                 self._reserve.make()
-            segment = self._log.current
-            assert segment is not None
-            file = self._log.file(segment.number)
         except OSError as error:
             self._writer.finish(Result(error))
             return
+        segment, file = self._log.current, self._log.current_file
+        assert segment is not None and file is not None
         prepared.write = prepared.place(self._number + 1, segment, file.descriptor, allocation=self._log.allocation)
         if here and self._writer.is_quick(prepared.write.commit.length):
             self._conclude(self._writer.write(prepared.write))

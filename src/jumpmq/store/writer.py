@@ -93,6 +93,10 @@ class Result(NamedTuple):
     unsafe: bool = False
 
 
+WRITTEN = Result(None)
+"""It is on disk."""
+
+
 class Worker(Protocol):
     """The thread: see :class:`jumpmq.store.worker.Worker`."""
 
@@ -161,7 +165,7 @@ class Writer:
         self._seconds = max(seconds, self._seconds * FORGETTING)
         if number:
             return Result(OSError(number, os.strerror(number)), unsafe or number not in NO_ROOM)
-        return Result(None)
+        return WRITTEN
 
     def wake_after(self, seconds: float) -> None:
         """Become readable, with no result, after so many seconds."""
