@@ -152,9 +152,9 @@ class ClassicQueue(Queue):
         return []
 
     def _enter(self, messages: list[Message]) -> None:
-        messages = enter_queue(messages, self, self._next_seq)
-        self._next_seq += len(messages)
-        self.published += len(messages)
+        messages, count = enter_queue(messages, self, self._next_seq), len(messages)
+        self._next_seq += count
+        self.published += count
         if self.limits.message_ttl is not None:
             self._set_ttl(messages, self.limits.message_ttl)
         self._store(messages)
@@ -165,7 +165,7 @@ class ClassicQueue(Queue):
             self.dispatch()
             self._arriving = False
         if self._limited or self._expiring:
-            self._trim(clock.now(), STEP + len(messages))
+            self._trim(clock.now(), STEP + count)
 
     def expect_expiry(self) -> None:
         self._expiring = True

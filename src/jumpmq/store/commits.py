@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from jumpmq.amqp.messages import Message
 from jumpmq.store import records
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes
@@ -85,7 +86,14 @@ def preparing(prepared: Prepared) -> Iterator[None]:
         )
     laid_out, settles = 0, changes.settles
     for batch, count in changes.staged.items():
-        _add_messages(prepared, batch, count, settles)
+        messages = batch.messages
+        assert messages is not None
+        if count < len(messages):
+            messages = messages[:count]
+        if not settles or (messages := _unsettled(changes, batch, messages)):
+            block = records.messages_block(batch.queue_id, messages, new=not batch.positions)
+            blocks.append(block)
+            prepared.written.append((batch, block, messages[0].seq))
         laid_out += count
         if laid_out >= STEP:
             laid_out = 0
@@ -104,19 +112,11 @@ def preparing(prepared: Prepared) -> Iterator[None]:
         blocks.append(Block.of(records.CLEAN, []))
 
 
-def _add_messages(prepared: Prepared, batch: Batch, count: int, settles: bool) -> None:
-    messages = batch.messages
-    assert messages is not None
-    if count < len(messages):
-        messages = messages[:count]
-    changes = prepared.changes
-    if settles and (batch in changes.settled or batch in changes.bound):
-        messages = [message for message in messages if not changes.is_settled(batch, message.seq)]
-        if not messages:
-            return
-    block = records.messages_block(batch.queue_id, messages, new=not batch.positions)
-    prepared.blocks.append(block)
-    prepared.written.append((batch, block, messages[0].seq))
+def _unsettled(changes: Changes, batch: Batch, messages: list[Message]) -> list[Message]:
+    """Of messages of a batch those that the same changes do not settle."""
+    if batch in changes.settled or batch in changes.bound:
+        return [message for message in messages if not changes.is_settled(batch, message.seq)]
+    return messages
 
 
 def _settled(prepared: Prepared) -> list[tuple[Batch, Ranges]]:
