@@ -17,10 +17,23 @@ if TYPE_CHECKING:
 
 
 def _is_turn_under_a_shared_limit(difference: Difference) -> bool:
-    """The same messages went to other consumers, some of which share a prefetch with others of their channel."""
+    """The same messages went to other consumers, some of which share a prefetch with others of their channel; or
+    another one came instead of one that such a consumer gave back."""
     shared = any(getattr(step.method, "global_", False) for step in difference.session)
+    step = difference.step.method
+    requeued = isinstance(step, m.BasicReject | m.BasicNack) and step.requeue
     (theirs, their_counts), (ours, our_counts) = difference.reference, difference.ours
-    return shared and their_counts == our_counts and _bodies(theirs) == _bodies(ours)
+    same = _bodies(theirs) == _bodies(ours) or (requeued and len(_delivered(theirs)) == len(_delivered(ours)))
+    return shared and their_counts == our_counts and same
+
+
+def _is_counted_get(difference: Difference) -> bool:
+    """RabbitMQ held a consumer back for what was got before a prefetch was set that consumers share."""
+    methods = [step.method for step in difference.session]
+    limits = [place for place, one in enumerate(methods) if isinstance(one, m.BasicQos) and one.global_]
+    got = bool(limits) and any(isinstance(one, m.BasicGet) and not one.no_ack for one in methods[: limits[-1]])
+    (theirs, _), (ours, _) = difference.reference, difference.ours
+    return got and len(_delivered(theirs)) < len(_delivered(ours))
 
 
 def _bodies(said: Any) -> list[Any] | None:
@@ -38,16 +51,24 @@ def _is_more_than_a_shared_limit(difference: Difference) -> bool:
 
 
 def _is_sorted_burst(difference: Difference) -> bool:
-    """What came at once to a queue with priorities was delivered by them."""
-    prioritized = any(
-        field.name == "x-max-priority"
+    """What came at once to a queue with priorities was delivered by them; where its length is limited, the rest was
+    dropped."""
+    arguments = {
+        field.name
         for step in difference.session
         if isinstance(step.method, m.QueueDeclare)
         for field in step.method.arguments
-    )
+    }
     (theirs, their_counts), (ours, our_counts) = difference.reference, difference.ours
-    same = their_counts == our_counts and _bodies(theirs) is not None and _bodies(theirs) == _bodies(ours)
-    return prioritized and isinstance(difference.step.method, m.BasicPublish) and same
+    same = _bodies(theirs) is not None and _bodies(theirs) == _bodies(ours)
+    if arguments & {"x-max-length", "x-max-length-bytes"}:
+        same = same or len(_delivered(theirs)) == len(_delivered(ours))
+    return (
+        "x-max-priority" in arguments
+        and isinstance(difference.step.method, m.BasicPublish)
+        and their_counts == our_counts
+        and same
+    )
 
 
 def _is_conditional_delete(difference: Difference) -> bool:
@@ -156,6 +177,7 @@ def _delivered(said: Any) -> list[Any]:
 
 NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: whose turn it is under a global prefetch": _is_turn_under_a_shared_limit,
+    "Timing and order: a global prefetch counts what was got": _is_counted_get,
     "Timing and order: a prefetch for each consumer lifts the global one": _is_more_than_a_shared_limit,
     "Timing and order: what several consumers held comes back": _is_order_of_what_came_back,
     "Timing and order: what came at once is sorted by priority": _is_sorted_burst,

@@ -1,6 +1,7 @@
 """What JSON values become when queues, exchanges, bindings and messages are made over HTTP."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from benchmarks.brokers import BrokerProcess
 from fuzzing.sessions.client import Client
 from tests.conformance.operator import Operator
 from tests.conformance.typed_fields import field, headers
-from tests.wire import ChannelClosed, WireChannel
+from tests.waiting import until
+from tests.wire import Basic, ChannelClosed, WireChannel
 
 from jumpmq.amqp import methods
 
@@ -50,6 +52,16 @@ def test_a_header_published(broker: BrokerProcess, operator: Operator, value: An
     client.hang_up()
     assert got is not None
     assert got.properties == headers(field("h", kind, written))
+
+
+def test_a_time_is_shown_in_seconds(channel: WireChannel, operator: Operator, unique: Callable[[str], str]) -> None:
+    times = {"when": datetime(2017, 7, 14, 2, 40, tzinfo=UTC)}
+    queue = channel.queue(unique("queue"), exclusive=False, arguments=times)
+    channel.publish("", queue, b"", Basic.Properties(headers=times))
+    wanted = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    until(lambda: operator.see("queues", "/", queue).get("arguments") == {"when": 1_500_000_000})
+    (got,) = operator.ask("POST", "queues", "/", queue, "get", json=wanted).json()
+    assert got["properties"] == {"headers": {"when": 1_500_000_000}}
 
 
 @pytest.mark.parametrize(("place", "body"), [("queues", {}), ("exchanges", {"type": "fanout"})])

@@ -214,9 +214,9 @@ def _without_nan(value: Any) -> Any:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no type for: octets as text, decimals and times as strings."""
+    """What JSON has no type for: octets as text, decimals as strings, times as seconds since the epoch."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, datetime):
-        return value.isoformat()
+        return int(value.timestamp())
     return str(value)
