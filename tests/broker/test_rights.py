@@ -12,7 +12,9 @@ from tests.waiting import until
 from tests.wire import (
     PROTOCOL_HEADER,
     Basic,
+    ChannelClosed,
     Connection,
+    Exchange,
     closing,
     dial,
     login,
@@ -92,3 +94,43 @@ def test_a_nested_list_is_hashed_as_anything_is(broker):
         for value in ([[1, ["a", [True]]]], {"a": [[], {}]}, [None, 1.5]):
             channel.publish("hashed", "", b"x", Basic.Properties(headers={"h": value}))
         assert channel.ready(queue) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (("PUT", "permissions", "/", "paul"), (403, "access to exchange 'x' in vhost '/' refused for user 'paul'")),
+        (("DELETE", "permissions", "/", "paul"), (403, "access to exchange 'x' in vhost '/' refused for user 'paul'")),
+        (("DELETE", "exchanges", "/", "x"), (404, "no exchange 'x' in vhost '/'")),
+    ],
+)
+def test_what_was_allowed_before_is_refused_once_it_is_not(broker, change, refusal):
+    add_user(broker, "paul", ".*")
+    with closing(login(broker.port, user="paul", password="paul")) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        channel.exchange("x", "direct", durable=False)
+        for _ in range(2):
+            channel.publish("x", "k", b"")
+            channel.wait_for_confirms()
+        nothing = dict.fromkeys(("configure", "write", "read"), "")
+        API(broker.http_url).request(*change, json=nothing)
+        channel.publish("x", "k", b"")
+        with pytest.raises(ChannelClosed) as refused:
+            channel.wait_for_confirms()
+        assert (refused.value.code, refused.value.text.split(" - ")[1]) == refusal
+
+
+def test_an_exchange_that_is_declared_anew_is_the_one_published_to(broker):
+    with closing(login(broker.port)) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        queue = channel.queue()
+        for kind in ("fanout", "direct", "topic", "fanout"):
+            channel.exchange("x", kind, durable=False)
+            channel.bind(queue, "x")
+            for _ in range(2):
+                channel.publish("x", "any", b"")
+            channel.wait_for_confirms()
+            assert len(channel.bodies(queue)) == (2 if kind == "fanout" else 0)
+            channel.call(Exchange.Delete(exchange="x"))

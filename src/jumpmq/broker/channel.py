@@ -15,6 +15,7 @@ from jumpmq.broker.methods import ACTIONS
 from jumpmq.broker.returning import give_back
 from jumpmq.broker.transactions import Transaction
 from jumpmq.queues import Outcome, Queue
+from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.tally import Tally
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Channel:
         consumer_prefetch: the prefetch that the next consumers get.
         consumer_max: how many consumers it may have; None is any number.
         last_queue: the queue declared last, meant where a method names none.
+        last_exchange: the exchange published to last, by name, and the topology's revision at which that was allowed;
+            None where each publish is judged by itself.
         spans: tells of messages that are traced; None where nobody asked for it.
         turns: those of the broker.
         tally: what was counted of its messages.
@@ -60,6 +63,7 @@ class Channel:
         self.held = 0
         self.consumer_prefetch = 0
         self.last_queue = ""
+        self.last_exchange: tuple[str, int, Exchange] | None = None
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
         self.reply_queue: direct_reply.ReplyQueue | None = None

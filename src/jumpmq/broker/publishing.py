@@ -9,12 +9,13 @@ from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, UNKNOWN_MODE, USER_ID, Properties
 from jumpmq.broker import direct_reply, routing, tracing
+from jumpmq.broker.accounts import TokenUser
 from jumpmq.broker.authorization import Authorization
 from jumpmq.broker.spans import Spans
 from jumpmq.queues import clock
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.envelope import Envelope
-from jumpmq.topology.exchanges import Exchange
+from jumpmq.topology.exchanges import Exchange, TopicExchange
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel import Channel
@@ -46,12 +47,16 @@ def require_publishable(channel: "Channel", run: Publish) -> None:
 def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
     if run.immediate:
         raise NotImplementedByServer("immediate=true")
+    last, revision = channel.last_exchange, channel.topology.revision
+    if last is not None and last[1] == revision and last[0] == run.exchange:
+        return last[2]
     connection = channel.connection
-    channel.authorization.require(connection.user, connection.vhost.name, "write", "exchange", run.exchange)
+    user = connection.user
+    channel.authorization.require(user, connection.vhost.name, "write", "exchange", run.exchange)
     exchange = connection.vhost.publishable(run.exchange)
-    channel.authorization.require_topics(
-        connection.user, exchange, "write", (message.routing_key for message in run.messages)
-    )
+    channel.authorization.require_topics(user, exchange, "write", (message.routing_key for message in run.messages))
+    if not (isinstance(user, TokenUser) or isinstance(exchange, TopicExchange)):  # a token ends, topics are many
+        channel.last_exchange = run.exchange, revision, exchange
     return exchange
 
 

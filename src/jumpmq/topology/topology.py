@@ -71,6 +71,7 @@ class Topology:
         holdings: how much each user has made.
         past: what was counted of virtual hosts that are gone.
         next_queue_id: the number of the next queue; those below were given, or are not to be.
+        revision: how many changes were applied: what was concluded from definitions holds as long as it is the same.
         listeners: called with each change that was applied.
     """
 
@@ -100,6 +101,7 @@ class Topology:
         self.past = Past()
         self.next_queue_id = 1
         self.sharding = Sharding(node, self.define_queue)
+        self.revision = 0
         self.listeners: list[Callable[[changes.Change], None]] = []
 
     @property
@@ -169,6 +171,7 @@ class Topology:
         """
         rules.check(self, change)
         take_effect(self, change)
+        self.revision += 1
         for listener in self.listeners:
             listener(change)
 
