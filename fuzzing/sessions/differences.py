@@ -43,11 +43,14 @@ def _bodies(said: Any) -> list[Any] | None:
 
 
 def _is_more_than_a_shared_limit(difference: Difference) -> bool:
-    """RabbitMQ delivered more than a prefetch that consumers share allows, after one for each of them."""
+    """RabbitMQ delivered more than a prefetch that consumers share allows, after one for each of them; or did not
+    refuse a consumer of a quorum queue for it."""
     limits = [step.method.global_ for step in difference.session if isinstance(step.method, m.BasicQos)]
     lifted = True in limits and False in limits[limits.index(True) :]
     (theirs, _), (ours, _) = difference.reference, difference.ours
-    return lifted and len(_delivered(theirs)) > len(_delivered(ours))
+    said = [event for events in ours.values() for event in events]
+    refused = any(event[:2] == ("connection.close", 540) and "global qos" in event[2] for event in said)
+    return lifted and (refused or len(_delivered(theirs)) > len(_delivered(ours)))
 
 
 def _is_sorted_burst(difference: Difference) -> bool:
