@@ -38,7 +38,7 @@ def _is_counted_get(difference: Difference) -> bool:
 
 def _bodies(said: Any) -> list[Any] | None:
     """The messages delivered, whoever got them; None where something else was said."""
-    events = [event for events in said.values() for event in events]
+    events = _events(said)
     return sorted(event[-1] for event in events) if all(event[0] == "basic.deliver" for event in events) else None
 
 
@@ -48,9 +48,7 @@ def _is_more_than_a_shared_limit(difference: Difference) -> bool:
     limits = [step.method.global_ for step in difference.session if isinstance(step.method, m.BasicQos)]
     lifted = True in limits and False in limits[limits.index(True) :]
     (theirs, _), (ours, _) = difference.reference, difference.ours
-    said = [event for events in ours.values() for event in events]
-    refused = any(event[:2] == ("connection.close", 540) and "global qos" in event[2] for event in said)
-    return lifted and (refused or len(_delivered(theirs)) > len(_delivered(ours)))
+    return lifted and (_closes(ours, 540, "global qos") or len(_delivered(theirs)) > len(_delivered(ours)))
 
 
 def _is_sorted_burst(difference: Difference) -> bool:
@@ -76,9 +74,7 @@ def _is_sorted_burst(difference: Difference) -> bool:
 
 def _is_conditional_delete(difference: Difference) -> bool:
     """RabbitMQ deletes no quorum queue on a condition."""
-    (theirs, _), _ = difference.reference, difference.ours
-    said = [event for events in theirs.values() for event in events]
-    return any(event[:2] == ("connection.close", 540) and "queue.delete operations with" in event[2] for event in said)
+    return _closes(difference.reference[0], 540, "queue.delete operations with")
 
 
 def _is_wrong_age(difference: Difference) -> bool:
@@ -93,7 +89,7 @@ def _is_wrong_age(difference: Difference) -> bool:
 def _is_said_of_an_expression(difference: Difference) -> bool:
     """Two engines say in their own words what is wrong with a regular expression."""
     (theirs, _), (ours, _) = difference.reference, difference.ours
-    said = [event for events in (*theirs.values(), *ours.values()) for event in events]
+    said = _events(theirs) + _events(ours)
     return all(event[:2] == ("policy", 400) and "regular expression" in event[2] for event in said)
 
 
@@ -155,11 +151,7 @@ def _has_died(event: Any) -> bool:
 def _is_internal_error(difference: Difference) -> bool:
     """RabbitMQ tripped over what is refused or ignored here."""
     (theirs, _), (ours, _) = difference.reference, difference.ours
-    tripped = [
-        any(event[:2] == ("connection.close", 541) for events in said.values() for event in events)
-        for said in (theirs, ours)
-    ]
-    return tripped == [True, False]
+    return _closes(theirs, 541) and not _closes(ours, 541)
 
 
 def _is_order_of_what_came_back(difference: Difference) -> bool:
@@ -175,7 +167,17 @@ def _is_order_of_what_came_back(difference: Difference) -> bool:
 
 
 def _delivered(said: Any) -> list[Any]:
-    return [event for events in said.values() for event in events if event[0] == "basic.deliver"]
+    return [event for event in _events(said) if event[0] == "basic.deliver"]
+
+
+def _closes(said: Any, code: int, text: str = "") -> bool:
+    """Whether the connection was closed, with this code, and a text that has ``text`` in it."""
+    return any(event[:2] == ("connection.close", code) and text in event[2] for event in _events(said))
+
+
+def _events(said: Any) -> list[Any]:
+    """What was said, on whatever channel."""
+    return [event for events in said.values() for event in events]
 
 
 NAMED: dict[str, Callable[[Difference], bool]] = {
@@ -215,7 +217,7 @@ def signature(difference: Difference) -> tuple[str, ...]:
 
 def _outline(seen: Any) -> str:
     said, counts = seen
-    events = sorted({_VARYING.sub("_", repr(event[:3])) for events in said.values() for event in events})
+    events = sorted({_VARYING.sub("_", repr(event[:3])) for event in _events(said)})
     return f"{events} {'counts' if counts else ''}"
 
 

@@ -41,7 +41,6 @@ from jumpmq.broker.channel import Channel
 from jumpmq.broker.charges import Charges
 from jumpmq.broker.errors import NotYet
 from jumpmq.broker.handshake import Handshake
-from jumpmq.broker.paces import PIECE
 from jumpmq.broker.rate import PublishRate
 from jumpmq.broker.reading import Reading, Wait
 from jumpmq.broker.receiving import READ_SIZE
@@ -230,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
                     until = until or began + STEP
                     self._act(event)
                     now = time.perf_counter()
-                    if isinstance(event, Publish) and (self._again is not None or now - began > PIECE):
+                    if isinstance(event, Publish):
                         self._services.paces.learn(self.vhost.name, event, now - began)
                     if self.congested and self._is_flooded():
                         wait = Wait.CLIENT

@@ -47,9 +47,7 @@ def push(vhost: VirtualHost, exchange: str | Exchange, messages: list[Message], 
     copies = 0
     for queue, share in routed.queues.items():
         copies += len(share)
-        if flags & EXPIRATION:
-            queue.expect_expiry()
-        refused += queue.push(share)
+        refused += push_to(queue, share, flags)
     return Pushed(len(routed.queues), copies, refused, routed.unroutable, routed.queues, routed.error)
 
 
