@@ -44,20 +44,34 @@ def test_queues_by_list_and_by_pattern(spark, broker, channel):
     assert table(spark, broker, pattern="nothing").count() == 0
 
 
-@pytest.mark.parametrize(
-    ("condition", "queues"),
-    [
-        ("queue = 'q1'", {"q1"}),
-        ("queue in ('q1', 'q2') and seq > 0", {"q1", "q2"}),
-        ("queue like '%2'", {"q2"}),
-        ("queue = 'q1' or seq = 1", {"q1", "q2"}),
-    ],
-)
-def test_filters_on_the_queue_are_pushed_down(spark, broker, channel, condition, queues):
-    publish(channel, numbered(1, 20))
-    frame = table(spark, broker, exchange="x", minPartitions=2, keepOrder=True).where(condition)
-    assert {row.queue for row in frame.collect()} == queues
-    assert frame.rdd.getNumPartitions() == len(queues)
+@pytest.mark.parametrize("pushdown", [False, True])
+def test_a_filter_leaves_other_queries_of_a_frame_their_rows(spark, broker, channel, pushdown):
+    """Also where a session is set to push filters down to Python sources, as it may be for others."""
+    published = publish(channel, numbered(1, 40))
+    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
+    try:
+        frame = table(spark, broker, exchange="x")
+        first = frame.where("queue = 'q1'").count()
+        assert 0 < first < len(published)
+        assert frame.count() == len(published)
+        assert frame.where("queue like '%2'").count() == len(published) - first
+        assert frame.where("queue in ('q1', 'q2') and seq > 0").count() == len(published)
+        assert frame.where("queue = 'q1' or seq = 1").count() == first + 1
+        halves = frame.where("queue = 'q1'").unionAll(frame.where("queue = 'q2'"))
+        assert halves.count() == len(published)
+        left, right = frame.where("queue = 'q1'").alias("a"), frame.alias("b")
+        assert left.join(right, "body").count() == first
+        frame.createOrReplaceTempView("messages")
+        assert spark.sql("select * from messages where queue = 'q2'").count() == len(published) - first
+        assert spark.sql("select * from messages").count() == len(published)
+        part = frame.where("queue = 'q1'").cache()
+        try:
+            assert part.count() == first and frame.count() == len(published) and part.count() == first
+        finally:
+            part.unpersist()
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
 
 
 def test_bodies_keys_headers_and_properties_come_through(spark, broker, channel):

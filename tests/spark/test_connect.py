@@ -25,7 +25,10 @@ url, directory = sys.argv[1:]
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 jumpmq.spark.register(spark)
 options = {"url": url, "exchange": "x"}
-print("read", spark.read.format("jumpmq").options(**options).load().count())
+frame = spark.read.format("jumpmq").options(**options).load()
+parts = [frame.where(f"queue = '{queue}'").count() for queue in ("q1", "q2")]
+print("parts", all(parts) and sum(parts))
+print("read", frame.count())
 rows = spark.range(10).selectExpr("cast(id as string) as routing_key", "'more' as body")
 rows.write.format("jumpmq").mode("append").options(**options).save()
 writer = spark.readStream.format("jumpmq").options(**options).load().writeStream.format("parquet")
@@ -73,7 +76,7 @@ def test_source_and_sink_over_spark_connect(broker, channel, tmp_path):
     publish(channel, numbered(1, 50))
     command = [sys.executable, "-c", CONNECTED, broker.http_url, str(tmp_path)]
     printed, _ = run(command, tmp_path, PYSPARK_PYTHON=sys.executable)
-    assert printed.splitlines()[-2:] == ["read 50", "archived 60"]
+    assert printed.splitlines()[-3:] == ["parts 50", "read 50", "archived 60"]
 
 
 def test_workers_run_the_drivers_interpreter(broker, channel, tmp_path):

@@ -64,7 +64,7 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``jumpmq`` known to a Spark session, and set it to push filters down to Python sources.
+    """Make the format ``jumpmq`` known to a Spark session.
 
     Python workers run this interpreter, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names another.
     """
@@ -73,16 +73,8 @@ def register(spark: SparkSession) -> None:
 
     with suppress(PySparkException):  # over Spark Connect, the server decides
         use_this_interpreter(spark.sparkContext)
-    settings = {"parallelism": _parallelism(spark), "pushes_filters": _pushes_filters(spark)}
+    settings = {"parallelism": _parallelism(spark)}
     spark.dataSource.register(type("RegisteredDataSource", (JumpMQDataSource,), settings))
-
-
-def _pushes_filters(spark: SparkSession) -> bool:
-    try:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
-    except PySparkException:  # in a declarative pipeline, which may not change its session
-        return False
-    return True
 
 
 def _parallelism(spark: SparkSession) -> int | None:

@@ -4,7 +4,7 @@ of streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    In,
     InputPartition,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
 )
 from pyspark.sql.types import StructType
 
@@ -48,11 +42,9 @@ class JumpMQDataSource(DataSource):
 
     Attributes:
         parallelism: how many tasks run at once; None where that is not known.
-        pushes_filters: whether Spark is set to push filters down. It refuses readers that could where it is not.
     """
 
     parallelism: int | None = None
-    pushes_filters = False
 
     @classmethod
     def name(cls) -> str:
@@ -65,8 +57,7 @@ class JumpMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         check_schema(schema)
-        kind = FilteringReader if self.pushes_filters else QueueReader
-        return kind(SourceOptions.parse(self.options), schema, self.parallelism)
+        return QueueReader(SourceOptions.parse(self.options), schema, self.parallelism)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | AMQPBatchWriter:
         if overwrite:
@@ -107,6 +98,9 @@ class QueueReader(DataSourceReader):
 
     In other queues, messages that arrive after planning are not read; those that are consumed between planning and
     reading are missed.
+
+    It takes no filters: Spark shares one plan between all scans of a DataFrame, so that a filter that one query pushed
+    down would take rows from all others.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
@@ -114,7 +108,6 @@ class QueueReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._parallelism = parallelism
-        self._wanted: list[Callable[[str], bool]] = []
 
     def partitions(self) -> list[InputPartition]:
         client, options = client_of(self._options.broker), self._options
@@ -124,9 +117,8 @@ class QueueReader(DataSourceReader):
             options.exchange, queue_names(client, options), timestamp=None if starts is None else starts.timestamp
         )
         require_meant({name: at["type"] for name, at in found.items()}, options)
-        wanted = {name: at for name, at in found.items() if all(want(name) for want in self._wanted)}
-        streams = {name: at for name, at in wanted.items() if at["type"] == STREAM}
-        ranges = {name: at for name, at in wanted.items() if name not in streams}
+        streams = {name: at for name, at in found.items() if at["type"] == STREAM}
+        ranges = {name: at for name, at in found.items() if name not in streams}
         if ranges and not streams:
             options.refuse(["failOnDataLoss"], "for streams, and for streaming queries")
         counts = {name: at["messages"] for name, at in ranges.items()}
@@ -143,36 +135,6 @@ class QueueReader(DataSourceReader):
         columns, convert = wire_columns(self._schema), converter(self._schema)
         for found in client_of(self._options.broker, met=True).ready(partition.slices, columns):
             yield convert(found)
-
-
-class FilteringReader(QueueReader):
-    """Reads only the queues that a query's filters let through."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        for one in filters:
-            wanted = _on_queue(one)
-            if wanted is None:
-                yield one
-            else:
-                self._wanted.append(wanted)
-
-
-def _on_queue(one: Filter) -> Callable[[str], bool] | None:
-    """What a filter says of a queue's name; None where it is about something else."""
-    if getattr(one, "attribute", None) != ("queue",):
-        return None
-    match one:
-        case EqualTo(_, value):
-            return lambda queue: queue == value
-        case In(_, values):
-            return lambda queue: queue in values
-        case StringStartsWith(_, value):
-            return lambda queue: queue.startswith(value)
-        case StringEndsWith(_, value):
-            return lambda queue: queue.endswith(value)
-        case StringContains(_, value):
-            return lambda queue: value in queue
-    return None
 
 
 def _by_seq(piece: Piece, found: dict[str, int]) -> list[str | int]:
