@@ -25,7 +25,7 @@ from tests.wire import (
 
 import jumpmq
 from jumpmq import RunningBroker
-from jumpmq.broker import connection as broker_connection
+from jumpmq.broker.connection import connection as broker_connection
 from jumpmq.cli.certificates import Certificates, make_certificates
 
 CLOSE_OK = marshal(Connection.CloseOk(), 0)

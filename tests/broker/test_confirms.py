@@ -10,8 +10,8 @@ from tests.wire import Basic, Content, Queue, WireChannel, login
 
 from jumpmq import RunningBroker
 from jumpmq.amqp import methods as m
-from jumpmq.broker.confirms import Confirms
-from jumpmq.broker.receipts import Receipt, State
+from jumpmq.broker.channel.confirms import Confirms
+from jumpmq.broker.commit.receipts import Receipt, State
 
 Name = Callable[[str], str]
 PERSISTENT = Basic.Properties(delivery_mode=2)

@@ -6,8 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.queues.consumers import message
 
 from jumpmq.amqp.messages import Message
-from jumpmq.broker import deliveries
-from jumpmq.broker.deliveries import Deliveries
+from jumpmq.broker.channel import deliveries
+from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 

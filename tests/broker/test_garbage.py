@@ -9,7 +9,7 @@ import pytest
 from tests.waiting import until
 from tests.wire import Basic, Queue, closing, login
 
-from jumpmq.broker.connection import Connection
+from jumpmq.broker.connection.connection import Connection
 from jumpmq.queues import Queue as BrokerQueue
 
 

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from jumpmq.broker.heap import STATM
+from jumpmq.broker.memory.heap import STATM
 
 PROGRAM = """
-from jumpmq.broker.heap import KeptMemory
+from jumpmq.broker.memory.heap import KeptMemory
 from jumpmq.queues.memory import MemoryAccount
 from pathlib import Path
 

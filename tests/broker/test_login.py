@@ -12,9 +12,9 @@ from tests.wire import ConnectionClosed, login
 import jumpmq
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.fields import Field, write_fields
-from jumpmq.broker.authenticator import REFUSAL_TIME, Authenticator, is_loopback
-from jumpmq.broker.login import read_credentials
-from jumpmq.broker.passwords import hash_password, verify_password
+from jumpmq.broker.security.authenticator import REFUSAL_TIME, Authenticator, is_loopback
+from jumpmq.broker.security.login import read_credentials
+from jumpmq.broker.security.passwords import hash_password, verify_password
 from jumpmq.topology import Topology, changes
 
 T = TypeVar("T")
@@ -141,7 +141,7 @@ def outcome(scenario: Callable[[Authenticator], Awaitable[T]], *users: str) -> T
 
 
 def test_a_right_password_does_not_wait_behind_invented_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jumpmq.broker.authenticator.REFUSAL_TIME", 60.0)
+    monkeypatch.setattr("jumpmq.broker.security.authenticator.REFUSAL_TIME", 60.0)
 
     async def scenario(authenticator: Authenticator) -> int:
         invented = [asyncio.ensure_future(authenticator.authenticate(f"u{n}", "x", "192.0.2.1")) for n in range(700)]
@@ -156,7 +156,7 @@ def test_a_right_password_does_not_wait_behind_invented_users(monkeypatch: pytes
 
 
 def test_a_right_password_does_not_wait_behind_another_addresss_wrong_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jumpmq.broker.authenticator.REFUSAL_TIME", 0.001)
+    monkeypatch.setattr("jumpmq.broker.security.authenticator.REFUSAL_TIME", 0.001)
 
     async def scenario(authenticator: Authenticator) -> int:
         users = [f"u{n}" for n in range(15)]

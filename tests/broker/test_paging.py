@@ -9,7 +9,7 @@ from tests.http.api import API
 from tests.waiting import until
 from tests.wire import Basic, Content, WireChannel, login
 
-from jumpmq.broker.heap import SLACK, FreedMemory
+from jumpmq.broker.memory.heap import SLACK, FreedMemory
 from jumpmq.queues.memory import MemoryAccount
 
 Name = Callable[[str], str]

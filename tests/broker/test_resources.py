@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jumpmq.broker import resources
+from jumpmq.broker.memory import resources
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Generator
 
-from jumpmq.broker.slices import Slices
+from jumpmq.broker.upkeep.slices import Slices
 
 ROUNDS = 5
 

@@ -13,10 +13,11 @@ from tests.wire import Basic, Queue, Tx, WireChannel, login
 
 import jumpmq
 from jumpmq.amqp import methods as m
-from jumpmq.broker import transactions, upkeep
-from jumpmq.broker.channel import Channel
+from jumpmq.broker.channel import transactions
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.methods import ACTIONS
 from jumpmq.broker.errors import NotYet
-from jumpmq.broker.methods import ACTIONS
+from jumpmq.broker.upkeep import upkeep
 from jumpmq.queues.classic import ClassicQueue
 
 Name = Callable[[str], str]

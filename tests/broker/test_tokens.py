@@ -15,7 +15,7 @@ from jwt.algorithms import RSAAlgorithm
 from tests.waiting import punctually
 
 import jumpmq
-from jumpmq.broker.tokens import Grant, matches
+from jumpmq.broker.security.tokens import Grant, matches
 
 KEY = rsa.generate_private_key(65537, 2048)
 STRANGER = rsa.generate_private_key(65537, 2048)

@@ -5,7 +5,7 @@ import time
 
 from tests.wire import WireChannel
 
-from jumpmq.broker.wakefulness import Wakefulness
+from jumpmq.broker.connection.wakefulness import Wakefulness
 
 
 def test_the_loop_sleeps_when_nobody_asks_again() -> None:

@@ -8,35 +8,36 @@ import uuid
 from collections.abc import Callable
 
 from jumpmq.amqp.errors import AccessRefused, ConnectionForced
-from jumpmq.broker import audit, resources
-from jumpmq.broker.alarms import Alarms
-from jumpmq.broker.authenticator import Authenticator
-from jumpmq.broker.authorization import Authorization
-from jumpmq.broker.channel import Channel
-from jumpmq.broker.churn import Churn
-from jumpmq.broker.commits import Commits
+from jumpmq.broker.bulk.reader_groups import ReaderGroups
+from jumpmq.broker.bulk.writers import Writers
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
-from jumpmq.broker.connection import Connection
-from jumpmq.broker.dead_lettering import DeadLetters
-from jumpmq.broker.deleted_users import closing_connections
+from jumpmq.broker.connection.connection import Connection
+from jumpmq.broker.connection.deleted_users import closing_connections
+from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refused, connection_limit
+from jumpmq.broker.connection.receiving import ReceiveBuffer
+from jumpmq.broker.connection.user_limits import UserLimits
+from jumpmq.broker.connection.wakefulness import Wakefulness
+from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.errors import BrokerError
-from jumpmq.broker.listeners import CertificateWatch, Listener, Refused, connection_limit
-from jumpmq.broker.paces import Paces
-from jumpmq.broker.paging import Paging
-from jumpmq.broker.passwords import hash_password
-from jumpmq.broker.reader_groups import ReaderGroups
-from jumpmq.broker.receiving import ReceiveBuffer
-from jumpmq.broker.ring_traffic import RingTraffic
+from jumpmq.broker.memory import resources
+from jumpmq.broker.memory.alarms import Alarms
+from jumpmq.broker.memory.paging import Paging
+from jumpmq.broker.routing.paces import Paces
+from jumpmq.broker.security.authenticator import Authenticator
+from jumpmq.broker.security.authorization import Authorization
+from jumpmq.broker.security.passwords import hash_password
+from jumpmq.broker.security.tokens import Tokens
 from jumpmq.broker.services import Services
-from jumpmq.broker.slices import Slices
-from jumpmq.broker.spans import Spans
+from jumpmq.broker.telemetry import audit
+from jumpmq.broker.telemetry.churn import Churn
+from jumpmq.broker.telemetry.ring_traffic import RingTraffic
+from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.broker.timers import Timers
-from jumpmq.broker.tokens import Tokens
-from jumpmq.broker.turns import Turns
-from jumpmq.broker.upkeep import Upkeep
-from jumpmq.broker.user_limits import UserLimits
-from jumpmq.broker.wakefulness import Wakefulness
-from jumpmq.broker.writers import Writers
+from jumpmq.broker.upkeep.slices import Slices
+from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store, StoreError

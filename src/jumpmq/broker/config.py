@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jumpmq.amqp.protocol import CHANNEL_MAX, FRAME_MAX
-from jumpmq.broker.certificates import ClientCertificates, LoginName, ServerTLS
+from jumpmq.broker.security.certificates import ClientCertificates, LoginName, ServerTLS
 
 
 def default_node() -> str:
@@ -22,13 +22,13 @@ class Config:
         port: of AMQP; 0 picks a free one, None listens nowhere. The same of the other ports.
         http_port: of the management API.
         tls_port, https_port: of both with TLS; they are listened on where there is a certificate.
-        tls_cert, tls_key, tls_ca, tls_client: as in :class:`~jumpmq.broker.certificates.ServerTLS`.
+        tls_cert, tls_key, tls_ca, tls_client: as in :class:`~jumpmq.broker.security.certificates.ServerTLS`.
         tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
         data_dir: where durable things are kept; None keeps everything in memory.
         node: name of this node.
         default_user, default_pass: the administrator that a new data directory begins with, as RabbitMQ's settings of
             these names. Only guest is let in from loopback addresses alone.
-        oauth_resource, oauth_keys: whose tokens are logins, as in :class:`~jumpmq.broker.tokens.Tokens`.
+        oauth_resource, oauth_keys: whose tokens are logins, as in :class:`~jumpmq.broker.security.tokens.Tokens`.
         log_level: as in :mod:`logging`.
         log_format: ``text`` or ``json``, a line a record.
         heartbeat: seconds, proposed to clients.
@@ -43,7 +43,7 @@ class Config:
         disk_free_limit: octets of free disk below which publishers are blocked, as a size; None is RabbitMQ's default.
         key_sketches: ``on`` or ``off``: whether hash exchanges count their messages, different and frequent keys.
         otlp_endpoint: where spans of messages that carry a ``traceparent`` go; None makes none. See
-            :mod:`~jumpmq.broker.spans`.
+            :mod:`~jumpmq.broker.telemetry.spans`.
         write_backlog: octets waiting for the disk beyond which publishers are no longer read; an eighth of the memory
             limit at most.
     """

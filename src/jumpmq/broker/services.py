@@ -4,24 +4,24 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jumpmq.broker.alarms import Alarms
-from jumpmq.broker.authenticator import Authenticator
-from jumpmq.broker.authorization import Authorization
-from jumpmq.broker.churn import Churn
+from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
-from jumpmq.broker.paces import Paces
-from jumpmq.broker.receiving import ReceiveBuffer
-from jumpmq.broker.spans import Spans
-from jumpmq.broker.turns import Turns
-from jumpmq.broker.upkeep import Upkeep
-from jumpmq.broker.user_limits import UserLimits
-from jumpmq.broker.wakefulness import Wakefulness
+from jumpmq.broker.connection.receiving import ReceiveBuffer
+from jumpmq.broker.connection.user_limits import UserLimits
+from jumpmq.broker.connection.wakefulness import Wakefulness
+from jumpmq.broker.memory.alarms import Alarms
+from jumpmq.broker.routing.paces import Paces
+from jumpmq.broker.security.authenticator import Authenticator
+from jumpmq.broker.security.authorization import Authorization
+from jumpmq.broker.telemetry.churn import Churn
+from jumpmq.broker.telemetry.spans import Spans
+from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.topology import Topology
 
 if TYPE_CHECKING:
-    from jumpmq.broker.connection import Connection
-    from jumpmq.broker.direct_reply import ReplyQueue
+    from jumpmq.broker.channel.direct_reply import ReplyQueue
+    from jumpmq.broker.connection.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 import asyncio
 import time
 
-from jumpmq.broker.commits import Commits
-from jumpmq.broker.dead_lettering import DeadLetters
-from jumpmq.broker.overdue import Overdue
-from jumpmq.broker.paging import Paging
+from jumpmq.broker.channel.overdue import Overdue
+from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
+from jumpmq.broker.memory.paging import Paging
 from jumpmq.broker.services import Services
 
 TICK = 0.1

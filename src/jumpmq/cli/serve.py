@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from jumpmq.broker import BrokerError, Config
-from jumpmq.broker.heap import KeptMemory, keep_few_arenas
+from jumpmq.broker.memory.heap import KeptMemory, keep_few_arenas
 from jumpmq.cli.logs import configure
 from jumpmq.cli.server import Control, serving
 from jumpmq.cli.settings import SettingError, Value, default_file, in_force

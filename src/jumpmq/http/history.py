@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.broker.channel import Channel
-from jumpmq.broker.connection import Connection
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.connection.connection import Connection
 from jumpmq.http.process import resident_octets
 from jumpmq.http.rates import OF_HOSTS, OF_QUEUES, TALLIED, Counts, Rates, of_channel, of_queue
 from jumpmq.queues import Queue

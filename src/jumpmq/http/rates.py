@@ -17,9 +17,9 @@ from dataclasses import astuple, dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from jumpmq.broker.channel import Channel
-from jumpmq.broker.churn import Churn
-from jumpmq.broker.connection import Connection
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.connection.connection import Connection
+from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.queues import Queue
 from jumpmq.topology import Exchange, VirtualHost
 from jumpmq.topology.tally import Tally

@@ -11,7 +11,7 @@ import anyio
 import uvicorn
 
 from jumpmq.broker import Broker
-from jumpmq.broker.listeners import Listener
+from jumpmq.broker.connection.listeners import Listener
 from jumpmq.http.application import application
 from jumpmq.http.history import History
 from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from jumpmq.broker.consumers import ChannelConsumer
-from jumpmq.broker.slices import Slices
+from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.rings import keys_of, spread_of_keys, spread_of_messages

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.broker.bulk_publishing import Addressed
+from jumpmq.broker.bulk.bulk_publishing import Addressed
 from jumpmq.http.plumbing.errors import BadRequest
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.broker import audit
-from jumpmq.broker.accounts import account
+from jumpmq.broker.security.accounts import account
+from jumpmq.broker.telemetry import audit
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.errors import Unauthorized, refused, unauthorized
 from jumpmq.http.plumbing.sessions import HEADER, Sessions

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.broker import slices
+from jumpmq.broker.upkeep import slices
 from jumpmq.http.plumbing import requested
 from jumpmq.topology.changes import Change
 from jumpmq.topology.users import Operation

@@ -7,8 +7,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, ResourceError
-from jumpmq.broker import audit
-from jumpmq.broker.reader_group import GroupInUse, NoSession
+from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession
+from jumpmq.broker.telemetry import audit
 from jumpmq.queues.reservations import ReservationGone
 
 MAX_REASON = 1000

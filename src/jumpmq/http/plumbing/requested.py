@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.accounts import account
-from jumpmq.broker.charges import Charges
+from jumpmq.broker.memory.charges import Charges
+from jumpmq.broker.security.accounts import account
 from jumpmq.http.plumbing.access import check_virtual_host, sees_all
 from jumpmq.http.plumbing.errors import BadRequest, Unauthorized, UnsupportedMediaType
 from jumpmq.http.plumbing.json_body import read_object

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from jumpmq.broker.accounts import TokenUser, account
+from jumpmq.broker.security.accounts import TokenUser, account
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker

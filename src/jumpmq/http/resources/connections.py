@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.certificates import distinguished_name
-from jumpmq.broker.connection import Connection
+from jumpmq.broker.connection.connection import Connection
+from jumpmq.broker.security.certificates import distinguished_name
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list, answer_object

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.fields import to_python
-from jumpmq.broker.consumers import ChannelConsumer
+from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list

@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.broker.certificates import expires_at
-from jumpmq.broker.publishing import publish_one
+from jumpmq.broker.channel.publishing import publish_one
+from jumpmq.broker.security.certificates import expires_at
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.broker.bulk_publishing import Published, publish_many
-from jumpmq.broker.charges import Charges
-from jumpmq.broker.writers import Chunk, Place
+from jumpmq.broker.bulk.bulk_publishing import Published, publish_many
+from jumpmq.broker.bulk.writers import Chunk, Place
+from jumpmq.broker.memory.charges import Charges
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import load_pyarrow
 from jumpmq.http.plumbing.arrow_messages import messages_of

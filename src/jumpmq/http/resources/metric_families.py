@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from starlette.requests import Request
 
 from jumpmq._version import __version__
-from jumpmq.broker.listeners import connection_limit
+from jumpmq.broker.connection.listeners import connection_limit
 from jumpmq.http.plumbing import requested
 from jumpmq.http.process import open_files, resident_octets
 from jumpmq.http.rates import Rates

@@ -10,7 +10,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from jumpmq.broker import BrokerError, audit
+from jumpmq.broker import BrokerError
+from jumpmq.broker.telemetry import audit
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_object

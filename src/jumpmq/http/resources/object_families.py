@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.requests import Request
 
-from jumpmq.broker.channel import Channel
-from jumpmq.broker.connection import Connection
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.connection.connection import Connection
 from jumpmq.http.plumbing import requested
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.metric_families import CHANNEL_COUNTERS

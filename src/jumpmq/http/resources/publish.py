@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.broker.publishing import publish_one
+from jumpmq.broker.channel.publishing import publish_one
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Blocked, Unauthorized

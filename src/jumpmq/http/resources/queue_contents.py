@@ -14,8 +14,8 @@ from jumpmq.amqp.errors import ResourceLocked
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.broker.slices import SLICE, in_turns
-from jumpmq.broker.spans import Spans
+from jumpmq.broker.telemetry.spans import Spans
+from jumpmq.broker.upkeep.slices import SLICE, in_turns
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.answers import answer_array
 from jumpmq.http.plumbing.endpoint import Endpoint

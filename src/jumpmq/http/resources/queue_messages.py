@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from jumpmq.broker.bound_queues import bound_queues
+from jumpmq.broker.routing.bound_queues import bound_queues
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.arrow import COLUMNS, ColumnPart, Part

@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.requests import Request
 
-from jumpmq.broker.reader_group import ReaderGroup
+from jumpmq.broker.bulk.reader_group import ReaderGroup
 from jumpmq.http.plumbing import requested
 from jumpmq.http.resources.object_families import Family, Figure, Read, lines
 from jumpmq.http.resources.readers import shown_in_brief

@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.broker.bound_queues import bound_queues
-from jumpmq.broker.reader_group import LEASE, ReaderGroup
-from jumpmq.broker.reader_groups import ReaderGroups, ReservationRequest, Slice
+from jumpmq.broker.bulk.reader_group import LEASE, ReaderGroup
+from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, Slice
+from jumpmq.broker.routing.bound_queues import bound_queues
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import COLUMNS, Part
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.slices import Slices
+from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared, chi_squared_test, survival
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.broker.passwords import foreign_hash, hash_password, shown_hash
+from jumpmq.broker.security.passwords import foreign_hash, hash_password, shown_hash
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.broker import audit
+from jumpmq.broker.telemetry import audit
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access, monitors
 from jumpmq.http.plumbing.answers import answer_list, answer_object

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.broker import audit
-from jumpmq.broker.accounts import account
+from jumpmq.broker.security.accounts import account
+from jumpmq.broker.telemetry import audit
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer

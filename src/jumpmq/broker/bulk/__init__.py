@@ -1,0 +1,1 @@
+"""Whole batches of messages, read and published without a channel."""

@@ -1,0 +1,444 @@
+"""Groups of readers in the live broker: reservations are durable before they are promised, and lapse in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.amqp.errors import NotFound, PreconditionFailed
+from jumpmq.broker.bulk.reader_group import LEASE, ReaderGroup
+from jumpmq.broker.upkeep.slices import in_turns
+from jumpmq.queues.parked import Parked
+from jumpmq.queues.reservations import Piece, Reservations
+
+if TYPE_CHECKING:
+    from jumpmq.broker.broker import Broker
+    from jumpmq.queues import Queue
+    from jumpmq.topology import VirtualHost
+
+PLACE = "reservation"
+"""The kind of definition that a group's place in a queue is stored as."""
+
+GROUP = "reader-group"
+"""The kind of definition that a group is stored as."""
+
+LEASE_CHECK = 0.25
+"""Seconds between two looks at the leases."""
+
+NO_CONNECTION = ""
+"""Groups read for no connection, so that exclusive queues are locked to them."""
+
+MAX_MESSAGES = 4_000_000
+"""The most messages that a group may hold: who asks for all there are gets as many at once."""
+
+
+@dataclass(frozen=True)
+class ReservationRequest:
+    """What a group asks to reserve.
+
+    Attributes:
+        offsets: per queue, the reservation up to which everything is done; None where the group does not know.
+        max_messages: over all queues, outstanding ones included; None for all there are, up to ``MAX_MESSAGES``.
+        max_octets: of bodies, over all queues, for what is reserved anew; None for any number. A message that is larger
+            is reserved alone.
+        last_seqs: per queue, the last message to reserve, for those that have a limit.
+        lease: seconds of silence after which the reservations lapse.
+        accept_loss: whether queues that are not there are no error.
+    """
+
+    offsets: Mapping[str, int | None]
+    max_messages: int | None = None
+    max_octets: int | None = None
+    last_seqs: Mapping[str, int] = field(default_factory=dict)
+    lease: float = LEASE
+    accept_loss: bool = False
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Part of what a group has reserved in a queue.
+
+    Attributes:
+        after, upto: behind which reservation (None: behind what is acknowledged), and up to which.
+        first, count: which of their messages, by position; all that follow if ``count`` is None.
+    """
+
+    queue: str
+    after: int | None
+    upto: int
+    first: int = 0
+    count: int | None = None
+
+
+class ReaderGroups:
+    """The operations on groups of readers: those of one group follow one another, groups do not wait for each other."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._groups: dict[tuple[str, str], ReaderGroup] = {}
+        self._watch: asyncio.Task[None] | None = None
+
+    # --- life ---
+
+    def restore(self, definitions: list[tuple[str, str, Any]], queues: Mapping[int, Queue]) -> None:
+        """Give groups the places they had, before anybody consumes from the queues.
+
+        Args:
+            definitions: all that the store kept, as (kind, key, value).
+            queues: the restored ones by ``id``.
+        """
+        for kind, _, record in definitions:
+            if kind == GROUP:
+                group = ReaderGroup.restore(record)
+                self._groups[group.vhost, group.name] = group
+        for kind, key, record in definitions:
+            if kind == PLACE:
+                queue = queues.get(record["queue"])
+                if queue is None:
+                    self._forget_record(PLACE, key)
+                else:
+                    group = self._made(queue.vhost, record["group"])
+                    group.places[queue.name] = Reservations.restore(queue, record)
+                    self._follow(group, queue)
+
+    def start(self) -> None:
+        """Mind the leases, also of what was reserved before the broker was started."""
+        for group in self._groups.values():
+            group.renew(_now())
+        self._watch = asyncio.create_task(self._watch_leases(), name="leases")
+
+    async def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+
+    # --- sessions ---
+
+    async def open(self, vhost: str, name: str, query: str, lease: float) -> str:
+        """Begin a query's session, as :meth:`ReaderGroup.open`; it is durable when this returns.
+
+        Raises:
+            GroupInUse: another query's session is alive.
+        """
+        group = self._made(vhost, name)
+        session = group.open(query, lease, _now())
+        self._record_group(group)
+        await self._broker.committed()
+        return session
+
+    def renew(self, vhost: str, name: str, session: str | None = None) -> None:
+        """The group is alive.
+
+        Raises:
+            GroupInUse, NoSession: it is, with another session.
+        """
+        group = self._groups.get((vhost, name))
+        if group is not None:
+            group.require_session(session, _now())
+            group.renew(_now())
+
+    def touch(self, vhost: str, name: str) -> None:
+        """Somebody is reading what the group holds, so it must not lapse yet."""
+        group = self._groups.get((vhost, name))
+        if group is not None:
+            group.touch(_now())
+
+    def detach(self, vhost: str, name: str, session: str) -> None:
+        """The connection by which a session attended is gone."""
+        group = self._groups.get((vhost, name))
+        if group is not None:
+            group.detach(session, _now())
+
+    # --- reservations ---
+
+    async def reserve(
+        self, host: VirtualHost, name: str, wanted: ReservationRequest, session: str | None = None
+    ) -> tuple[dict[str, Reservations], dict[str, int | None]]:
+        """Acknowledge what is done and reserve more.
+
+        Returns:
+            the places in the queues that were asked for; and of those that were deleted, how many messages went with
+            each, None where that is not known.
+
+        Raises:
+            NotFound: no such queue; nothing has changed then.
+            GroupInUse, NoSession: another query reads for the group.
+        """
+        queues, lost = self._queues_of(host, name, wanted)
+        group = self._made(host.name, name)
+        group.require_session(session, _now())
+        async with group.turn:
+            group.lease = wanted.lease
+            group.renew(_now())
+            places = {queue.name: self._place(group, queue) for queue in queues}
+            for queue, place in places.items():
+                await self._acknowledge(place, wanted.offsets[queue])
+                await self._broker.slices.between(place.reinstate())
+                place.give_up_lapsed()
+            for queue, count in (await self._shares(places, wanted)).items():
+                await self._broker.slices.between(places[queue].reserve(count, wanted.last_seqs.get(queue)))
+                self._record_place(places[queue])
+            await self._broker.committed()
+        self._free(places)
+        return places, lost
+
+    async def acknowledge(
+        self, host: VirtualHost, name: str, offsets: Mapping[str, int], session: str | None = None
+    ) -> None:
+        """Settle reservations for good.
+
+        Raises:
+            NotFound: no such queue, or no such group there; nothing has changed then.
+            PreconditionFailed: there is no reservation of that number; nothing has changed then.
+            GroupInUse, NoSession: another query reads for the group.
+        """
+        group = self._known(host, name)
+        group.require_session(session, _now())
+        places = {queue: self._known_place(host, group, queue) for queue in offsets}
+        for queue, place in places.items():
+            if offsets[queue] > place.latest:
+                raise PreconditionFailed(
+                    f"no reservation {offsets[queue]} of group '{name}' in queue '{queue}': the last is {place.latest}"
+                )
+        async with group.turn:
+            group.renew(_now())
+            for queue, place in places.items():
+                await self._acknowledge(place, offsets[queue])
+                self._record_place(place)
+            await self._broker.committed()
+        self._free(places)
+
+    async def held(
+        self, host: VirtualHost, name: str, slices: list[Slice], accept_loss: bool = False
+    ) -> list[tuple[str, Piece]]:
+        """The messages of parts of reservations, with their queues, as :meth:`Reservations.held`.
+
+        What has lapsed is held again if it can be.
+
+        Args:
+            accept_loss: whether what is not there any more is no error: what is left is read.
+
+        Raises:
+            ReservationGone: it cannot, or they are acknowledged, or the group has nothing in this queue.
+            NotFound: no such queue.
+        """
+        group = self._groups.get((host.name, name)) or ReaderGroup(host.name, name)
+        found: list[tuple[str, Piece]] = []
+        async with group.turn:
+            group.touch(_now())
+            for one in slices:
+                place = group.places.get(one.queue)
+                if place is None:
+                    if accept_loss:
+                        continue
+                    place = Reservations(host.queue(one.queue, NO_CONNECTION), name)
+                if place.lapsed:
+                    await self._broker.slices.between(place.reinstate(partly=accept_loss))
+                pieces = place.held(one.after, one.upto, accept_loss=accept_loss)
+                found += [(one.queue, part) for part in _sliced(pieces, one.first, one.count)]
+        return found
+
+    async def release(self, host: VirtualHost, name: str) -> None:
+        """Give everything back and forget the group.
+
+        Raises:
+            NotFound: it has no place in any queue of this virtual host.
+        """
+        group = self._known(host, name)
+        async with group.turn:
+            for place in list(group.places.values()):
+                await in_turns(self._broker, place.lapse())
+                self._forget_place(group, place)
+            self._forget(group)
+            await self._broker.committed()
+
+    def places(self) -> list[Reservations]:
+        """What all groups have reserved, a place a queue and group."""
+        return [place for group in self._groups.values() for place in group.places.values()]
+
+    def group(self, vhost: str, name: str) -> ReaderGroup | None:
+        """A group, None where there is none of that name."""
+        return self._groups.get((vhost, name))
+
+    def groups(self, vhost: str) -> list[ReaderGroup]:
+        """The groups of a virtual host."""
+        return [group for (host, _), group in self._groups.items() if host == vhost]
+
+    # --- parts of them ---
+
+    def _queues_of(
+        self, host: VirtualHost, name: str, wanted: ReservationRequest
+    ) -> tuple[list[Queue], dict[str, int | None]]:
+        """The queues that were asked for, and what is known of those that are gone."""
+        known = self._groups.get((host.name, name))
+        deleted = known.lost if known is not None else {}
+        queues, lost = [], dict[str, int | None]()
+        for queue in wanted.offsets:
+            if queue in host.queues:
+                queues.append(host.queue(queue, NO_CONNECTION))
+            elif queue in deleted or wanted.accept_loss:
+                lost[queue] = deleted.get(queue)
+            else:
+                host.queue(queue, NO_CONNECTION)  # raises
+        if known is not None and (stale := set(deleted) - set(wanted.offsets)):
+            known.lost = {queue: count for queue, count in deleted.items() if queue not in stale}
+            self._record_group(known)
+        return queues, lost
+
+    async def _shares(self, places: Mapping[str, Reservations], wanted: ReservationRequest) -> dict[str, int]:
+        """How many messages to reserve in each queue, for those where it is more than none."""
+        available = {queue: place.available(wanted.last_seqs.get(queue)) for queue, place in places.items()}
+        available = {queue: count for queue, count in available.items() if count}
+        outstanding = sum(place.outstanding for place in places.values())
+        limit = MAX_MESSAGES if wanted.max_messages is None else min(wanted.max_messages, MAX_MESSAGES)
+        found = shares(max(0, limit - outstanding), available)
+        if wanted.max_octets is not None:
+            found = await self._fitting(found, wanted.max_octets, places, wanted.last_seqs)
+        return {queue: count for queue, count in found.items() if count}
+
+    async def _fitting(
+        self, counts: Mapping[str, int], octets: int, places: Mapping[str, Reservations], last_seqs: Mapping[str, int]
+    ) -> dict[str, int]:
+        """As many of these messages as hold ``octets`` of bodies, evenly; one at least, if there are any."""
+        result = {}
+        wanting = sorted(((count, name) for name, count in counts.items() if count))
+        for done, (count, name) in enumerate(wanting):
+            steps = places[name].fitting(count, octets // (len(wanting) - done), last_seqs.get(name))
+            result[name], size = await self._broker.slices.between(steps)
+            octets -= size
+        if wanting and not any(result.values()):
+            result[wanting[0][1]] = 1
+        return result
+
+    async def _acknowledge(self, place: Reservations, upto: int | None) -> None:
+        if upto is None or upto <= place.acknowledged:
+            return
+        steps = place.acknowledge(upto)
+        next(steps)
+        self._record_place(place)
+        await self._broker.slices.between(steps)
+
+    def _free(self, places: Mapping[str, Reservations]) -> None:
+        """Let go of what was acknowledged when there is time; the answer need not wait for it."""
+        steps = chain.from_iterable(place.free() for place in places.values())
+        self._broker.topology.later("freeing what readers have acknowledged", steps)
+
+    # --- what is known ---
+
+    def _made(self, vhost: str, name: str) -> ReaderGroup:
+        """The group, made where there was none."""
+        group = self._groups.get((vhost, name))
+        if group is None:
+            group = self._groups[vhost, name] = ReaderGroup(vhost, name)
+        return group
+
+    def _known(self, host: VirtualHost, name: str) -> ReaderGroup:
+        group = self._groups.get((host.name, name))
+        if group is None:
+            raise NotFound(f"no reader group '{name}' in vhost '{host.name}'")
+        return group
+
+    def _known_place(self, host: VirtualHost, group: ReaderGroup, queue: str) -> Reservations:
+        place = group.places.get(host.queue(queue, NO_CONNECTION).name)
+        if place is None:
+            raise NotFound(f"no reader group '{group.name}' in queue '{queue}' in vhost '{host.name}'")
+        return place
+
+    def _place(self, group: ReaderGroup, queue: Queue) -> Reservations:
+        if queue.name not in group.places:
+            self._follow(group, queue)
+        return group.place_in(queue)
+
+    def _follow(self, group: ReaderGroup, queue: Queue) -> None:
+        """Hear of the queue's deletion."""
+        queue.on_gone.append(partial(self._on_gone, group))
+
+    def _on_gone(self, group: ReaderGroup, queue: Queue) -> None:
+        place = group.places.pop(queue.name, None)
+        if place is not None:
+            self._forget_record(PLACE, place.key)
+            self._broker.topology.later(f"dropping what was reserved of {queue!r}", place.drop())
+            group.lost[queue.name] = queue.message_count
+            self._record_group(group)
+
+    # --- what is durable ---
+
+    def _record_place(self, place: Reservations) -> None:
+        if self._broker.store is not None and place.queue.durable and not place.queue.deleted:
+            self._broker.store.put(PLACE, place.key, place.record())
+
+    def _record_group(self, group: ReaderGroup) -> None:
+        if self._broker.store is not None:
+            self._broker.store.put(GROUP, group.key, group.record())
+
+    def _forget_record(self, kind: str, key: str) -> None:
+        if self._broker.store is not None:
+            self._broker.store.delete(kind, key)
+
+    def _forget_place(self, group: ReaderGroup, place: Reservations) -> None:
+        if group.places.get(place.queue.name) is place:
+            del group.places[place.queue.name]
+        place.queue.on_gone[:] = [
+            callback
+            for callback in place.queue.on_gone
+            if not (isinstance(callback, partial) and callback.args == (group,))
+        ]
+        self._forget_record(PLACE, place.key)
+
+    def _forget(self, group: ReaderGroup) -> None:
+        self._groups.pop((group.vhost, group.name), None)
+        self._forget_record(GROUP, group.key)
+
+    # --- leases ---
+
+    async def _watch_leases(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE_CHECK)
+            now = _now()
+            for group in [group for group in self._groups.values() if group.deadline <= now]:
+                async with group.turn:
+                    if group.deadline <= now:
+                        await self._lapse(group)
+
+    async def _lapse(self, group: ReaderGroup) -> None:
+        """Give back what a silent group holds. What it had finished needs no place: its numbers go on from its own."""
+        group.deadline = float("inf")
+        for place in list(group.places.values()):
+            await in_turns(self._broker, place.lapse())
+            if not place.outstanding:
+                self._forget_place(group, place)
+        if not group.places and not group.lost:
+            self._forget(group)
+
+
+def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:
+    """Divide ``total`` evenly over those who can take something, none more than it can take."""
+    result = {}
+    for place, (name, count) in enumerate(sorted(available.items(), key=lambda item: item[1])):
+        result[name] = min(count, total // (len(available) - place))
+        total -= result[name]
+    return result
+
+
+def _sliced(pieces: list[Piece], first: int, count: int | None) -> Iterator[Piece]:
+    """What stands at some positions, counted through all the pieces."""
+    left = count if count is not None else sum(map(len, pieces))
+    for piece in pieces:
+        if first == 0 and len(piece) <= left:
+            left -= len(piece)
+            yield piece
+        elif left > 0 and first < len(piece):
+            part = piece.cut(first, first + left) if isinstance(piece, Parked) else piece[first : first + left]
+            left -= len(part)
+            yield part
+        first = max(0, first - len(piece))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,174 @@
+"""A channel of a live connection: its state. Which function acts on which method is in :mod:`methods`."""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import NotFound
+from jumpmq.amqp.events import Publish
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel import consuming, direct_reply, publishing, transactions
+from jumpmq.broker.channel.confirms import Confirms
+from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.channel.methods import ACTIONS
+from jumpmq.broker.channel.returning import give_back
+from jumpmq.broker.channel.transactions import Transaction
+from jumpmq.queues import Outcome, Queue
+from jumpmq.topology.exchanges import Exchange
+from jumpmq.topology.tally import Tally
+
+if TYPE_CHECKING:
+    from jumpmq.broker.commit.receipts import Receipt
+    from jumpmq.broker.connection.connection import Connection
+    from jumpmq.broker.services import Services
+
+
+class Channel:
+    """One open channel.
+
+    Attributes:
+        unacknowledged: deliveries that await their acknowledgement, and what was got.
+        prefetch: deliveries that all consumers of the channel together may hold, 0 is any number.
+        held: deliveries that its consumers hold; not what was got, but what a transaction will acknowledge.
+        consumer_prefetch: the prefetch that the next consumers get.
+        consumer_max: how many consumers it may have; None is any number.
+        last_queue: the queue declared last, meant where a method names none.
+        last_exchange: the exchange published to last, by name, and the topology's revision at which that was allowed;
+            None where each publish is judged by itself.
+        spans: tells of messages that are traced; None where nobody asked for it.
+        turns: those of the broker.
+        tally: what was counted of its messages.
+        tags_at: where delivery tags stood at times; see :mod:`overdue`.
+    """
+
+    def __init__(self, connection: "Connection", number: int, services: "Services") -> None:
+        self.connection = connection
+        self.topology = services.topology
+        self.authorization = services.authorization
+        self.reply_queues = services.reply_queues
+        self.upkeep = services.upkeep
+        self.user_limits = services.user_limits
+        self.spans = services.spans
+        self._churn = services.churn
+        self.consumer_max = services.config.consumer_max_per_channel
+        self.turns = services.turns
+        self.number = number
+        self.name = f"{connection.name} ({number})"
+        self.consumers: dict[str, ChannelConsumer] = {}
+        self.unacknowledged = Deliveries()
+        self.next_delivery_tag = 1
+        self._next_served = 0
+        self.prefetch = 0
+        self.held = 0
+        self.consumer_prefetch = 0
+        self.last_queue = ""
+        self.last_exchange: tuple[str, int, Exchange] | None = None
+        self.confirms: Confirms | None = None
+        self.transaction: Transaction | None = None
+        self.reply_queue: direct_reply.ReplyQueue | None = None
+        self.closed = False
+        self.tally = Tally()
+        self.tags_at: deque[tuple[float, int]] | None = None
+
+    # --- the connection's side ---
+
+    def send(self, method: m.Method) -> None:
+        """Send a method on this channel."""
+        self.connection.send(self.number, method)
+
+    def receive(self, method: m.Method) -> None:
+        """Do what a method asks for.
+
+        Raises:
+            AMQPError: it can't be done.
+        """
+        ACTIONS[type(method)](self, method)
+
+    def close(self) -> None:
+        """Cancel the consumers, and return what was not acknowledged to its queues."""
+        self._churn.channel_closed += not self.closed
+        self.closed = True
+        queues = {consumer.queue for consumer in self.consumers.values()}
+        for queue in queues:  # or whoever is next would get what comes after the messages that are given back
+            queue.begin_return()
+        for consumer in list(self.consumers.values()):
+            consuming.remove(self, consumer)
+        if self.reply_queue is not None:
+            self.reply_queue.close()
+            self.reply_queue = None
+        transactions.forget(self)
+        give_back(self.upkeep, self.unacknowledged.take_upto(0), Outcome.RETURNED)
+        for queue in queues:
+            queue.end_return()
+        self.connection.vhost.past.channels.add(self.tally)
+
+    # --- publishing ---
+
+    def publish(self, run: Publish) -> None:
+        """Route a run of messages, or keep it for the transaction's commit."""
+        if self.transaction is not None:
+            publishing.require_publishable(self, run)
+            transactions.keep(self, self.transaction, run)
+            return
+        refused = publishing.publish(self, run)
+        if self.confirms is not None:
+            self._confirm(run.messages, refused)
+            self.turns.confirm(self)
+
+    def _confirm(self, messages: list[Message], refused: list[Message]) -> None:
+        assert self.confirms is not None
+        if not refused:
+            self.confirms.add(len(messages))
+            return
+        refused_ids = set(map(id, refused))
+        for message in messages:
+            if id(message) in refused_ids:
+                self.confirms.refuse()
+            else:
+                self.confirms.add(1)
+
+    def seal_confirms(self, receipt: "Receipt") -> bool:
+        """What was published in this turn has this receipt; returns whether some confirms wait for theirs."""
+        assert self.confirms is not None
+        self.confirms.seal(receipt)
+        return not self.confirms.due or self.send_confirms()
+
+    def send_confirms(self) -> bool:
+        """Send the confirms that are due; returns whether some still wait."""
+        confirms = self.confirms
+        if confirms is None or self.closed:
+            return False
+        for answer in confirms.answers():
+            self.connection.send(self.number, answer)
+        self.tally.confirm = confirms.acknowledged
+        return confirms.waiting
+
+    # --- what methods need ---
+
+    def serve(self) -> None:
+        """Offer the channel's consumers what waits for them; they may have room again."""
+        consumers = list(self.consumers.values())
+        if self.prefetch and consumers:  # whoever comes first may take all that the limit allows: begin with the next
+            self._next_served = (self._next_served + 1) % len(consumers)
+            consumers = consumers[self._next_served :] + consumers[: self._next_served]
+        for consumer in consumers:
+            if consumer.queue.ready_count and consumer.capacity() > 0:
+                consumer.queue.serve(consumer)
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name, "" being the one declared last on this channel.
+
+        Raises:
+            NotFound: there is none.
+            ResourceLocked: it is another connection's.
+        """
+        return self.connection.vhost.queue(self.resolve(name), self.connection.name)
+
+    def resolve(self, name: str) -> str:
+        """The queue name that is meant: "" is the queue declared last on this channel."""
+        if name:
+            return name
+        if not self.last_queue:
+            raise NotFound("no previously declared queue")
+        return self.last_queue

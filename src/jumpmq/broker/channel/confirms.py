@@ -1,0 +1,101 @@
+"""Publisher confirms (RabbitMQ, "Publisher Confirms"): which publishes of a channel are answered, and when.
+
+A publish is answered when its receipt is no longer pending; one that nothing had to be stored for, at once. Answers go
+out in order, so that one ``multiple`` ack can serve all that a commit covers.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from jumpmq.amqp import methods as m
+from jumpmq.broker.commit.receipts import DONE, PENDING, REFUSED, Receipt
+
+
+@dataclass(slots=True)
+class _Run:
+    """Neighbouring publishes with one receipt, which comes at the end of their turn; and the tag of the last."""
+
+    last_tag: int
+    receipt: Receipt | None = None
+
+
+class Confirms:
+    """The confirms of one channel.
+
+    Attributes:
+        published: tag of the last publish.
+        acknowledged: how many were answered with ``basic.ack``.
+    """
+
+    def __init__(self) -> None:
+        self.published = self.acknowledged = 0
+        self._answered = 0
+        self._runs: deque[_Run] = deque()
+        self._unsealed: list[_Run] = []
+
+    def add(self, count: int) -> None:
+        """``count`` more messages were published and taken."""
+        self.published += count
+        if self._unsealed and self._runs[-1] is self._unsealed[-1]:
+            self._runs[-1].last_tag = self.published
+        else:
+            run = _Run(self.published)
+            self._runs.append(run)
+            self._unsealed.append(run)
+
+    def refuse(self) -> None:
+        """One more message was published and refused by a queue (``x-overflow: reject-publish``)."""
+        self.published += 1
+        self._runs.append(_Run(self.published, REFUSED))
+
+    def seal(self, receipt: Receipt) -> None:
+        """What was added since the last call has this receipt."""
+        for run in self._unsealed:
+            run.receipt = receipt
+        self._unsealed.clear()
+
+    @property
+    def unanswered(self) -> int:
+        """How many publishes wait for their answer."""
+        return self.published - self._answered
+
+    @property
+    def waiting(self) -> bool:
+        """Whether publishes are unanswered."""
+        return bool(self._runs)
+
+    @property
+    def due(self) -> bool:
+        """Whether there are :meth:`answers`."""
+        receipt = self._runs[0].receipt if self._runs else None
+        return receipt is not None and receipt.state is not PENDING
+
+    def answers(self) -> list[m.BasicAck | m.BasicNack]:
+        """The answers that are due."""
+        found: list[m.BasicAck | m.BasicNack] = []
+        runs, last = self._runs, 0
+        while runs and (receipt := runs[0].receipt) is not None:
+            state = receipt.state
+            if state is PENDING:
+                break
+            tag = runs.popleft().last_tag
+            if state is DONE:
+                last = tag
+                continue
+            if last:
+                found.append(self._acknowledge(last))
+            last = 0
+            found.append(m.BasicNack(tag, self._answer(tag), False))
+        if last:
+            found.append(self._acknowledge(last))
+        return found
+
+    def _acknowledge(self, tag: int) -> m.BasicAck:
+        self.acknowledged += tag - self._answered
+        return m.BasicAck(tag, self._answer(tag))
+
+    def _answer(self, tag: int) -> bool:
+        """Count everything up to the tag as answered; returns whether that is more than one publish."""
+        multiple = tag > self._answered + 1
+        self._answered = tag
+        return multiple

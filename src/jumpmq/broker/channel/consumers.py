@@ -1,0 +1,134 @@
+"""A channel's consumers, as the queues see them."""
+
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.broker.telemetry import tracing
+from jumpmq.queues import CONSUMER_ARGUMENTS, Queue
+from jumpmq.queues.consumer import Rows
+from jumpmq.queues.delivery import CHUNK
+from jumpmq.queues.runs import set_consumer
+from jumpmq.topology.erlang import TYPE_NAMES
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+
+
+def check_arguments(queue: Queue, arguments: list[Field]) -> int:
+    """The consumer priority that the arguments ask for, 0 where they are silent.
+
+    Raises:
+        PreconditionFailed: it is no integer, another argument is not what it may be, or this kind of queue takes none;
+            of several mistakes the one that RabbitMQ names, which is a wrong value rather than a wrong argument.
+    """
+    subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    given = {name: (kind, value) for name, kind, value in reversed(arguments)}
+    taken = {name: given[name] for name in queue.consumer_argument_names if name in given}
+    kind, priority = taken.get("x-priority", ("I", 0))
+    if kind not in "bBsuIilL":
+        raise PreconditionFailed(
+            f"invalid arg 'x-priority' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\""
+        )
+    kind, _ = taken.get("x-cancel-on-ha-failover", ("t", False))
+    if kind != "t":
+        raise PreconditionFailed(
+            f"invalid arg 'x-cancel-on-ha-failover' for {subject}: {{unacceptable_type,{TYPE_NAMES[kind]}}}"
+        )
+    for name, _, _ in arguments:
+        if name in CONSUMER_ARGUMENTS and name not in taken:
+            raise PreconditionFailed(f"invalid arg '{name}' for {subject} of queue type rabbit_{queue.type}_queue")
+    return int(priority)
+
+
+class ChannelConsumer:
+    """A ``basic.consume`` in force. Implements :class:`jumpmq.queues.Consumer`.
+
+    Attributes:
+        prefetch: unacknowledged deliveries that it may hold, 0 is any number; of no account if it has none.
+        unacknowledged: how many it holds.
+
+    Raises:
+        PreconditionFailed: the queue does not take these arguments.
+    """
+
+    def __init__(
+        self,
+        channel: "Channel",
+        queue: Queue,
+        tag: str,
+        *,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        arguments: list[Field],
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = prefetch
+        self.arguments = arguments
+        self.priority = check_arguments(queue, arguments)
+        self.unacknowledged = 0
+        self._tag_octets = tag.encode()
+
+    def capacity(self) -> int:
+        channel = self.channel
+        if channel.connection.congested:
+            return 0
+        capacity = self.prefetch - self.unacknowledged if self.prefetch and not self.no_ack else CHUNK
+        if channel.prefetch:
+            left = channel.prefetch - channel.held
+            if left <= 0 or not self.no_ack:
+                return min(capacity, left)
+        return capacity
+
+    @property
+    def shares_capacity(self) -> bool:
+        return self.channel.prefetch > 0 and len(self.channel.consumers) > 1
+
+    def deliver(self, messages: list[Message]) -> None:
+        channel = self.channel
+        first = channel.next_delivery_tag
+        channel.next_delivery_tag = first + len(messages)
+        if self.queue.returned:
+            channel.tally.redeliver += sum([message.redelivered for message in messages])
+        if self.no_ack:
+            channel.tally.deliver_no_ack += len(messages)
+        else:
+            channel.tally.deliver += len(messages)
+            self.unacknowledged += len(messages)
+            channel.held += len(messages)
+            set_consumer(messages, self)
+            channel.unacknowledged.add(first, messages)
+        connection = channel.connection
+        if connection.vhost.tracing:
+            tracing.delivered(channel, self.queue, messages)
+        if channel.spans is not None:
+            channel.spans.delivered(self.queue, messages, self.tag)
+        connection.send_deliveries(
+            encode_deliveries(messages, channel.number, self._tag_octets, first, connection.protocol.frame_max)
+        )
+
+    def deliver_rows(self, rows: Rows) -> None:
+        channel, count = self.channel, len(rows)
+        first = channel.next_delivery_tag
+        channel.next_delivery_tag = first + count
+        channel.tally.deliver += count
+        self.unacknowledged += count
+        channel.held += count
+        unread = Message("", b"", b"", b"")  # stands for what the stream keeps, and nobody reads here
+        unread.queue, unread.consumer = self.queue, self
+        channel.unacknowledged.add(first, [unread] * count)
+        connection = channel.connection
+        connection.send_deliveries(rows.encode(channel.number, self._tag_octets, first, connection.protocol.frame_max))
+
+    def cancelled(self) -> None:
+        channel = self.channel
+        channel.consumers.pop(self.tag, None)
+        if channel.connection.handshake.wants_cancel_notice:
+            channel.send(m.BasicCancel(self.tag, True))

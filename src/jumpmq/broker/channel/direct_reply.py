@@ -1,0 +1,87 @@
+"""Direct reply-to (RabbitMQ, "Direct Reply-to"): answers to a request go straight to the asking channel, with no queue.
+
+A client consumes from the pseudo-queue ``amq.rabbitmq.reply-to`` and publishes requests with that name in ``reply-to``;
+the broker replaces it by an address of the channel's own. What is published to that address on the default exchange is
+delivered to the channel, or returned as unroutable when the channel is gone.
+"""
+
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import NotFound, PreconditionFailed
+from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.amqp.properties import Properties
+from jumpmq.broker.services import unique_name
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+
+NAME = "amq.rabbitmq.reply-to"
+PREFIX = NAME.encode() + b"."
+
+
+class ReplyQueue:
+    """A channel's pseudo-queue.
+
+    Attributes:
+        address: the routing key that reaches it.
+        tag: consumer tag of its deliveries.
+    """
+
+    def __init__(self, channel: "Channel", tag: str) -> None:
+        self.channel = channel
+        self.tag = tag
+        self.address = PREFIX + unique_name().encode()
+        channel.reply_queues[self.address] = self
+
+    def close(self) -> None:
+        """Answers no longer arrive."""
+        self.channel.reply_queues.pop(self.address, None)
+
+    def deliver(self, messages: list[Message]) -> None:
+        """Hand the channel its answers."""
+        channel, first = self.channel, self.channel.next_delivery_tag
+        channel.next_delivery_tag += len(messages)
+        frame_max = channel.connection.protocol.frame_max
+        channel.connection.send_deliveries(
+            encode_deliveries(messages, channel.number, self.tag.encode(), first, frame_max)
+        )
+
+
+def declare(channel: "Channel", name: str) -> None:
+    """``queue.declare`` of the pseudo-queue, which is always there, or of an address, which is while its channel lives.
+
+    Raises:
+        NotFound: it does not.
+    """
+    if name != NAME and name.encode() not in channel.reply_queues:
+        raise NotFound(f"no queue '{name}' in vhost '{channel.connection.vhost.name}'")
+    channel.send(m.QueueDeclareOk(name, 0, 1))
+
+
+def consume(channel: "Channel", tag: str, method: m.BasicConsume) -> None:
+    """``basic.consume`` from the pseudo-queue.
+
+    Raises:
+        PreconditionFailed: not in no-ack mode, or a second time.
+    """
+    if not method.no_ack:
+        raise PreconditionFailed("reply consumer cannot acknowledge")
+    if channel.reply_queue is not None:
+        raise PreconditionFailed("reply consumer already set")
+    channel.reply_queue = ReplyQueue(channel, tag)
+    if not method.no_wait:
+        channel.send(m.BasicConsumeOk(tag))
+
+
+def address(channel: "Channel", message: Message, properties: Properties) -> None:
+    """Put the channel's own address in the place of the pseudo-queue's name.
+
+    Raises:
+        PreconditionFailed: the channel does not consume answers.
+    """
+    if properties.reply_to == NAME:
+        if channel.reply_queue is None:
+            raise PreconditionFailed("fast reply consumer does not exist")
+        properties.reply_to = channel.reply_queue.address.decode()
+        message.properties = properties.encode()

@@ -1,0 +1,180 @@
+"""From a run of publishes to the queues: checks, routing, returns (AMQP 0-9-1, basic.publish)."""
+
+import re
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AMQPError, NotImplementedByServer, PreconditionFailed
+from jumpmq.amqp.events import Publish
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, UNKNOWN_MODE, USER_ID, Properties
+from jumpmq.broker.channel import direct_reply
+from jumpmq.broker.routing import routing
+from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.broker.security.authorization import Authorization
+from jumpmq.broker.telemetry import tracing
+from jumpmq.broker.telemetry.spans import Spans
+from jumpmq.queues import clock
+from jumpmq.topology import VirtualHost
+from jumpmq.topology.envelope import Envelope
+from jumpmq.topology.exchanges import Exchange, TopicExchange
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+
+EXAMINED = EXPIRATION | REPLY_TO | USER_ID | UNKNOWN_MODE
+"""Properties that the broker acts on while publishing."""
+
+MAX_EXPIRATION = 315_360_000_000
+"""Milliseconds of ten years: RabbitMQ's limit, as measured."""
+
+_INTEGER = re.compile(r"([+-]?[0-9]+)(.*)", re.DOTALL)
+
+
+def require_publishable(channel: "Channel", run: Publish) -> None:
+    """Refuse unless the channel may publish the whole run.
+
+    Raises:
+        AMQPError: it may not, or a message is malformed.
+    """
+    _require_exchange(channel, run)
+    _, error = _examined(channel, run)
+    if error is not None:
+        raise error
+    if run.flags & HEADERS:
+        for message in run.messages:
+            Envelope.check(message)
+
+
+def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
+    if run.immediate:
+        raise NotImplementedByServer("immediate=true")
+    last, revision = channel.last_exchange, channel.topology.revision
+    if last is not None and last[1] == revision and last[0] == run.exchange:
+        return last[2]
+    connection = channel.connection
+    user = connection.user
+    channel.authorization.require(user, connection.vhost.name, "write", "exchange", run.exchange)
+    exchange = connection.vhost.publishable(run.exchange)
+    channel.authorization.require_topics(user, exchange, "write", (message.routing_key for message in run.messages))
+    if not (isinstance(user, TokenUser) or isinstance(exchange, TopicExchange)):  # a token ends, topics are many
+        channel.last_exchange = run.exchange, revision, exchange
+    return exchange
+
+
+def _examined(channel: "Channel", run: Publish) -> tuple[list[Message], AMQPError | None]:
+    """The messages of a run up to the first that is malformed, and what is wrong with that one."""
+    if run.flags & EXAMINED:
+        for place, message in enumerate(run.messages):
+            try:
+                _examine(channel, message)
+            except AMQPError as error:
+                return run.messages[:place], error
+    return run.messages, None
+
+
+def publish(channel: "Channel", run: Publish) -> list[Message]:
+    """Route a run and hand it to the queues; returns the messages that a queue refused.
+
+    Raises:
+        AMQPError: the channel may not publish, or a message is malformed; those before it are published.
+    """
+    exchange = _require_exchange(channel, run)
+    messages, error = _examined(channel, run)
+    if not run.exchange and channel.reply_queues:
+        messages = _deliver_answers(channel, messages)
+    pushed = routing.push(channel.connection.vhost, exchange, messages, run.flags)
+    exchange.published_in += len(messages)
+    exchange.published_out += pushed.copies
+    channel.tally.publish += len(messages)
+    channel.tally.routed += pushed.copies
+    if channel.connection.vhost.tracing:
+        tracing.published(channel, messages, pushed.routes)
+    if channel.spans is not None and run.flags & HEADERS:
+        channel.spans.published(run.exchange, messages, pushed.routes)
+    if pushed.unroutable:
+        if run.mandatory:
+            channel.tally.return_unroutable += len(pushed.unroutable)
+            _return(channel, pushed.unroutable)
+        else:
+            channel.tally.drop_unroutable += len(pushed.unroutable)
+    if (error := pushed.error or error) is not None:
+        raise error
+    return pushed.refused
+
+
+def publish_one(
+    authorization: Authorization, user: str, vhost: VirtualHost, message: Message, spans: Spans | None = None
+) -> routing.Pushed:
+    """Publish a message without a channel, as an operator does.
+
+    Raises:
+        AMQPError: the user may not, or the message is malformed.
+    """
+    authorization.require(user, vhost.name, "write", "exchange", message.exchange)
+    authorization.require_topics(user, vhost.publishable(message.exchange), "write", (message.routing_key,))
+    check_properties_of(authorization, message, Properties.parse(message.properties), user)
+    pushed = routing.push(vhost, message.exchange, [message], int.from_bytes(message.properties[:2]))
+    if pushed.error is not None:
+        raise pushed.error
+    if spans is not None:
+        spans.published(message.exchange, [message], pushed.routes)
+    vhost.exchanges[message.exchange].published_in += 1
+    vhost.exchanges[message.exchange].published_out += pushed.copies
+    vhost.past.channels.publish += 1
+    vhost.past.channels.routed += pushed.copies
+    vhost.past.channels.drop_unroutable += len(pushed.unroutable)
+    return pushed
+
+
+def _examine(channel: "Channel", message: Message) -> None:
+    properties = Properties.parse(message.properties)
+    if properties.reply_to == direct_reply.NAME:
+        direct_reply.address(channel, message, properties)
+    check_properties_of(channel.authorization, message, properties, channel.connection.user)
+
+
+def check_properties_of(authorization: Authorization, message: Message, properties: Properties, user: str) -> None:
+    """Set the message's own expiry, and refuse properties that it may not have, in RabbitMQ's order."""
+    if properties.user_id not in (None, user) and not authorization.may_impersonate(user):
+        raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
+    if properties.expiration is not None:
+        message.expires_at = clock.now() + _expiration(properties.expiration) / 1000
+    if properties.delivery_mode not in (None, 1, 2):
+        Envelope.opened(message)  # where its headers are wrong too, they are what is complained of
+        raise PreconditionFailed(f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
+
+
+def _expiration(text: str) -> int:
+    found = _INTEGER.match(text)
+    if found is None:
+        raise PreconditionFailed(f"invalid expiration '{text}': no_integer")
+    if found[2]:
+        raise PreconditionFailed(f"invalid expiration '{text}': {{leftover_string,\"{found[2]}\"}}")
+    milliseconds = int(found[1])
+    if milliseconds < 0:
+        raise PreconditionFailed(f"invalid expiration '{text}': {{value_negative,{milliseconds}}}")
+    if milliseconds > MAX_EXPIRATION:
+        raise PreconditionFailed(f"invalid expiration '{text}': {{value_too_large,{milliseconds}}}")
+    return milliseconds
+
+
+def _deliver_answers(channel: "Channel", messages: list[Message]) -> list[Message]:
+    """Hand answers to the channels that asked; returns the other messages."""
+    others = []
+    for message in messages:
+        reply_queue = None
+        if message.routing_key.startswith(direct_reply.PREFIX):
+            reply_queue = channel.reply_queues.get(message.routing_key)
+        if reply_queue is None:
+            others.append(message)
+        else:
+            reply_queue.deliver([message])
+    return others
+
+
+def _return(channel: "Channel", messages: list[Message]) -> None:
+    """``basic.return`` of messages that no queue took."""
+    for message in messages:
+        method = m.BasicReturn(312, "NO_ROUTE", message.exchange, message.routing_key)
+        channel.connection.send_content(channel.number, method, message)

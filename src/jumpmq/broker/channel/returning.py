@@ -1,0 +1,67 @@
+"""Deliveries on their way back to their queues, many of them in steps.
+
+The last go back first, and a queue that some have come back to delivers nothing until all have: so it is always the
+front that is missing, and nobody gets a message before those that came before it.
+"""
+
+from collections.abc import Iterator
+
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.upkeep.upkeep import Upkeep
+from jumpmq.queues import Outcome, Queue
+from jumpmq.queues.runs import by_holder
+
+
+def give_back(upkeep: Upkeep, waiting: Deliveries, outcome: Outcome) -> None:
+    """Return deliveries to their queues: a step's worth now, many in steps.
+
+    Args:
+        waiting: the deliveries; nobody else may use it any more.
+        outcome: ``REQUEUED`` or ``RETURNED``.
+    """
+    steps = _Return(outcome).steps(waiting)
+    next(steps, None)
+    if waiting:
+        upkeep.work("returning deliveries to their queues", steps)
+    else:
+        next(steps, None)
+
+
+class _Return:
+    """The return of deliveries of one channel."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._queues: dict[Queue, list[Message]] = {}
+
+    def steps(self, waiting: Deliveries) -> Iterator[None]:
+        """Return them, and have the queues deliver again."""
+        try:
+            for messages in waiting.backwards():
+                self._give_back(messages)
+                yield
+        finally:
+            self._end()
+
+    def _give_back(self, messages: list[Message]) -> None:
+        for consumer, queue, share in by_holder(messages):
+            if consumer is not None:
+                consumer.unacknowledged -= len(share)
+                consumer.channel.held -= len(share)
+            if queue not in self._queues:
+                self._queues[queue] = []
+                queue.begin_return()
+            self._queues[queue] += share
+        for queue, shares in self._queues.items():
+            # Where what is put back goes to the end, all of it must go there in order.
+            if shares and (queue.requeues_in_place or self._outcome is not Outcome.REQUEUED):
+                self._queues[queue] = []
+                queue.settle(shares, self._outcome)
+
+    def _end(self) -> None:
+        queues, self._queues = self._queues, {}
+        for queue, shares in queues.items():
+            if shares:
+                queue.settle(sorted(shares, key=lambda message: message.seq), self._outcome)
+            queue.end_return()

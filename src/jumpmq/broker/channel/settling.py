@@ -1,0 +1,141 @@
+"""What becomes of deliveries: acknowledged, rejected or given back (AMQP 0-9-1, class basic; RabbitMQ's basic.nack)."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.deliveries import BITS, Deliveries
+from jumpmq.broker.channel.returning import give_back
+from jumpmq.queues import Outcome
+from jumpmq.queues.runs import by_holder
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+
+Settlement = Callable[["Channel", list[Message]], None]
+"""What becomes of deliveries that were claimed."""
+
+
+def basic_ack(channel: "Channel", tags: list[int], multiple: bool) -> None:
+    """``basic.ack``, each tag for itself or, ``multiple``, the one tag for all up to it.
+
+    Raises:
+        PreconditionFailed: a tag is unknown.
+    """
+    _decide(channel, tags, multiple, acknowledge)
+
+
+def basic_nack(channel: "Channel", method: m.BasicNack) -> None:
+    _decide(channel, [method.delivery_tag], method.multiple, requeue if method.requeue else reject)
+
+
+def basic_reject(channel: "Channel", method: m.BasicReject) -> None:
+    _decide(channel, [method.delivery_tag], False, requeue if method.requeue else reject)
+
+
+def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsync) -> None:
+    if not method.requeue:
+        raise NotImplementedByServer("requeue=false")
+    give_back(channel.upkeep, channel.unacknowledged.take_upto(0), Outcome.REQUEUED)
+    if isinstance(method, m.BasicRecover):
+        channel.send(m.BasicRecoverOk())
+    channel.serve()
+
+
+def acknowledge(channel: "Channel", messages: list[Message]) -> None:
+    """They are done with."""
+    channel.tally.ack += len(messages)
+    _settle(channel, messages, Outcome.ACKNOWLEDGED)
+
+
+def reject(channel: "Channel", messages: list[Message]) -> None:
+    """They are dropped, or dead-lettered."""
+    _settle(channel, messages, Outcome.REJECTED)
+
+
+def requeue(channel: "Channel", messages: list[Message]) -> None:
+    """They return to their places."""
+    if len(messages) == 1:
+        _settle(channel, messages, Outcome.REQUEUED)
+        return
+    waiting = Deliveries()
+    waiting.add(0, messages)
+    give_back(channel.upkeep, waiting, Outcome.REQUEUED)
+    channel.serve()
+
+
+def _decide(channel: "Channel", tags: list[int], multiple: bool, settlement: Settlement) -> None:
+    if channel.transaction is not None:
+        _claim_for_commit(channel, channel.transaction.claim(settlement), tags, multiple)
+    elif multiple:
+        _decide_upto(channel, tags[0], settlement)
+    else:
+        messages = channel.unacknowledged.claim(tags)
+        if len(messages) == len(tags):
+            settlement(channel, messages)
+        else:
+            acknowledge(channel, messages)
+            raise _unknown(tags[len(messages)])
+
+
+def _decide_upto(channel: "Channel", tag: int, settlement: Settlement) -> None:
+    """They are off the channel's list at once; where they are many, what becomes of them follows in steps."""
+    _check_tag(channel, tag)
+    waiting = channel.unacknowledged.take_upto(tag)
+    if settlement is acknowledge and len(waiting) <= 1 << BITS:
+        acknowledge(channel, waiting.messages())
+        return
+    steps = settling(channel, waiting, settlement)
+    next(steps, None)
+    if waiting:
+        channel.upkeep.work("settling deliveries", steps)
+
+
+def settling(channel: "Channel", waiting: Deliveries, settlement: Settlement) -> Iterator[None]:
+    """Decide what becomes of many deliveries, in steps; those that are requeued go back in steps of their own."""
+    if settlement is requeue:
+        give_back(channel.upkeep, waiting, Outcome.REQUEUED)
+        channel.serve()
+        return
+    for messages in waiting.forwards():
+        settlement(channel, messages)
+        yield
+
+
+def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> None:
+    for consumer, queue, share in by_holder(messages):
+        if consumer is not None:
+            consumer.unacknowledged -= len(share)
+            consumer.channel.held -= len(share)
+        queue.settle(share, outcome)
+    if messages:
+        channel.serve()
+
+
+def _claim_for_commit(channel: "Channel", claimed: Deliveries, tags: list[int], multiple: bool) -> None:
+    """Take the deliveries into what the transaction has ``claimed``; with their tags, as it may be rolled back.
+
+    Raises:
+        PreconditionFailed: a tag is unknown.
+    """
+    waiting = channel.unacknowledged
+    if multiple:
+        _check_tag(channel, tags[0])
+        claimed.put_back(waiting.take_upto(tags[0]))
+        return
+    messages = waiting.claim(tags)
+    claimed.put(tags, messages)
+    if len(messages) < len(tags):
+        raise _unknown(tags[len(messages)])
+
+
+def _check_tag(channel: "Channel", tag: int) -> None:
+    """Refuse a tag up to which deliveries are to be settled; 0 are all, be there any or not."""
+    if tag and tag not in channel.unacknowledged:
+        raise _unknown(tag)
+
+
+def _unknown(tag: int) -> PreconditionFailed:
+    return PreconditionFailed(f"unknown delivery tag {tag}")

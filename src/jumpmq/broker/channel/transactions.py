@@ -1,0 +1,137 @@
+"""Transactions of a channel (AMQP 0-9-1, class tx): publishes and settlements that wait for ``tx.commit``.
+
+The commit of many takes several turns, with other connections served in between. On disk it is one all the same: until
+the last of them nothing of it is written, nor of what others do meanwhile.
+"""
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AMQPError, PreconditionFailed
+from jumpmq.amqp.events import Publish
+from jumpmq.broker.channel import publishing
+from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.channel.settling import Settlement, acknowledge, settling
+from jumpmq.broker.errors import NotYet
+from jumpmq.queues.memory import OVERHEAD
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+
+TURN = 0.005
+"""Seconds of a commit's work before others are served."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a transactional channel did since its last commit.
+
+    Attributes:
+        publishes: runs of messages, in order.
+        settlements: deliveries that were taken off the channel's list, and what becomes of them.
+        committing: the steps of its commit, once that has begun.
+    """
+
+    publishes: deque[Publish] = field(default_factory=deque)
+    settlements: deque[tuple[Deliveries, Settlement]] = field(default_factory=deque)
+    committing: Iterator[None] | None = None
+
+    def claim(self, settlement: Settlement) -> Deliveries:
+        """Begin a settlement; the deliveries are to be put into what is returned."""
+        if not (self.settlements and settlement is acknowledge is self.settlements[-1][1]):
+            self.settlements.append((Deliveries(), settlement))
+        return self.settlements[-1][0]
+
+    @property
+    def published(self) -> int:
+        """How many messages wait for the commit."""
+        return sum(len(run.messages) for run in self.publishes)
+
+    @property
+    def claimed(self) -> int:
+        """How many deliveries wait for it."""
+        return sum(len(deliveries) for deliveries, _ in self.settlements)
+
+
+def tx_select(channel: "Channel", method: m.TxSelect) -> None:
+    if channel.confirms is not None:
+        raise PreconditionFailed("cannot switch from confirm to tx mode")
+    if channel.transaction is None:
+        channel.transaction = Transaction()
+    channel.send(m.TxSelectOk())
+
+
+def tx_commit(channel: "Channel", method: m.TxCommit) -> None:
+    """Take as many steps of the commit as a turn has time for.
+
+    Raises:
+        NotYet: there are more.
+    """
+    transaction = _transaction(channel)
+    if transaction.committing is None:
+        transaction.committing = _steps(channel, transaction)
+    until = time.perf_counter() + TURN
+    for _ in transaction.committing:
+        if time.perf_counter() > until:
+            raise NotYet
+    transaction.committing = None
+    channel.connection.defer_answers()
+    channel.send(m.TxCommitOk())
+
+
+def _steps(channel: "Channel", transaction: Transaction) -> Iterator[None]:
+    with channel.turns.together():
+        now = time.time()
+        while transaction.publishes:
+            run = transaction.publishes.popleft()
+            _charge(channel, run, -1)
+            for message in run.messages:
+                message.published_at = now  # it is published now, and what it may live counts from here
+            publishing.publish(channel, run)
+            yield
+        while transaction.settlements:
+            yield from settling(channel, *transaction.settlements.popleft())
+
+
+def tx_rollback(channel: "Channel", method: m.TxRollback) -> None:
+    _transaction(channel)
+    forget(channel)
+    channel.transaction = Transaction()
+    channel.send(m.TxRollbackOk())
+
+
+def keep(channel: "Channel", transaction: Transaction, run: Publish) -> None:
+    """Keep a run of publishes for the commit."""
+    transaction.publishes.append(run)
+    _charge(channel, run, 1)
+
+
+def forget(channel: "Channel") -> None:
+    """Drop the publishes that wait for a commit, and return the settlements to the channel's list of deliveries."""
+    transaction = channel.transaction
+    if transaction is None:
+        return
+    if transaction.committing is not None:  # it was begun, and is done as a whole
+        with contextlib.suppress(AMQPError):
+            for _ in transaction.committing:
+                pass
+    while transaction.publishes:
+        _charge(channel, transaction.publishes.popleft(), -1)
+    for deliveries, _ in transaction.settlements:
+        channel.unacknowledged.put_back(deliveries)
+    transaction.settlements.clear()
+
+
+def _charge(channel: "Channel", run: Publish, sign: int) -> None:
+    channel.connection.charges.add("transactions", sign * (run.size + OVERHEAD * len(run.messages)))
+
+
+def _transaction(channel: "Channel") -> Transaction:
+    if channel.transaction is None:
+        raise PreconditionFailed("channel is not transactional")
+    return channel.transaction

@@ -1,0 +1,1 @@
+"""Sockets, and the connections on them up to the channels."""

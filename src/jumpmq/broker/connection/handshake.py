@@ -1,0 +1,169 @@
+"""From the protocol header to ``connection.tune``: server properties, client properties, authentication."""
+
+import asyncio
+import logging
+import platform
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from jumpmq._version import __version__
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AccessRefused, NotAllowed
+from jumpmq.amqp.fields import Field, to_python, typed
+from jumpmq.amqp.protocol import Failed
+from jumpmq.broker.security import login
+from jumpmq.broker.security.certificates import Certificate, login_name
+from jumpmq.broker.telemetry import audit
+
+if TYPE_CHECKING:
+    from jumpmq.broker.connection.connection import Connection
+    from jumpmq.broker.services import Services
+
+
+CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+
+
+class _Encoded(m.Method):
+    """A method that is sent again and again, encoded once."""
+
+    def __init__(self, method: m.Method) -> None:
+        self._octets = method.encode()
+
+    def encode(self) -> bytes:
+        return self._octets
+
+
+@cache
+def _start(cluster: str, mechanisms: str) -> m.Method:
+    properties = [Field(name, *typed(value)) for name, value in server_properties(cluster).items()]
+    properties.insert(0, Field("capabilities", "F", [Field(name, "t", True) for name in CAPABILITIES]))
+    return _Encoded(m.ConnectionStart(0, 9, properties, mechanisms.encode(), b"en_US"))
+
+
+class Handshake:
+    """The introduction of one connection.
+
+    Attributes:
+        client_properties: what the client says of itself.
+        mechanism: how it logged in.
+        wants_cancel_notice: whether it is to be told when a queue it consumes from is deleted.
+        wants_blocked_notice: whether it is to be told when it is blocked by an alarm.
+    """
+
+    def __init__(self, connection: "Connection", services: "Services") -> None:
+        self.client_properties: dict[str, Any] = {}
+        self.mechanism = ""
+        self.wants_cancel_notice = self.wants_blocked_notice = False
+        self._connection = connection
+        self._services = services
+        self._wants_login_notice = False
+        self._login: asyncio.Task[None] | None = None
+        self._claimed = ""
+
+    def send_start(self) -> None:
+        """Send ``connection.start``."""
+        self._connection.send(0, _start(self._services.topology.cluster_name, self._mechanisms()))
+
+    def _mechanisms(self) -> str:
+        return f"EXTERNAL {login.MECHANISMS}" if self._certificate() else login.MECHANISMS
+
+    def _certificate(self) -> Certificate | None:
+        """The client's certificate, if it has shown one that was verified."""
+        tls = self._connection.tls
+        return (tls.getpeercert() or None) if tls is not None else None
+
+    def authenticate(self, method: m.ConnectionStartOk) -> None:
+        """Note the client's properties and authenticate it; ``connection.tune`` follows, or the end."""
+        self.client_properties = to_python(method.client_properties)
+        capabilities = self.client_properties.get("capabilities")
+        if isinstance(capabilities, dict):
+            self.wants_cancel_notice = capabilities.get("consumer_cancel_notify") is True
+            self.wants_blocked_notice = capabilities.get("connection.blocked") is True
+            self._wants_login_notice = capabilities.get("authentication_failure_close") is True
+        self.mechanism = method.mechanism
+        self._login = asyncio.get_running_loop().create_task(self._log_in(method))
+
+    def cancel(self) -> None:
+        """Stop an authentication that is under way, as the client leaves."""
+        if self._login is not None and self._login is not asyncio.current_task():
+            self._login.cancel()
+
+    def close(self) -> None:
+        """The client is gone: let go of the connection."""
+        self.cancel()
+        self._login = None
+        del self._connection  # they refer to each other, and collections of garbage are rare in a serving broker
+
+    async def _log_in(self, method: m.ConnectionStartOk) -> None:
+        connection = self._connection
+        try:
+            user = await self._authenticated(method)
+            if user is None:
+                audit.record(
+                    "login refused",
+                    logging.WARNING,
+                    user=self._claimed,
+                    mechanism=method.mechanism,
+                    connection=connection.name,
+                )
+                raise login.refusal(method.mechanism)
+        except AccessRefused as error:
+            if self._wants_login_notice:
+                with self._services.turns.turn():
+                    connection.fail(Failed(error))
+            else:
+                connection.abort()
+        else:
+            audit.record("login", user=user, mechanism=method.mechanism, connection=connection.name)
+            with self._services.turns.turn():
+                connection.tune(user)
+
+    async def _authenticated(self, method: m.ConnectionStartOk) -> str | None:
+        """Who the client is; None if it is not who it says it is."""
+        authenticator, peer_host = self._services.authenticator, self._connection.peer_host
+        certificate = self._certificate()
+        if method.mechanism == "EXTERNAL" and certificate is not None:
+            self._claimed = login_name(certificate, self._services.config.tls_login_from) or ""
+            vouched_for = authenticator.vouched_for(self._claimed, peer_host)
+            authenticator.count("amqp091", vouched_for)
+            return self._claimed if vouched_for else None
+        self._claimed, password = login.read_credentials(method.mechanism, method.response)
+        return await authenticator.authenticate(self._claimed, password, peer_host, "amqp091")
+
+    def renew(self, token: bytes) -> None:
+        """Go on with another token (``connection.update-secret``); ``update-secret-ok`` follows, or the end."""
+        self._login = asyncio.get_running_loop().create_task(self._renew(token.decode("utf-8", "replace")))
+
+    async def _renew(self, token: str) -> None:
+        connection = self._connection
+        user = await self._services.authenticator.renew(connection.user, token)
+        with self._services.turns.turn():
+            if user is None:
+                error = NotAllowed("New secret was refused")
+                connection.fail(Failed(error, 0, m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id))
+            else:
+                audit.record("token renewed", user=user, connection=connection.name)
+                connection.set_user(user)
+                connection.send(0, m.ConnectionUpdateSecretOk())
+
+
+def server_properties(cluster_name: str) -> dict[str, Any]:
+    """What the broker says of itself in ``connection.start``."""
+    return {
+        "cluster_name": cluster_name,
+        "copyright": "The JumpMQ authors",
+        "information": "Licensed under the Apache License 2.0",
+        "platform": f"Python {platform.python_version()}",
+        "product": "JumpMQ",
+        "version": __version__,
+    }

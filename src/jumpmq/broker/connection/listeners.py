@@ -1,0 +1,204 @@
+"""Where the broker listens: sockets, with TLS or without, on which certificates can be renewed.
+
+A listener with TLS takes new certificates by listening anew on the same socket: who is connected stays so, and nobody
+finds the port closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import resource
+import socket
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.security.certificates import CertificateError, ServerTLS
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted."""
+
+TLS_TIMEOUT = 10.0
+"""Seconds that a client has for the handshake of TLS."""
+
+WATCH_INTERVAL = 5.0
+"""Seconds between looks at the files of certificates."""
+
+RESERVED_FILES = 32
+"""Files that the process needs for itself: the store's, the log's, the event loop's."""
+
+LOCALHOST = "127.0.0.1", "::1"
+"""What ``localhost`` is, whatever the machine's files say: some clients try the one first, some the other."""
+
+SHARE_OF_FILES = 0.75
+"""Of the files that the process may open, what clients of AMQP may take beside those that are reserved."""
+
+
+def connection_limit() -> int:
+    """How many AMQP connections there may be at once."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(1, int(files * SHARE_OF_FILES) - RESERVED_FILES)
+
+
+class Refused(asyncio.Protocol):
+    """A connection that there is no room for."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        log.warning("a connection is refused: there are as many as files may be open for")
+        transport.abort()  # type: ignore[attr-defined]
+
+
+@dataclass
+class Listener:
+    """One port that is listened on.
+
+    Attributes:
+        protocol: as the management API names it: ``amqp``, ``amqp/ssl``, ``http``, ``https``.
+        host: an address, or a name: then each of its addresses is listened on.
+        port: 0 picks a free one; which it is, once it listens.
+        accept: makes the protocol of a new connection.
+        tls: None where it speaks plainly.
+    """
+
+    protocol: str
+    host: str
+    port: int
+    accept: Callable[[], asyncio.BaseProtocol]
+    tls: ServerTLS | None = None
+    _sockets: list[socket.socket] = field(default_factory=list, init=False)
+    _servers: list[asyncio.Server] = field(default_factory=list, init=False)
+    _versions: Any = field(default=None, init=False)
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            BrokerError: an address cannot be listened on, or TLS cannot be set up.
+        """
+        try:
+            self._sockets = _bind(self.host, self.port)
+        except (OSError, OverflowError) as error:
+            reason = "there is no such port" if isinstance(error, OverflowError) else error.strerror or str(error)
+            raise BrokerError(f"cannot listen for {self.protocol} on {self.host}:{self.port}: {reason}") from None
+        self.port = self._sockets[0].getsockname()[1]
+        try:
+            await self._serve()
+        except CertificateError as error:
+            self.close()
+            raise BrokerError(str(error)) from None
+
+    async def reload(self) -> None:
+        """Use certificates from their files as they are now, for those who connect from now on.
+
+        Raises:
+            CertificateError: they cannot be used; those before stay in use.
+        """
+        if self.tls is not None and self._servers:
+            before = self._servers
+            await self._serve()
+            for server in before:
+                server.close()
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a file of its certificates was changed since it was read."""
+        return self.tls is not None and self.tls.versions() != self._versions
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it does not listen, until :meth:`start`."""
+        return not self._servers
+
+    def close(self) -> None:
+        """Listen no more; who is connected stays so."""
+        for server in self._servers:
+            server.close()
+        for listening in self._sockets:
+            listening.close()
+        self._servers, self._sockets = [], []
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens."""
+        return [listening.getsockname()[0] for listening in self._sockets]
+
+    async def _serve(self) -> None:
+        encryption: dict[str, Any] = {}
+        if self.tls is not None:
+            self._versions = self.tls.versions()
+            encryption = {"ssl": self.tls.context(), "ssl_handshake_timeout": TLS_TIMEOUT}
+        loop = asyncio.get_running_loop()
+        self._servers = [
+            await loop.create_server(self.accept, sock=listening.dup(), backlog=BACKLOG, **encryption)
+            for listening in self._sockets
+        ]
+
+
+class CertificateWatch:
+    """Renews the certificates of listeners when their files change, or when told."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._watch: asyncio.Task[None] | None = None
+
+    def add(self, listener: Listener) -> None:
+        """Look after a listener from now on."""
+        self._listeners.append(listener)
+        if listener.tls is not None and self._watch is None:
+            self._watch = asyncio.create_task(self._look(), name="certificates")
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+
+    async def reload(self) -> None:
+        """Read all certificates anew."""
+        await self._renew(self._listeners)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL)
+            await self._renew([listener for listener in self._listeners if listener.is_outdated])
+
+    async def _renew(self, listeners: Collection[Listener]) -> None:
+        for listener in listeners:
+            try:
+                await listener.reload()
+            except (CertificateError, OSError) as error:
+                log.error("the certificates of port %s stay as they were: %s", listener.port, error)
+            else:
+                if listener.tls is not None:
+                    log.info("new certificates on port %s", listener.port)
+
+
+def _bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on each address of a host, on one port; those of its addresses that this machine lacks are
+    left out, as ``::1`` where there is no IPv6."""
+    families: dict[tuple[Any, ...], socket.AddressFamily] = {}
+    for name in LOCALHOST if host == "localhost" else (host,):
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        families |= {address[:2]: family for family, _, _, _, address in found}
+    bound: list[socket.socket] = []
+    for (address, _), family in families.items():
+        place = address, bound[0].getsockname()[1] if bound else port
+        dual = family is socket.AF_INET6 and address == "::" and len(families) == 1 and socket.has_dualstack_ipv6()
+        try:
+            bound.append(socket.create_server(place, family=family, backlog=BACKLOG, dualstack_ipv6=dual))
+        except OSError as error:
+            if bound and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                continue
+            for listening in bound:
+                listening.close()
+            if bound and not port and error.errno == errno.EADDRINUSE:  # it was free on the first address only
+                return _bind(host, port)
+            raise
+    return bound

@@ -1,0 +1,100 @@
+"""How many connections, channels and consumers users and virtual hosts may have (RabbitMQ, "Per-User Limits"), and how
+fast users may publish.
+
+They are counted only where there is a limit, and by looking at all connections: nothing is to be kept right meanwhile.
+"""
+
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp.errors import NotAllowed
+from jumpmq.amqp.protocol import State
+from jumpmq.broker.connection.rate import PublishRate
+from jumpmq.topology import Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
+from jumpmq.topology.limits import Limits, reached
+
+if TYPE_CHECKING:
+    from jumpmq.broker.connection.connection import Connection
+
+
+class UserLimits:
+    """Counts what is open when something is to be opened.
+
+    Args:
+        connections: those that are there.
+    """
+
+    def __init__(self, topology: Topology, connections: "set[Connection]") -> None:
+        self._topology = topology
+        self._connections = connections
+        self._rates: dict[str, PublishRate] = {}
+
+    def require_connection(self, user: str, vhost: VirtualHost) -> None:
+        """Refuse unless the user may have one more connection, to this virtual host.
+
+        Raises:
+            NotAllowed: there are as many as there may be.
+        """
+        limits = self._limits(user)
+        if not limits and not vhost.limits:
+            return
+        running = [one for one in self._connections if one.opened and one.protocol.state is State.RUNNING]
+        count = sum(one.vhost is vhost for one in running)
+        if (limit := reached(vhost.limits, "max-connections", count)) is not None:
+            where = f"access to vhost '{vhost.name}' refused for user '{user}'"
+            raise NotAllowed(f"{where}: connection limit ({limit}) is reached")
+        count = sum(one.user == user for one in running)
+        if (limit := reached(limits, "max-connections", count)) is not None:
+            raise NotAllowed(f"connection refused for user '{user}': user connection limit ({limit}) is reached")
+
+    def require_channel(self, user: str) -> None:
+        """Refuse unless the user may have one more channel.
+
+        Raises:
+            NotAllowed: there are as many as there may be.
+        """
+        limits = self._limits(user)
+        if not limits:
+            return
+        count = sum(len(one.channels) for one in self._connections if one.user == user)
+        if (limit := reached(limits, "max-channels", count)) is not None:
+            raise NotAllowed(
+                f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})"
+            )
+
+    def require_consumer(self, user: str) -> None:
+        """Refuse unless the user may have one more consumer.
+
+        Raises:
+            NotAllowed: there are as many as there may be.
+        """
+        limits = self._limits(user)
+        if "max-consumers" not in limits:
+            return
+        channels = [channel for one in self._connections if one.user == user for channel in one.channels.values()]
+        count = sum(len(channel.consumers) for channel in channels)
+        if (limit := reached(limits, "max-consumers", count)) is not None:
+            raise NotAllowed(f"number of consumers of user '{user}' has reached the user's limit ({limit})")
+
+    # --- how fast is published ---
+
+    def rate(self, user: str) -> PublishRate | None:
+        """What all that the user publishes is counted in; None where there is no limit."""
+        limit = self._limits(user).get("max-publish-rate", -1)
+        if limit <= 0:
+            self._rates.pop(user, None)
+            return None
+        rate = self._rates.setdefault(str(user), PublishRate(limit))
+        rate.set_limit(limit)
+        return rate
+
+    def follow(self, change: Change) -> None:
+        """Definitions have changed: let a user's connections publish as fast as the user may now."""
+        match change:
+            case SetUserLimit(user) | ClearUserLimit(user) | DeleteUser(user):
+                rate = self.rate(user)
+                for connection in [one for one in self._connections if one.user == user]:
+                    connection.rate.shared = rate
+
+    def _limits(self, user: str) -> Limits:
+        found = self._topology.users.get(user)
+        return found.limits if found is not None else {}

@@ -1,0 +1,1 @@
+"""Dead letters: made, published, and tried again where that is asked for."""

@@ -1,0 +1,286 @@
+"""Publishes dead letters, and only then settles the messages that they stand for.
+
+Messages may die on their way: a letter overflows the queue it reaches, its letter overflows the next. So what dies
+waits in a list, which is worked off in order and in steps; nothing recurses. A letter is staged before its original is
+settled, so that no commit holds the one without the other. Streams have files of their own: what has a letter in one
+is settled when that is on disk, and after a crash in between the message dies once more.
+
+Where a queue dead-letters *at least once*, a letter that does not reach all its queues, as there are none or one
+refuses it, is tried again, and its original not settled before: after a restart it is in its queue again.
+"""
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.dead_letters.dead_letters import DeadLetter, Origin, dead_letters
+from jumpmq.broker.dead_letters.undelivered_letters import UndeliveredLetters
+from jumpmq.broker.telemetry.spans import Spans
+from jumpmq.broker.upkeep.upkeep import Upkeep
+from jumpmq.queues import Queue
+from jumpmq.queues.memory import MemoryAccount, held_octets
+from jumpmq.queues.runs import settle_stored
+from jumpmq.store.stream_files import StreamFiles
+from jumpmq.topology import Topology, VirtualHost
+from jumpmq.topology.exchanges import Exchange
+
+log = logging.getLogger(__name__)
+
+SLICE = 0.001
+"""Seconds that dead letters are published before others are served."""
+
+PIECE = 200
+"""Dead letters that are routed together: what they cost depends on where they go, but seldom over a millisecond."""
+
+UNWRITTEN = 32 << 20
+"""Octets of messages whose letters are on their way to streams, from which on no more need leave their queues."""
+
+MAX_ROUTING_KEY = 255
+"""Octets of a routing key in a delivery. A queue's ``x-dead-letter-routing-key`` may be longer."""
+
+
+class Dead(NamedTuple):
+    """Messages that died in a queue, by its number, for one reason; ``surely`` where their letters must arrive."""
+
+    vhost: str
+    queue: int
+    origin: Origin
+    messages: list[Message]
+    reason: str
+    surely: bool = False
+
+    def cut(self) -> "tuple[Dead, Dead | None]":
+        """A piece to publish now, and the rest."""
+        if len(self.messages) <= PIECE:
+            return self, None
+        return self._replace(messages=self.messages[:PIECE]), self._replace(messages=self.messages[PIECE:])
+
+
+class DeadLetters:
+    """The dead letters of a broker.
+
+    Args:
+        upkeep: goes on where much died at once.
+        account: what waits is charged to it, as ``staged``.
+        streams: tells which letters in streams are on disk.
+        spans: tells of messages that are traced.
+
+    Attributes:
+        topology: where the exchanges are.
+        counts: messages that died, by the kind of their queue, the reason, and what is done for their letters:
+            ``disabled``, ``at_most_once`` or ``at_least_once`` (RabbitMQ's words).
+        arrived: of the last, those whose letters have reached all their queues.
+    """
+
+    topology: Topology
+
+    def __init__(
+        self, upkeep: Upkeep, account: MemoryAccount, streams: StreamFiles, spans: Spans | None = None
+    ) -> None:
+        self._spans = spans
+        self._upkeep = upkeep
+        self._account = account
+        self._streams = streams
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        self.arrived = 0
+        self._waiting: deque[Dead] = deque()
+        self._publishing = False
+        self._continuing = False
+        self._failed: set[int] = set()
+        self._undelivered = UndeliveredLetters()
+        self._unwritten: deque[tuple[int, list[Message]]] = deque()
+        self._unwritten_octets = 0
+
+    @property
+    def behind(self) -> bool:
+        """Whether letters wait to be published, or many to be on disk."""
+        return bool(self._waiting) or self._unwritten_octets > UNWRITTEN
+
+    def publish(self, queue: Queue, messages: list[Message], reason: str) -> None:
+        """Dead-letter messages that left a queue undelivered, and settle them; what there is no exchange for is gone.
+
+        Args:
+            reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
+        """
+        limits = queue.limits
+        key = limits.dead_letter_routing_key
+        octets = None if key is None else key.encode(errors="surrogateescape")
+        origin = Origin(queue.name, limits.dead_letter_exchange or "", octets)
+        strategy = "at_least_once" if limits.dead_letters_surely else "at_most_once"
+        self.counts[queue.type, reason, strategy] += len(messages)
+        self._account.charge("staged", held_octets(messages))
+        self._waiting.append(Dead(queue.vhost, queue.id, origin, messages, reason, limits.dead_letters_surely))
+        self._publish_soon()
+
+    def forgo(self, queue: Queue, count: int, reason: str) -> None:
+        """So many messages left a queue that has no dead letter exchange, and are gone."""
+        self.counts[queue.type, reason, "disabled"] += count
+
+    def look(self) -> None:
+        """Settle what has its letters on disk by now, and try those again whose time has come."""
+        self.settle_written()
+        if due := list(self._undelivered.due()):
+            self._waiting += due
+            self._publish_soon()
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether letters in streams are not known to be on disk."""
+        return bool(self._unwritten)
+
+    def settle_written(self) -> None:
+        """Settle the messages whose letters in streams are on disk."""
+        while self._unwritten and self._unwritten[0][0] <= self._streams.committed:
+            _, messages = self._unwritten.popleft()
+            self._count_unwritten(-held_octets(messages))
+            settle_stored(messages)
+
+    def _count_unwritten(self, octets: int) -> None:
+        self._unwritten_octets += octets
+        self._account.charge("staged", octets)
+
+    def _publish_soon(self) -> None:
+        if self._publishing or self._continuing:
+            return
+        self._publish_some()
+        if self._waiting:
+            self._continuing = True
+            self._upkeep.work("dead-lettering", self._go_on())
+
+    def _go_on(self) -> Iterator[None]:
+        while self._waiting:
+            self._publish_some()
+            yield
+        self._continuing = False
+
+    def _publish_some(self) -> None:
+        self._publishing = True
+        try:
+            until = time.perf_counter() + SLICE
+            while self._waiting:
+                dead, rest = self._waiting.popleft().cut()
+                if rest is not None:
+                    self._waiting.appendleft(rest)
+                self._account.charge("staged", -held_octets(dead.messages))
+                self._publish(dead)
+                if time.perf_counter() > until:
+                    break
+        finally:
+            self._publishing = False
+
+    def _publish(self, dead: Dead) -> None:
+        vhost = self.topology.vhosts.get(dead.vhost)
+        if dead.surely:
+            self._publish_surely(vhost, dead)
+            return
+        exchange = vhost.exchanges.get(dead.origin.exchange) if vhost is not None else None
+        in_streams: list[Message] = []
+        if vhost is not None and exchange is not None:
+            try:
+                in_streams = self._send(vhost, exchange, dead)
+            except Exception as error:
+                self._fail(dead, error)
+        self._settle(dead.messages, in_streams)
+
+    def _fail(self, dead: Dead, error: Exception) -> None:
+        if dead.queue not in self._failed:
+            self._failed.add(dead.queue)
+            where = (dead.origin.queue, dead.vhost)
+            log.error("dead letters of queue %r in vhost %r are lost", *where, exc_info=error)
+
+    def _settle(self, messages: list[Message], in_streams: list[Message]) -> None:
+        """Settle messages now, but those with letters in streams when these are on disk."""
+        if in_streams:
+            later = set(map(id, in_streams))
+            messages = [message for message in messages if id(message) not in later]
+            self._unwritten.append((self._streams.covering, in_streams))
+            self._count_unwritten(held_octets(in_streams))
+        settle_stored(messages)
+
+    def _publish_surely(self, vhost: VirtualHost | None, dead: Dead) -> None:
+        queue = vhost.queues.get(dead.origin.queue) if vhost is not None else None
+        if vhost is None or queue is None or queue.id != dead.queue:
+            self._undelivered.forget(dead.messages)
+            settle_stored(dead.messages)
+            return
+        exchange = vhost.exchanges.get(dead.origin.exchange)
+        left, in_streams = (dead.messages, []) if exchange is None else self._left(vhost, exchange, dead)
+        left_ids = set(map(id, left))
+        done = [message for message in dead.messages if id(message) not in left_ids]
+        self._undelivered.forget(done)
+        self.arrived += len(done)
+        self._settle(done, [message for message in in_streams if id(message) not in left_ids])
+        if left:
+            self._account.charge("staged", held_octets(left))
+            self._undelivered.keep(queue, dead._replace(messages=left))
+        else:
+            self._undelivered.hurry(queue)
+
+    def _left(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], list[Message]]:
+        """Send letters; returns the originals of those that have not reached all their queues, and of those that went
+        to streams."""
+        found = dead_letters(dead.origin, dead.messages, dead.reason)
+        routed = vhost.route(exchange, [letter.message for letter in found])
+        self._tell(dead, found, routed.queues)
+        originals = {id(letter.message): original for letter, original in zip(found, dead.messages, strict=True)}
+        reached: set[int] = set()
+        refused: set[int] = set()
+        for target, share in routed.queues.items():
+            reached.update(map(id, share))
+            wanted = share if dead.reason == "rejected" else _without_circles(share, found, target.name)
+            wanted = [one for one in wanted if not self._undelivered.has_reached(originals[id(one)], target.name)]
+            for one in wanted:
+                one.routing_key = one.routing_key[:MAX_ROUTING_KEY]
+            back = set(map(id, target.push(wanted))) if wanted else set()
+            refused |= back
+            self._undelivered.reached([originals[id(one)] for one in wanted if id(one) not in back], target.name)
+        left = [original for letter, original in originals.items() if letter in refused or letter not in reached]
+        return left, _in_streams(dead, found, routed.queues)
+
+    def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> list[Message]:
+        """Send letters; returns the originals of those that went to streams."""
+        found = dead_letters(dead.origin, dead.messages, dead.reason)
+        messages = [letter.message for letter in found]
+        routed = vhost.route(exchange, messages)
+        self._tell(dead, found, routed.queues)
+        for message in messages:
+            if len(message.routing_key) > MAX_ROUTING_KEY:
+                message.routing_key = message.routing_key[:MAX_ROUTING_KEY]
+        for target, share in routed.queues.items():
+            if dead.reason != "rejected":
+                share = _without_circles(share, found, target.name)
+            if share:
+                target.push(share)
+        if routed.error is not None:
+            self._fail(dead, routed.error)
+        return _in_streams(dead, found, routed.queues)
+
+    def _tell(self, dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> None:
+        if self._spans is not None:
+            self._spans.dead_lettered(dead.origin.queue, dead.reason, [letter.message for letter in found], routes)
+
+
+def _in_streams(dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> list[Message]:
+    """The originals of letters that were routed to streams."""
+    shares = [share for target, share in routes.items() if target.append_only]
+    if not shares:
+        return []
+    letters = {id(message) for share in shares for message in share}
+    both = zip(found, dead.messages, strict=True)
+    return [original for letter, original in both if id(letter.message) in letters]
+
+
+def _without_circles(share: list[Message], found: list[DeadLetter], queue: str) -> list[Message]:
+    """A queue's share without the letters that only go round."""
+    judged: dict[int, bool] = {}  # neighbours have their deaths in common
+    circling = set()
+    for letter in found:
+        verdict = judged.get(id(letter.deaths))
+        if verdict is None:
+            verdict = judged[id(letter.deaths)] = letter.comes_back_to(queue)
+        if verdict:
+            circling.add(id(letter.message))
+    return [message for message in share if id(message) not in circling] if circling else share

@@ -1,0 +1,77 @@
+"""Dead letters that have not reached all their queues, where a queue dead-letters at least once; they are tried again.
+
+A queue's are tried a piece at a time, and the rest only while that succeeds: a million of them cost no more than a few
+hundred while their target is full.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues import Queue
+from jumpmq.queues.runs import body_octets
+
+if TYPE_CHECKING:
+    from jumpmq.broker.dead_letters.dead_lettering import Dead
+
+RETRY_INTERVAL = 1.0
+"""Seconds between attempts."""
+
+PIECE = 200
+"""Messages of a queue that are tried at once."""
+
+
+class UndeliveredLetters:
+    """The originals of such letters; they are not settled."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[Queue, Dead]] = deque()
+        self._reached: dict[int, set[str]] = {}
+        self._next = 0.0
+
+    def keep(self, queue: Queue, dead: "Dead") -> None:
+        """Try messages again that died in a queue."""
+        queue.undelivered_count += len(dead.messages)
+        queue.undelivered_octets += body_octets(dead.messages)
+        self._kept.append((queue, dead))
+
+    def hurry(self, queue: Queue) -> None:
+        """Letters of a queue have arrived: try the rest of its letters soon."""
+        if any(one is queue for one, _ in self._kept):
+            self._next = 0.0
+
+    def forget(self, originals: list[Message]) -> None:
+        """These are done with."""
+        if self._reached:
+            for original in originals:
+                self._reached.pop(id(original), None)
+
+    def due(self) -> "Iterator[Dead]":
+        """What is to be tried now: of each queue a piece."""
+        now = time.monotonic()
+        if not self._kept or now < self._next:
+            return
+        self._next = now + RETRY_INTERVAL
+        tried: dict[int, int] = {}
+        for _ in range(len(self._kept)):
+            queue, dead = self._kept.popleft()
+            room = PIECE - tried.get(queue.id, 0)
+            piece, rest = dead.messages[: max(room, 0)], dead.messages[max(room, 0) :]
+            if rest:
+                self._kept.append((queue, dead._replace(messages=rest)))
+            if piece:
+                tried[queue.id] = tried.get(queue.id, 0) + len(piece)
+                queue.undelivered_count -= len(piece)
+                queue.undelivered_octets -= body_octets(piece)
+                yield dead._replace(messages=piece)
+
+    def has_reached(self, original: Message, queue: str) -> bool:
+        """Whether a queue has the letter already."""
+        return queue in self._reached.get(id(original), ())
+
+    def reached(self, originals: list[Message], queue: str) -> None:
+        """A queue has taken these letters."""
+        for original in originals:
+            self._reached.setdefault(id(original), set()).add(queue)

@@ -1,0 +1,112 @@
+"""Alarms: while memory or disk is short, publishing connections are read no more (RabbitMQ, "Memory and Disk Alarms").
+
+An alarm blocks no connection by itself: the first publish while one is in effect does, once it is taken. The connection
+is told with ``connection.blocked``, if its client knows that method, and waits until no alarm is left. Connections that
+only consume are never blocked; one that does both is blocked as a whole.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.memory import resources
+from jumpmq.queues.memory import MemoryAccount
+
+if TYPE_CHECKING:
+    from jumpmq.broker.connection.connection import Connection
+
+log = logging.getLogger(__name__)
+
+CLEARED_AT = 0.95
+"""Of the limit of memory: below it the alarm ends, so that it does not come and go with every message."""
+
+
+class Alarms:
+    """The alarms of a broker.
+
+    Args:
+        account: what is held for messages.
+        commits: a store or streams that cannot write count as a disk that is full.
+        directory: where messages are kept; None where nowhere.
+        disk_free_limit: octets that are to stay free there.
+
+    Attributes:
+        memory, disk: whether the alarm is in effect.
+        disk_free: octets that were free when last looked; None where nothing is kept.
+        disk_free_limit: octets below which the disk is short.
+    """
+
+    def __init__(self, account: MemoryAccount, commits: Commits, directory: Path | None, disk_free_limit: int) -> None:
+        self.memory = self.disk = False
+        self.disk_free: int | None = None
+        self.disk_free_limit = disk_free_limit
+        self._account = account
+        self._commits = commits
+        self._directory = directory
+        self._blocked: set[Connection] = set()
+
+    @property
+    def active(self) -> bool:
+        """Whether publishers are to be blocked."""
+        return self.memory or self.disk or self._account.exhausted
+
+    @property
+    def resources(self) -> list[str]:
+        """What is short: ``memory``, ``disk``."""
+        return [name for name, short in (("memory", self.memory), ("disk", self.disk)) if short]
+
+    @property
+    def reason(self) -> str:
+        """Why publishers are to be blocked, as they are told."""
+        self._look_at_memory()
+        return f"low on {' & '.join(self.resources)}"
+
+    def block(self, connection: "Connection") -> None:
+        """The connection has published while an alarm is in effect."""
+        if connection not in self._blocked:
+            self._blocked.add(connection)
+            connection.block(self.reason)
+
+    def forget(self, connection: "Connection") -> None:
+        """The connection is closing, or gone."""
+        self._blocked.discard(connection)
+
+    def look(self) -> None:
+        """Look at memory and disk, and let everybody go on if neither is short; to be called now and then."""
+        self._look_at_memory()
+        self._look_at_disk()
+        if not self.active:
+            while self._blocked:
+                self._blocked.pop().unblock()
+
+    def _look_at_memory(self) -> None:
+        account = self._account
+        short = account.total >= account.limit * (CLEARED_AT if self.memory else 1.0)
+        self._note(
+            "memory", self.memory, short, lambda: f"{account.total} octets are held, the limit is {account.limit}"
+        )
+        self.memory = short
+
+    def _look_at_disk(self) -> None:
+        store = self._commits.store
+        if self._directory is None or store is None:
+            return
+        try:
+            self.disk_free = resources.disk_free(self._directory)
+        except OSError as error:
+            log.warning("cannot tell how much of the disk is free: %s", error)
+            return
+        free, limit, failure = self.disk_free, self.disk_free_limit, store.error or self._commits.streams.error
+        short = free < limit or failure is not None
+        self._note("disk", self.disk, short, lambda: str(failure or f"{free} octets are free, the limit is {limit}"))
+        self.disk = short
+        if short:
+            store.make_room()
+
+    def _note(self, name: str, before: bool, now: bool, why: Callable[[], str]) -> None:
+        if now and not before:
+            log.warning("%s alarm: publishers are blocked: %s", name, why())
+        elif before and not now:
+            log.warning("%s alarm cleared: publishers go on", name)

@@ -1,0 +1,1 @@
+"""From an exchange to the queues."""

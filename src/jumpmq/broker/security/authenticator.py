@@ -1,0 +1,202 @@
+"""Passwords verified: off the event loop, addresses in turn, in a time that does not say why one was refused."""
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import logging
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import NamedTuple
+
+from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.broker.security.guesses import Guesses
+from jumpmq.broker.security.passwords import verify_password
+from jumpmq.broker.security.tokens import InvalidToken, Tokens, looks_like_token
+from jumpmq.topology import Topology
+
+log = logging.getLogger(__name__)
+
+THREADS = 2
+"""Passwords that are verified at once, each of which takes some 20 ms of a core and 19 MB."""
+
+REFUSAL_TIME = 0.5
+"""Seconds from a request to its refusal: for an unknown user nothing needs to be computed, and nobody can tell. Where
+more is to do, refusals come at the multiples."""
+
+
+class _Verified(NamedTuple):
+    """A hash, and the keyed digest of the only password that it is of."""
+
+    password_hash: str
+    digest: bytes
+
+
+class Attempts(NamedTuple):
+    """Logins that were tried."""
+
+    succeeded: int
+    failed: int
+
+
+class Authenticator:
+    """Decides who may log in.
+
+    A password that was verified is remembered by a digest with a key of this process. So clients that connect often
+    cost nothing, wait for nobody, and a wrong password of a user whose right one is known costs nothing either.
+
+    Attributes:
+        attempts: logins by protocol, as RabbitMQ calls it: ``amqp091``, ``http``.
+    """
+
+    def __init__(self, topology: Topology, tokens: Tokens | None = None) -> None:
+        self._topology = topology
+        self._tokens = tokens
+        self._key = os.urandom(32)
+        self._verified: dict[str, _Verified] = {}
+        self._guesses = Guesses()
+        self.attempts: dict[str, Attempts] = {}
+        self._threads = _FairThreads()
+
+    def count(self, protocol: str, succeeded: bool) -> None:
+        """Somebody has tried to log in."""
+        before = self.attempts.get(protocol, Attempts(0, 0))
+        self.attempts[protocol] = Attempts(before.succeeded + succeeded, before.failed + (not succeeded))
+
+    async def authenticate(self, user: str, password: str, peer_host: str, protocol: str = "http") -> str | None:
+        """Who logs in with this password from this address: the user, or whom a token in the password's place names.
+
+        ``guest`` may from loopback addresses only (RabbitMQ, ``loopback_users``).
+
+        Returns:
+            None if nobody does.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if await self._guesses.admit(user, peer_host) and (name := await self._name(user, password, peer_host)):
+            self.count(protocol, True)
+            return name
+        self.count(protocol, False)
+        self._guesses.failed(user, peer_host)
+        await asyncio.sleep(REFUSAL_TIME - (loop.time() - began) % REFUSAL_TIME)
+        return None
+
+    async def renew(self, user: str, token: str) -> TokenUser | None:
+        """The same user with another token; None if the token is another's, or none."""
+        try:
+            found = await self._tokens.user(token) if self._tokens is not None else None
+        except InvalidToken as error:
+            log.warning("a new token of user %r is refused: %s", user, error)
+            return None
+        return found if found == user else None
+
+    async def _name(self, user: str, password: str, peer_host: str) -> str | None:
+        if self._tokens is None or not looks_like_token(password):
+            return user if await self._verify(user, password, peer_host) else None
+        try:
+            return await self._tokens.user(password)
+        except InvalidToken as error:
+            log.warning("a token from %s is refused: %s", peer_host, error)
+            return None
+
+    def vouched_for(self, user: str, peer_host: str) -> bool:
+        """Whether a user may log in whom a certificate vouches for, from this address."""
+        return user in self._topology.users and (user != "guest" or is_loopback(peer_host))
+
+    async def _verify(self, user: str, password: str, peer_host: str) -> bool:
+        found = self._topology.users.get(user)
+        if found is None or not found.password_hash or (user == "guest" and not is_loopback(peer_host)):
+            return False
+        password_hash = found.password_hash
+        digest = hashlib.blake2b(password.encode(), key=self._key).digest()
+        known = self._known(user, password_hash, digest)
+        if known is None:
+            async with self._threads.turn(peer_host):
+                known = self._known(user, password_hash, digest)  # somebody else's attempt may have told
+                if known is None:
+                    known = await self._threads.run(verify_password, password_hash, password)
+                    if known:
+                        self._verified[user] = _Verified(password_hash, digest)
+        return known
+
+    def _known(self, user: str, password_hash: str, digest: bytes) -> bool | None:
+        """Whether the password is right; None where only its hash can tell."""
+        verified = self._verified.get(user)
+        if verified is None or verified.password_hash != password_hash:
+            return None
+        return hmac.compare_digest(verified.digest, digest)
+
+    def close(self) -> None:
+        """Stop the threads, and wait for that: no longer than to look at a password takes."""
+        self._threads.close()
+
+
+class _FairThreads:
+    """A few threads; who waits for one is served by addresses in turn, and leaves when it is cancelled."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="jumpmq-login")
+        self._free = THREADS
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    def turn(self, address: str) -> "_Turn":
+        """A thread's time, as a context."""
+        return _Turn(self, address)
+
+    async def run(self, function: Callable[..., bool], *arguments: str) -> bool:
+        """Call a function in a thread, within a turn."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+    async def take(self, address: str) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(address, deque()).append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.give()
+            raise
+
+    def give(self) -> None:
+        """Let the next address have the thread."""
+        while self._waiting:
+            address, waiters = self._waiting.popitem(last=False)
+            waiter = waiters.popleft()
+            if waiters:
+                self._waiting[address] = waiters
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._free += 1
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+class _Turn:
+    def __init__(self, threads: _FairThreads, address: str) -> None:
+        self._threads = threads
+        self._address = address
+
+    async def __aenter__(self) -> None:
+        await self._threads.take(self._address)
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._threads.give()
+
+
+@lru_cache(maxsize=4096)
+def is_loopback(host: str) -> bool:
+    """Whether the address is of this host's loopback interface."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

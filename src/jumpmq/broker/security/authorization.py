@@ -1,0 +1,124 @@
+"""What a user may do (RabbitMQ, "Authentication, Authorisation, Access Control")."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from jumpmq.amqp.errors import AccessRefused, NotAllowed
+from jumpmq.broker.security.accounts import account
+from jumpmq.topology import (
+    Bind,
+    Change,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Exchange,
+    ExchangeDefinition,
+    QueueDefinition,
+    Topology,
+    Unbind,
+    VirtualHost,
+    rules,
+)
+from jumpmq.topology.bindings import Kind
+from jumpmq.topology.exchanges import TopicExchange
+from jumpmq.topology.users import Operation
+
+
+class Authorization:
+    """Decides by the permissions that are in force now."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def require_vhost(self, user: str, name: str) -> VirtualHost:
+        """The virtual host of this name, for a user who opens it.
+
+        Raises:
+            NotAllowed: there is none, or the user has no permissions in it.
+        """
+        vhost = self._topology.vhosts.get(name)
+        if vhost is None:
+            raise NotAllowed(f"vhost {name} not found")
+        found = account(self._topology, user)
+        if found is None or name not in found.permissions:
+            raise NotAllowed(f"access to vhost '{name}' refused for user '{user}'")
+        return vhost
+
+    def may_impersonate(self, user: str) -> bool:
+        """Whether the user may publish in others' names (RabbitMQ, "Validated User-ID": tag ``impersonator``)."""
+        found = account(self._topology, user)
+        return found is not None and "impersonator" in found.tags
+
+    def require(self, user: str, vhost: str, operation: Operation, kind: Kind, name: str) -> None:
+        """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
+
+        Raises:
+            AccessRefused: the user may not.
+        """
+        found = account(self._topology, user)
+        permissions = found.permissions.get(vhost) if found is not None else None
+        if permissions is None or not permissions.allows(operation, name):
+            raise AccessRefused(
+                f"access to {kind} '{name or 'amq.default'}' in vhost '{vhost}' refused for user '{user}'"
+            )
+
+    def require_topics(
+        self, user: str, exchange: Exchange, operation: Literal["write", "read"], keys: Iterable[bytes]
+    ) -> None:
+        """Refuse unless the user may publish to the exchange with these routing keys (write), or bind to it by them.
+
+        Raises:
+            AccessRefused: it is a topic exchange, and the user's topic permissions for it say no.
+        """
+        if exchange.type != TopicExchange.type:
+            return
+        found = account(self._topology, user)
+        granted = found.topic_permissions.get((exchange.vhost, exchange.name)) if found is not None else None
+        if granted is None:
+            return
+        for key in keys:
+            topic = key.decode(errors="surrogateescape")
+            if not granted.allows(operation, topic, user, exchange.vhost):
+                raise AccessRefused(
+                    f"access to topic '{topic}' in exchange '{exchange.name}' in vhost '{exchange.vhost}' "
+                    f"refused for user '{user}'"
+                )
+
+    def require_change(self, user: str, change: Change) -> None:
+        """Refuse unless the user may declare, delete or bind what a change is about, over whatever protocol.
+
+        A queue's dead letters are read from it and written to their exchange, and so with an alternate exchange: who
+        declares such a queue or exchange must be allowed both. Other changes are not judged here.
+
+        Raises:
+            AccessRefused: the user may not.
+        """
+        match change:
+            case DeclareExchange(definition):
+                self._require_declaration(user, "exchange", definition, "alternate-exchange")
+            case DeclareQueue(definition):
+                self._require_declaration(user, "queue", definition, "x-dead-letter-exchange")
+            case DeleteExchange(vhost, name):
+                self.require(user, vhost, "configure", "exchange", name)
+            case DeleteQueue(vhost, name):
+                self.require(user, vhost, "configure", "queue", name)
+            case Bind(vhost, binding) | Unbind(vhost, binding):
+                self.require(user, vhost, "write", binding.kind, binding.destination)
+                rules.refuse_default_exchanges(binding)  # in RabbitMQ's order
+                self.require(user, vhost, "read", "exchange", binding.source)
+                source = self._topology.vhost(vhost).exchanges.get(binding.source)
+                if source is not None:
+                    self.require_topics(user, source, "read", (binding.key,))
+
+    def _require_declaration(
+        self, user: str, kind: Kind, definition: QueueDefinition | ExchangeDefinition, forwards_by: str
+    ) -> None:
+        vhost, name = definition.vhost, definition.name
+        self.require(user, vhost, "configure", kind, name)
+        target = definition.arguments.get(forwards_by)
+        host = self._topology.vhost(vhost)
+        exists = name in (host.queues if kind == "queue" else host.exchanges)
+        if target is not None and isinstance(target.value, str) and not exists:
+            self.require(user, vhost, "read", kind, name)
+            self.require(user, vhost, "write", "exchange", target.value)

@@ -1,0 +1,111 @@
+"""Who did what: one line of log for each login, refusal, and change of a definition, with its facts as values.
+
+The lines are of the logger ``jumpmq.audit``, at level info, refusals at level warning. A record carries its facts in
+``record.facts``, so that whoever formats it need not read the text. Exclusive queues are left out: they come and go
+with their connection.
+"""
+
+import logging
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.topology import Bind, Change, DeclareQueue, DeleteQueue, Topology, Unbind
+from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
+
+if TYPE_CHECKING:
+    from jumpmq.broker.commit.turns import Turns
+
+log = logging.getLogger("jumpmq.audit")
+
+LONGEST = 200
+"""Characters of a fact that are kept."""
+
+SECRET = {"password_hash"}
+
+HTTP_USER: ContextVar[str] = ContextVar("HTTP_USER", default="")
+"""Who asks, while a request over HTTP is answered."""
+
+
+def record(event: str, level: int = logging.INFO, **facts: Any) -> None:
+    """Write a line.
+
+    Args:
+        event: what happened, in words.
+        facts: None is left out.
+    """
+    if log.isEnabledFor(level):
+        kept = {name: _short(value) for name, value in facts.items() if value is not None}
+        text = " ".join([event, *(f"{name}={value!r}" for name, value in kept.items())])
+        log.log(level, "%s", text, extra={"facts": {"event": event, **kept}})
+
+
+def refusal(reason: str, **facts: Any) -> None:
+    """Write that somebody may not do what was asked."""
+    record("refused", logging.WARNING, reason=reason, **facts)
+
+
+def recording(topology: Topology, turns: "Turns") -> Callable[[Change], None]:
+    """A listener of the topology's that writes what changes, and who asked for it."""
+    exclusive: set[int] = set()
+
+    def follow(change: Change) -> None:
+        if log.isEnabledFor(logging.INFO) and not _is_passing(topology, change, exclusive):
+            reader = turns.reader
+            user = HTTP_USER.get() if reader is None else reader.user
+            connection = reader.name if reader is not None else None
+            record(_event(change), user=user or None, connection=connection, **_facts(change))
+
+    return follow
+
+
+def _is_passing(topology: Topology, change: Change, exclusive: set[int]) -> bool:
+    """Whether a change is about an exclusive queue, or declares anew a queue that was there.
+
+    Args:
+        exclusive: the numbers of exclusive queues, kept here: of a deleted queue nothing else is known.
+    """
+    match change:
+        case DeclareQueue(definition):
+            queue = topology.vhosts[definition.vhost].queues[definition.name]
+            if queue.exclusive:
+                exclusive.add(queue.id)
+            return queue.exclusive or queue.id != definition.id
+        case DeleteQueue(id=number) if number in exclusive:
+            exclusive.discard(number)
+            return True
+        case Bind(vhost, binding) | Unbind(vhost, binding):
+            bound = topology.vhosts[vhost].queues.get(binding.destination) if binding.kind == "queue" else None
+            return bound is not None and bound.exclusive
+    return False
+
+
+def _event(change: Change) -> str:
+    """``DeclareQueue`` in words: ``declare queue``."""
+    name = type(change).__name__
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
+
+
+def _facts(change: Change) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for field in fields(change):  # type: ignore[arg-type]
+        value = getattr(change, field.name)
+        match value:
+            case QueueDefinition() | ExchangeDefinition():
+                facts |= {"vhost": value.vhost, "name": value.name, "durable": value.durable}
+            case _ if field.name == "binding":
+                facts |= {"source": value.source, "destination": value.destination, "kind": value.kind}
+                facts["key"] = value.key.decode("utf-8", "backslashreplace")
+            case _ if field.name not in SECRET | {"connection", "user"}:
+                facts[field.name] = value
+            case _ if field.name == "user" and not isinstance(change, Bind):  # it is who asks
+                facts["of_user"] = value
+    return facts
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -1,0 +1,87 @@
+"""The firehose: where a virtual host is traced, what is published and delivered is copied to ``amq.rabbitmq.trace``.
+
+A copy has the body of its message, the routing key ``publish.EXCHANGE`` or ``deliver.QUEUE``, and headers that tell the
+rest (RabbitMQ, "Firehose"). What streams deliver is not copied, nor what comes from that exchange itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp.errors import MethodSyntaxError
+from jumpmq.amqp.fields import Field, typed
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import HEADERS, Properties
+from jumpmq.broker.routing import routing
+from jumpmq.queues import Queue
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+
+EXCHANGE = "amq.rabbitmq.trace"
+
+
+def published(channel: Channel, messages: Iterable[Message], routes: dict[Queue, list[Message]]) -> None:
+    """Copy what a channel has published.
+
+    Args:
+        routes: the messages that each queue has got.
+    """
+    reached: defaultdict[int, list[str]] = defaultdict(list)
+    for queue, share in routes.items():
+        for message in share:
+            reached[id(message)].append(queue.name)
+    for message in messages:
+        headers = [
+            *_headers(channel, message),
+            Field("connection", "S", channel.connection.name),
+            Field("channel", "I", channel.number),
+            Field("user", "S", str(channel.connection.user)),
+            Field("routed_queues", "A", [("S", queue) for queue in reached[id(message)]]),
+        ]
+        _copy(channel, f"publish.{message.exchange}", message, headers)
+
+
+def delivered(channel: Channel, queue: Queue, messages: Iterable[Message]) -> None:
+    """Copy what a channel is sent from a queue."""
+    for message in messages:
+        headers = [*_headers(channel, message), Field("redelivered", "I", int(message.redelivered))]
+        _copy(channel, f"deliver.{queue.name}", message, headers)
+
+
+def _headers(channel: Channel, message: Message) -> list[Field]:
+    connection = channel.connection
+    return [
+        Field("exchange_name", "S", message.exchange),
+        Field("routing_keys", "A", [("S", message.routing_key.decode("utf-8", "replace"))]),
+        Field("properties", "F", _properties(message)),
+        Field("node", "S", connection.node),
+        Field("vhost", "S", connection.vhost.name),
+    ]
+
+
+def _properties(message: Message) -> list[Field]:
+    """The properties that a message has, as a table."""
+    try:
+        properties = Properties.parse(message.properties)
+    except MethodSyntaxError:
+        return []
+    values = {name: getattr(properties, name) for name in properties.__dataclass_fields__}
+    return [
+        Field(name, "F", value) if name == "headers" else Field(name, *typed(value))
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
+def _copy(channel: Channel, key: str, message: Message, headers: list[Field]) -> None:
+    vhost = channel.connection.vhost
+    exchange = vhost.exchanges.get(EXCHANGE)
+    if exchange is None or message.exchange == EXCHANGE:
+        return
+    octets = key.encode()[:255]
+    copy = Message(EXCHANGE, octets, Properties(headers=headers).encode(), message.body, False, time.time())
+    routing.push(vhost, exchange, [copy], HEADERS)

@@ -1,0 +1,1 @@
+"""Long work in slices, and what queues need by the clock."""

@@ -1,0 +1,95 @@
+"""Slices: long work is done a few milliseconds at a time, and connections are served between any two of them.
+
+An event loop calls all that is ready before it looks at its sockets again. If ten lists were made at once, each a slice
+at a time, a delivery would wait for ten slices; so there is one in each round of the loop, whosever it is, and those
+who want one get it in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from jumpmq.broker.broker import Broker
+
+from jumpmq.broker.upkeep.garbage import keep_young_few
+
+SLICE = 0.002
+"""Seconds of work in a slice: what one step takes beyond it, a delivery waits for."""
+
+T = TypeVar("T")
+
+
+class Slices:
+    """The slices of an event loop's time."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_due = False
+
+    async def next(self) -> None:
+        """Wait for a slice. It lasts until the caller waits for anything, or comes back for another one."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._give, loop)
+        await turn
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Whose turn it is works in the next round, before this is called again."""
+        keep_young_few()
+        self._is_due = False
+        while self._waiting and not self._is_due:
+            turn = self._waiting.popleft()
+            if not turn.done():  # who asked may have been cancelled
+                turn.set_result(None)
+                self._is_due = True
+                loop.call_soon(self._give, loop)
+
+    async def between(self, steps: Iterator[None]) -> Any:
+        """Take steps of some milliseconds, with a wait for the next slice between any two; returns what they return."""
+        try:
+            while True:
+                next(steps)
+                await self.next()
+        except StopIteration as end:
+            return end.value
+
+    async def through(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """Items one by one, in as many slices as it takes to make them and to use them."""
+        until = 0.0
+        for item in items:
+            if time.perf_counter() >= until:
+                await self.next()
+                until = time.perf_counter() + SLICE
+            yield item
+
+    async def forget(self, *kept: list[Any] | dict[Any, Any]) -> None:
+        """Empty lists and dictionaries, in as many slices as what only they hold takes to go."""
+        async for _ in self.through(_emptied(kept)):
+            pass
+
+
+def _emptied(kept: Iterable[list[Any] | dict[Any, Any]]) -> Iterator[None]:
+    for one in kept:
+        take: Callable[[], Any] = one.pop if isinstance(one, list) else one.popitem
+        while one:
+            take()
+            yield
+
+
+async def in_turns(broker: Broker, steps: Iterator[None]) -> None:
+    """Take steps that change the broker, a turn for each slice of them; nothing is waited for but slices."""
+    going_on = True
+    while going_on:
+        with broker.turns.turn():
+            end = time.perf_counter() + SLICE
+            going_on = any(time.perf_counter() > end for _ in steps)
+        if going_on:
+            await broker.slices.next()
