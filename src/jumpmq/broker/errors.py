@@ -3,7 +3,3 @@
 
 class BrokerError(Exception):
     """The broker cannot start; the text is one line that says why."""
-
-
-class NotYet(Exception):
-    """What a method asks for cannot be told while something is done in steps: it is to be acted on again, soon."""

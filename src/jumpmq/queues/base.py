@@ -288,6 +288,10 @@ class Queue(ABC):
         """Whether it can tell what :meth:`take` takes: not while messages come back, or many expire, in steps."""
         return True
 
+    def when_next_known(self, tell: Callable[[], None]) -> None:
+        """Have ``tell`` called once: when :attr:`knows_next` is true, or the queue is deleted."""
+        tell()
+
     @abstractmethod
     def take(self, count: int) -> list[Message]:
         """Remove up to ``count`` messages from the front; they count as unacknowledged until they are settled."""

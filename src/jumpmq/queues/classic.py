@@ -65,6 +65,7 @@ class ClassicQueue(Queue):
         self._transient = self._transient_octets = 0
         self._leaving: list[Iterator[None]] = []
         self._returns = 0
+        self._next_wanted: list[Callable[[], None]] = []  # who waits for the next message to be known
         self._next_seq = 1
         self._reserved_seq = 0
         self._delivered_seq = 0
@@ -179,6 +180,17 @@ class ClassicQueue(Queue):
         now = clock.now()
         self._drop_expired(now, self._step)
         return not 0.0 < self._ready.first_expiry() <= now
+
+    def when_next_known(self, tell: Callable[[], None]) -> None:
+        self._next_wanted.append(tell)
+        self._tell_next()
+
+    def _tell_next(self) -> None:
+        """Tell those who wait for the next message where it is known by now."""
+        if self._next_wanted and (self.deleted or self.knows_next):
+            wanted, self._next_wanted = self._next_wanted, []
+            for tell in wanted:
+                tell()
 
     def take(self, count: int) -> list[Message]:
         return self._take(self._ready.take, count)
@@ -325,6 +337,7 @@ class ClassicQueue(Queue):
     def end_return(self) -> None:
         self._returns -= 1
         self.dispatch()
+        self._tell_next()
 
     def checkpoint(self) -> None:
         while self._leaving:
@@ -362,6 +375,7 @@ class ClassicQueue(Queue):
             self._journal.delete("delivered", str(self.id))
         self._delivery.cancel_all()
         self._ready.close()
+        self._tell_next()
         return count
 
     # --- consumers ---
@@ -410,6 +424,7 @@ class ClassicQueue(Queue):
         if self._expiring or self._was_read:
             self._was_read = False
             self.dispatch()
+        self._tell_next()
 
     def _let_go(self, steps: Iterator[None]) -> None:
         """Take one step of letting go, and leave the others for later."""

@@ -1,22 +1,21 @@
 """What is done in steps has the same outcome as if it were done at once: order, counts, and what a crash leaves."""
 
-import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.cli.commands import serving
 from tests.http.api import API
 from tests.waiting import until
-from tests.wire import Basic, Queue, Tx, WireChannel, login
+from tests.wire import Basic, ChannelClosed, ConnectionClosed, Queue, Tx, WireChannel, login
 
 import jumpmq
 from jumpmq.amqp import methods as m
 from jumpmq.broker.channel import transactions
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.methods import ACTIONS
-from jumpmq.broker.errors import NotYet
+from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.upkeep import upkeep
 from jumpmq.queues.classic import ClassicQueue
 
@@ -32,6 +31,18 @@ def fill(channel: WireChannel, queue: str, properties: Basic.Properties | None =
     channel.connection.send(octets)
     while channel.ready(queue) < COUNT:
         pass
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, method: type[m.Method]) -> list[type[m.Method]]:
+    """How often the broker acts on a method from now on."""
+    acted, act = [], ACTIONS[method]
+
+    def act_and_count(channel: Channel, received: m.Method) -> Waiting | None:
+        acted.append(method)
+        return act(channel, received)
+
+    monkeypatch.setitem(ACTIONS, method, act_and_count)
+    return acted
 
 
 def numbers(channel: WireChannel, queue: str) -> list[int]:
@@ -73,16 +84,18 @@ def test_an_acknowledged_transaction_is_answered_when_no_crash_can_undo_it(tmp_p
 def test_others_are_served_while_a_transaction_commits(
     broker: jumpmq.RunningBroker, monkeypatch: pytest.MonkeyPatch, channel: WireChannel, unique: Name
 ) -> None:
-    turns, answered = [0], threading.Event()
+    acted, taken, answered = counted(monkeypatch, m.TxCommit), [0], threading.Event()
+    steps = transactions._steps
 
-    def one_step_a_turn(channel: Channel, method: m.TxCommit) -> None:
-        turns[0] += 1
-        if turns[0] > 1 and not answered.is_set():
-            raise NotYet  # the second step waits until somebody else was answered
-        transactions.tx_commit(channel, method)
+    def waiting_for_others(channel: Channel, transaction: transactions.Transaction) -> Iterator[None]:
+        for _ in steps(channel, transaction):
+            yield
+            taken[0] += 1
+            while not answered.is_set():
+                yield
 
     monkeypatch.setattr(transactions, "TURN", 0)
-    monkeypatch.setitem(ACTIONS, m.TxCommit, one_step_a_turn)
+    monkeypatch.setattr(transactions, "_steps", waiting_for_others)
     queue, copy = channel.queue(unique("q")), channel.queue(unique("copy"))
     fill(channel, queue)
     channel.consume(queue)
@@ -96,13 +109,14 @@ def test_others_are_served_while_a_transaction_commits(
     with login(broker.port) as connection:
         other = connection.channel()
         channel.send(Tx.Commit())
-        until(lambda: turns[0] > 1)
+        until(lambda: taken[0] > 0)
         waiting = other.queue(unique("waiting"))
         other.publish("", waiting, b"served meanwhile")
         assert other.bodies(waiting) == [b"served meanwhile"]
         answered.set()
         assert isinstance(channel.next(), Tx.CommitOk)
-    assert turns[0] > COUNT // 4096
+    assert taken[0] > COUNT // 4096
+    assert acted == [m.TxCommit]
     assert numbers(channel, copy) == list(range(COUNT))
     assert channel.ready(queue) == 0
 
@@ -110,17 +124,17 @@ def test_others_are_served_while_a_transaction_commits(
 def test_a_transaction_whose_commit_has_begun_is_done_as_a_whole_though_its_connection_goes(
     broker: jumpmq.RunningBroker, monkeypatch: pytest.MonkeyPatch, channel: WireChannel, unique: Name
 ) -> None:
-    begun = threading.Event()
+    begun, steps = threading.Event(), transactions._steps
 
-    def only_the_first_step(channel: Channel, method: m.TxCommit) -> None:
-        if not begun.is_set():
-            with contextlib.suppress(NotYet):
-                transactions.tx_commit(channel, method)
-        begun.set()
-        raise NotYet
+    def only_the_first(channel: Channel, transaction: transactions.Transaction) -> Iterator[None]:
+        for _ in steps(channel, transaction):
+            yield
+            begun.set()
+            while not channel.closed:
+                yield
 
     monkeypatch.setattr(transactions, "TURN", 0)
-    monkeypatch.setitem(ACTIONS, m.TxCommit, only_the_first_step)
+    monkeypatch.setattr(transactions, "_steps", only_the_first)
     queue = channel.queue(unique("q"), exclusive=False)
     with login(broker.port, client_properties={"connection_name": "leaving"}) as connection:
         other = connection.channel()
@@ -152,17 +166,49 @@ def test_many_deliveries_of_a_connection_that_closes_return_in_order(
     assert numbers(channel, queue) == list(range(COUNT))
 
 
-def test_a_get_while_deliveries_return_gets_the_first(channel: WireChannel, unique: Name) -> None:
+def test_a_get_while_deliveries_return_gets_the_first(
+    monkeypatch: pytest.MonkeyPatch, channel: WireChannel, unique: Name
+) -> None:
+    acted = counted(monkeypatch, m.BasicGet)
     queue = channel.queue(unique("q"))
     fill(channel, queue)
     other = channel.connection.channel()
     other.consume(queue)
     other.take(COUNT)
+    monkeypatch.setattr(upkeep, "SLICE", 0)  # one step at a time
     other.send(Basic.Nack(delivery_tag=0, multiple=True, requeue=True))
     other.close()
     message = channel.get(queue)
     assert message is not None
     assert message.body == b"0"
+    assert acted == [m.BasicGet]
+
+
+def test_a_queue_that_is_deleted_while_a_get_waits_is_not_found(
+    broker: jumpmq.RunningBroker, monkeypatch: pytest.MonkeyPatch, channel: WireChannel, unique: Name
+) -> None:
+    queue = channel.queue(unique("q"), exclusive=False)
+    monkeypatch.setattr(ClassicQueue, "knows_next", False)
+    channel.send(Basic.Get(queue=queue))
+    with login(broker.port) as connection:
+        other = connection.channel()
+        until(lambda: bool(other.call(Queue.Declare(queue=queue, passive=True))))
+        other.call(Queue.Delete(queue=queue))
+    with pytest.raises(ChannelClosed, match="NOT_FOUND"):
+        channel.next()
+
+
+def test_a_connection_whose_channel_is_closed_while_it_waits_is_served_on(
+    broker: jumpmq.RunningBroker, monkeypatch: pytest.MonkeyPatch, channel: WireChannel, unique: Name
+) -> None:
+    queue = channel.queue(unique("q"))
+    monkeypatch.setattr(ClassicQueue, "knows_next", False)
+    channel.send(Basic.Get(queue=queue))
+    api = API(broker.http_url)
+    (name,) = [one["name"] for one in api.get("connections")]
+    assert api.request("DELETE", "connections", name).status_code == 204
+    with pytest.raises(ConnectionClosed, match="CONNECTION_FORCED"):
+        channel.next()
 
 
 def test_deliveries_that_are_put_back_one_by_one_take_their_places(channel: WireChannel, unique: Name) -> None:

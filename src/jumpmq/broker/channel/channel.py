@@ -14,6 +14,7 @@ from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.methods import ACTIONS
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.channel.transactions import Transaction
+from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.queues import Outcome, Queue
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.tally import Tally
@@ -77,13 +78,13 @@ class Channel:
         """Send a method on this channel."""
         self.connection.send(self.number, method)
 
-    def receive(self, method: m.Method) -> None:
-        """Do what a method asks for.
+    def receive(self, method: m.Method) -> Waiting | None:
+        """Do what a method asks for; returns what it has to wait for, if anything.
 
         Raises:
             AMQPError: it can't be done.
         """
-        ACTIONS[type(method)](self, method)
+        return ACTIONS[type(method)](self, method)
 
     def close(self) -> None:
         """Cancel the consumers, and return what was not acknowledged to its queues."""

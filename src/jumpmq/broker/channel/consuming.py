@@ -6,7 +6,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
 from jumpmq.broker.channel import direct_reply
 from jumpmq.broker.channel.consumers import ChannelConsumer
-from jumpmq.broker.errors import NotYet
+from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.services import unique_name
 from jumpmq.broker.telemetry import tracing
 from jumpmq.queues import Outcome, Queue
@@ -69,11 +69,18 @@ def basic_cancel(channel: "Channel", method: m.BasicCancel) -> None:
         channel.send(m.BasicCancelOk(method.consumer_tag))
 
 
-def basic_get(channel: "Channel", method: m.BasicGet) -> None:
+def basic_get(channel: "Channel", method: m.BasicGet) -> Waiting | None:
     queue = _source(channel, channel.resolve(method.queue))
     queue.touch()
     if not queue.knows_next:
-        raise NotYet
+        waiting = Waiting(lambda: basic_get(channel, method))
+        queue.when_next_known(waiting.end)
+        return waiting
+    _get(channel, queue, method)
+    return None
+
+
+def _get(channel: "Channel", queue: Queue, method: m.BasicGet) -> None:
     messages = queue.take(1)
     if not messages:
         queue.got_nothing += 1

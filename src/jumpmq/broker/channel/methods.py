@@ -7,6 +7,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
 from jumpmq.broker.channel import consuming, declarations, settling, transactions
 from jumpmq.broker.channel.confirms import Confirms
+from jumpmq.broker.channel.waiting import Waiting
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -31,7 +32,7 @@ def confirm_select(channel: "Channel", method: m.ConfirmSelect) -> None:
         channel.send(m.ConfirmSelectOk())
 
 
-ACTIONS: dict[type[m.Method], Callable[["Channel", Any], None]] = {
+ACTIONS: dict[type[m.Method], Callable[["Channel", Any], Waiting | None]] = {
     m.ChannelFlow: channel_flow,
     m.AccessRequest: access_request,
     m.ExchangeDeclare: declarations.exchange_declare,
@@ -56,4 +57,4 @@ ACTIONS: dict[type[m.Method], Callable[["Channel", Any], None]] = {
     m.TxCommit: transactions.tx_commit,
     m.TxRollback: transactions.tx_rollback,
 }
-"""What a channel does about each method."""
+"""What a channel does about each method, and what it then waits for, if anything."""

@@ -17,14 +17,14 @@ from jumpmq.amqp.events import Publish
 from jumpmq.broker.channel import publishing
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.settling import Settlement, acknowledge, settling
-from jumpmq.broker.errors import NotYet
+from jumpmq.broker.channel.waiting import Waiting, in_steps
 from jumpmq.queues.memory import OVERHEAD
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
 TURN = 0.005
-"""Seconds of a commit's work before others are served."""
+"""Seconds of a commit's work that are done at once; what is left then is upkeep."""
 
 
 @dataclass(slots=True)
@@ -66,19 +66,20 @@ def tx_select(channel: "Channel", method: m.TxSelect) -> None:
     channel.send(m.TxSelectOk())
 
 
-def tx_commit(channel: "Channel", method: m.TxCommit) -> None:
-    """Take as many steps of the commit as a turn has time for.
-
-    Raises:
-        NotYet: there are more.
-    """
+def tx_commit(channel: "Channel", method: m.TxCommit) -> Waiting | None:
+    """Take as many steps of the commit as a turn has time for; the others are taken by the upkeep."""
     transaction = _transaction(channel)
-    if transaction.committing is None:
-        transaction.committing = _steps(channel, transaction)
+    transaction.committing = _steps(channel, transaction)
     until = time.perf_counter() + TURN
     for _ in transaction.committing:
         if time.perf_counter() > until:
-            raise NotYet
+            commit = f"the commit of a transaction of channel {channel.name}"
+            return in_steps(channel.upkeep, commit, transaction.committing, lambda: _committed(channel, transaction))
+    _committed(channel, transaction)
+    return None
+
+
+def _committed(channel: "Channel", transaction: Transaction) -> None:
     transaction.committing = None
     channel.connection.defer_answers()
     channel.send(m.TxCommitOk())

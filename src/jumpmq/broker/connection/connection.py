@@ -10,8 +10,8 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import (
@@ -37,12 +37,12 @@ from jumpmq.amqp.protocol import (
 )
 from jumpmq.broker.channel import settling
 from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.connection.handshake import Handshake
 from jumpmq.broker.connection.rate import PublishRate
 from jumpmq.broker.connection.reading import Reading, Wait
 from jumpmq.broker.connection.receiving import READ_SIZE
 from jumpmq.broker.connection.wakefulness import SOON
-from jumpmq.broker.errors import NotYet
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import TokenUser
 from jumpmq.broker.telemetry import audit
@@ -66,7 +66,7 @@ STEP = 0.005
 JOINED_UP_TO = 16 << 10
 """Octets of many buffers that are copied together, which is cheaper then than to hand over each."""
 
-LEFT = Wait.WORK | Wait.CLIENT | Wait.RATE
+LEFT = Wait.WORK | Wait.CLIENT | Wait.RATE | Wait.METHOD
 """Why the rest of a read may have been left for later."""
 
 CONGESTED_AT = 1 << 20
@@ -98,6 +98,14 @@ SHOWN_STATES = {
     State.CLOSE_OK: "closed",
     State.CLOSED: "closed",
 }
+
+
+class _GoOn(NamedTuple):
+    """What is to be done next: a method that waited."""
+
+    channel: Channel
+    method: type[m.Method]
+    waiting: Waiting
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -142,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         self._socket = -1
         self.reading = Reading()
         self._rest: Iterator[Event] | None = None
-        self._again: Event | None = None
+        self._again: Event | _GoOn | None = None
         self.charges = Charges(services.memory)
         self.rate = PublishRate(services.config.publish_rate)
         self._buffer = services.receive_buffer
@@ -232,7 +240,9 @@ class Connection(asyncio.BufferedProtocol):
                     now = time.perf_counter()
                     if isinstance(event, Publish):
                         self._services.paces.learn(self.vhost.name, event, now - began)
-                    if self.congested and self._is_flooded():
+                    if isinstance(self._again, _GoOn):
+                        wait = Wait.METHOD
+                    elif self.congested and self._is_flooded():
                         wait = Wait.CLIENT
                     elif self.rate.wait():
                         wait = Wait.RATE
@@ -240,8 +250,6 @@ class Connection(asyncio.BufferedProtocol):
                         wait = Wait.WORK
                     if wait:
                         break
-            except NotYet:
-                wait, self._again = Wait.WORK, event
             except Exception:
                 log.exception("connection %s: unexpected error", self.name)
                 self._again = None
@@ -255,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
             if self.reading.waits:
                 self.reading.resume(LEFT)
 
-    def _next(self, events: Iterator[Event]) -> Event | None:
+    def _next(self, events: Iterator[Event]) -> Event | _GoOn | None:
         """What is to be acted on next: of a long run of publishes a piece."""
         event, self._again = self._again or next(events, None), None
         if isinstance(event, Publish) and len(event.messages) > 1:
@@ -283,12 +291,18 @@ class Connection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._go_on)
         elif wait is Wait.RATE:
             asyncio.get_running_loop().call_later(self.rate.wait(), self._go_on)
+        elif isinstance(self._again, _GoOn):
+            waiting = self._again.waiting
+            waiting.on_end(lambda: asyncio.get_running_loop().call_soon(self._end_wait, waiting))
+
+    def _end_wait(self, waiting: Waiting) -> None:
+        """Go on with a method that waited, and what was left after it."""
+        if isinstance(self._again, _GoOn) and self._again.waiting is waiting:
+            self._go_on()
 
     def _go_on(self) -> None:
         """Act on what was left."""
         rest, self._rest = self._rest, None
-        if isinstance(self._again, Received) and self._again.channel not in self.channels:
-            self._again = None  # it was closed meanwhile
         if rest is not None:
             self._work(rest)
 
@@ -323,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- events ---
 
-    def _act(self, event: Event) -> None:
+    def _act(self, event: Event | _GoOn) -> None:
         match event:
             case Publish():
                 self._publish(event)
@@ -341,7 +355,10 @@ class Connection(asyncio.BufferedProtocol):
                 self.send(number, m.ChannelCloseOk())
             case Received(number, method):
                 channel = self.channels[number]
-                self._guard(channel, type(method), channel.receive, method)
+                self._guard(channel, type(method), self._receive_for, channel, type(method), channel.receive, method)
+            case _GoOn(channel, method_type, waiting):
+                if not channel.closed:
+                    self._guard(channel, method_type, self._receive_for, channel, method_type, waiting.go_on)
             case TooLarge(number, size):
                 error = PreconditionFailed(f"message size {size} is larger than configured max size {MAX_MESSAGE_SIZE}")
                 self.close_channel(self.channels[number], error, m.BasicPublish)
@@ -351,6 +368,14 @@ class Connection(asyncio.BufferedProtocol):
                 self.handshake.send_start()
             case BadHeader():
                 self._hang_up()
+
+    def _receive_for(
+        self, channel: Channel, method: type[m.Method], act: Callable[..., Waiting | None], *arguments: m.Method
+    ) -> None:
+        """Act on a method, or go on with it; what it has to wait for then comes before all that was read after it."""
+        waiting = act(*arguments)
+        if waiting is not None:
+            self._again = _GoOn(channel, method, waiting)
 
     def _publish(self, run: Publish) -> None:
         channel = self.channels.get(run.channel)
@@ -381,6 +406,7 @@ class Connection(asyncio.BufferedProtocol):
         log.info("connection %s, channel %d: %s", self.name, channel.number, error.reply_text)
         del self.channels[channel.number]
         channel.close()
+        self._end_wait_of_closed()
         self._turns.write_soon(self)
         self.protocol.close_channel(channel.number, error, method)
 
@@ -402,11 +428,17 @@ class Connection(asyncio.BufferedProtocol):
         channels, self.channels = self.channels, {}
         for channel in channels.values():
             channel.close()
+        self._end_wait_of_closed()
         for queue in self.vhost.exclusive_queues(self.name) if self.opened else ():
             try:
                 self._services.topology.apply(DeleteQueue(queue.vhost, queue.name, queue.id))
             except AMQPError as error:
                 log.error("cannot delete exclusive queue %r: %s", queue.name, error.text)
+
+    def _end_wait_of_closed(self) -> None:
+        """Go on with what was left, if it waits for a channel that is closed by now."""
+        if self._rest is not None and isinstance(self._again, _GoOn) and self._again.channel.closed:
+            asyncio.get_running_loop().call_soon(self._end_wait, self._again.waiting)
 
     # --- class connection ---
 

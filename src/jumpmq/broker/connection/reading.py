@@ -21,6 +21,8 @@ class Wait(IntEnum):
     """The client has published faster than it may."""
     OTHERS = 32
     """The client sends as fast as it is read: others come first."""
+    METHOD = 64
+    """A method that was read waits for what it needs."""
 
 
 class Reading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
 from collections.abc import Iterator
@@ -72,10 +73,18 @@ async def get(request: Request) -> Response:
             with broker.turns.turn():
                 more = getting.take_some()
             if more:
+                await _next_known(queue)
                 await broker.slices.next()
     finally:
         await in_turns(broker, getting.settle())
     return answer_array(request, getting.found)
+
+
+async def _next_known(queue: Queue) -> None:
+    """Wait until the queue can tell which message is its next."""
+    known = asyncio.get_running_loop().create_future()
+    queue.when_next_known(lambda: None if known.done() else known.set_result(None))
+    await known
 
 
 class _Getting:

@@ -1,0 +1,64 @@
+"""A method that cannot be answered yet: its connection acts on nothing more until it can, and is then woken once.
+
+A function that acts on a method returns a :class:`Waiting` instead of None where what it needs is not there. The
+connection leaves what its client has sent since, is woken by :meth:`Waiting.end`, and then does what is left to do for
+the method, in a turn of its own.
+"""
+
+from collections.abc import Callable, Iterator
+
+from jumpmq.broker.upkeep.upkeep import Upkeep
+
+
+class Waiting:
+    """What a method waits for.
+
+    Args:
+        go_on: does what is left to do for the method; returns what that waits for, if anything.
+    """
+
+    def __init__(self, go_on: "Callable[[], Waiting | None]") -> None:
+        self.go_on = go_on
+        self._wake: Callable[[], object] | None = None  # what the connection asked for; None before
+        self._ended = False
+
+    def on_end(self, wake: Callable[[], object]) -> None:
+        """Have ``wake`` called once, when the wait is over: now, if it is already."""
+        self._wake = wake
+        if self._ended:
+            wake()
+
+    def end(self) -> None:
+        """The wait is over."""
+        if not self._ended:
+            self._ended = True
+            if self._wake is not None:
+                self._wake()
+
+
+def in_steps(upkeep: Upkeep, subject: str, steps: Iterator[None], go_on: Callable[[], Waiting | None]) -> Waiting:
+    """Have the upkeep take steps; the wait for them ends with the last. What they raise is raised where the method
+    goes on.
+
+    Args:
+        subject: what they are, for the log.
+        go_on: does what is left to do after them.
+    """
+    raised: list[Exception] = []
+
+    def taken() -> Iterator[None]:
+        try:
+            yield from steps
+        except Exception as error:
+            raised.append(error)
+        finally:
+            waiting.end()
+
+    def go_on_or_raise() -> Waiting | None:
+        if raised:
+            raise raised[0]
+        return go_on()
+
+    waiting = Waiting(go_on_or_raise)
+    upkeep.work(subject, taken())
+    return waiting
