@@ -22,6 +22,7 @@ from jumpmq.broker.connection.user_limits import UserLimits
 from jumpmq.broker.connection.wakefulness import Wakefulness
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.figures.home import HomeFigures
 from jumpmq.broker.memory import resources
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.memory.paging import Paging
@@ -81,6 +82,7 @@ class Broker:
         authorization, authenticator: what users may do, and who they are.
         connections: the open connections.
         churn: how much comes and goes.
+        figures: what the management API and metrics show, as values.
         spans: tells of messages that are traced; None where nobody asked for it.
     """
 
@@ -106,6 +108,7 @@ class Broker:
             raise BrokerError(str(error)) from None
         self.connections: set[Connection] = set()
         self.churn = Churn()
+        self.figures = HomeFigures(self)
         self.spans = None if config.otlp_endpoint is None else Spans(config.otlp_endpoint, config.node)
         self.reader_groups = ReaderGroups(self)
         self.writers = Writers()

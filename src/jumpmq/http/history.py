@@ -15,12 +15,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.broker.channel.channel import Channel
-from jumpmq.broker.connection.connection import Connection
-from jumpmq.http.process import resident_octets
-from jumpmq.http.rates import OF_HOSTS, OF_QUEUES, TALLIED, Counts, Rates, of_channel, of_queue
-from jumpmq.queues import Queue
-from jumpmq.topology import Exchange, VirtualHost
+from jumpmq.broker.figures.values import (
+    LEVELS_OF_QUEUES,
+    OF_CHANNELS,
+    OF_CONNECTIONS,
+    OF_EXCHANGES,
+    OF_HOSTS,
+    OF_QUEUES,
+    ChannelFigures,
+    NodeFigures,
+)
+from jumpmq.http.rates import NO_COUNTS, Rates
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -42,26 +47,24 @@ FOLLOWED_UNASKED = 8
 """Of the fullest queues."""
 
 BROKER = ("publish", "deliver_get", "ack", "ready", "unacknowledged", "memory", "messages", "disk_free", "connections")
-LENGTHS = ("ready", "unacknowledged")
-HOSTS = (*OF_HOSTS, *(name for name in OF_QUEUES if name not in OF_HOSTS), *LENGTHS)
+HOSTS = (*OF_HOSTS, *(name for name in OF_QUEUES if name not in OF_HOSTS), *LEVELS_OF_QUEUES)
 COLUMNS = {
-    "queue": (*OF_QUEUES, *LENGTHS, "consumers"),
-    "exchange": ("publish_in", "publish_out"),
-    "connection": ("recv_oct", "send_oct", "channels"),
-    "channel": (*TALLIED, "deliver_get", "unacknowledged", "unconfirmed"),
+    "queue": (*OF_QUEUES, *LEVELS_OF_QUEUES, "consumers"),
+    "exchange": OF_EXCHANGES,
+    "connection": (*OF_CONNECTIONS, "channels"),
+    "channel": (*OF_CHANNELS, "deliver_get", "unacknowledged", "unconfirmed"),
     "vhost": HOSTS,
 }
 """What is kept of an object, by its kind."""
 
 LEVELS = {
-    *(*LENGTHS, "unconfirmed", "consumers", "channels", "memory", "messages", "disk_free", "connections"),
+    *(*LEVELS_OF_QUEUES, "unconfirmed", "consumers", "channels", "memory", "messages", "disk_free", "connections"),
 }
 """What is shown as it is; of all else the rate is."""
 
 Subject = tuple[str, ...]
-"""Kind and name, with the virtual host between them where there is one."""
-
-Followed = Queue | Exchange | Connection | Channel | VirtualHost
+"""``queue``, ``exchange``, ``connection``, ``channel`` or ``vhost``, then the name, with the virtual host between them
+where there is one."""
 
 
 class Ring:
@@ -147,12 +150,12 @@ class History:
         self._tracks: OrderedDict[Subject, Track] = OrderedDict()
         rates.on_look.append(self._sample)
 
-    def of(self, followed: Followed) -> Track:
-        """That of an object, which is followed from the first time it is asked for.
+    def of(self, *subject: str) -> Track:
+        """That of a subject, which is followed from the first time it is asked for.
 
-        Where as many as there can be are being asked for, it is not, and nothing is known of it.
+        Where as many as there can be are being asked for, it is not, and its track is empty.
         """
-        return self._asked(_subject(followed))
+        return self._asked(subject)
 
     def _asked(self, subject: Subject) -> Track:
         now, track = time.monotonic(), self._tracks.get(subject)
@@ -168,92 +171,65 @@ class History:
         self._tracks.move_to_end(subject)
         return track
 
-    def _sample(self) -> None:
+    async def _sample(self) -> None:
         now, look = time.time(), self._rates.latest
-        self.overall.add(now, self._of_broker())
-        of_hosts = {host.name: self._of_host(host) for host in self._broker.topology.vhosts.values()}
+        self.overall.add(now, self._of_broker(self._broker.figures.node()))
+        of_hosts = {name: self._of_host(name) for name in self._broker.topology.vhosts}
         self.hosts.add(now, [sum(column) for column in zip(*of_hosts.values(), strict=True)] or [0.0] * len(HOSTS))
         for queue in look.fullest[:FOLLOWED_UNASKED]:
-            self._asked(_subject(queue))
-        clients = self._clients()
+            self._asked(("queue", queue.vhost, queue.name))
         for subject, track in list(self._tracks.items()):
-            values = of_hosts.get(subject[1]) if subject[0] == "vhost" else self._values(subject, clients)
+            values = of_hosts.get(subject[1]) if subject[0] == "vhost" else await self._values(subject)
             if values is None or time.monotonic() - track.asked_at > FORGET_AFTER:
-                del self._tracks[subject]
+                self._tracks.pop(subject, None)
             else:
                 track.add(now, values)
         self._broker.ring_traffic.turn(now)
 
-    def _clients(self) -> dict[Subject, Connection | Channel]:
-        """Connections and channels, where one of them is followed."""
-        found: dict[Subject, Connection | Channel] = {}
-        wanted = {subject[0] for subject in self._tracks}
-        if not wanted.isdisjoint(("connection", "channel")):
-            for connection in self._broker.connections:
-                if connection.opened:
-                    found["connection", connection.name] = connection
-                    found.update({("channel", one.name): one for one in connection.channels.values()})
-        return found
-
-    def _of_broker(self) -> Sequence[float]:
-        broker, look = self._broker, self._rates.latest
-        disk = float("nan") if broker.alarms.disk_free is None else broker.alarms.disk_free
+    def _of_broker(self, node: NodeFigures) -> Sequence[float]:
+        look = self._rates.latest
+        disk = float("nan") if node.disk_free is None else node.disk_free
         return (
             *self._rates.moved,
             look.ready,
             look.unacknowledged,
-            resident_octets(),
-            broker.memory.total,
+            node.resident,
+            node.memory,
             disk,
-            len(broker.connections),
+            node.connections,
         )
 
-    def _of_host(self, host: VirtualHost) -> Sequence[float]:
+    def _of_host(self, name: str) -> Sequence[float]:
         look = self._rates.latest
-        queues: Counts = look.of_hosts.get(host.name, (0,) * (len(OF_QUEUES) + len(LENGTHS)))
-        sample = look.samples.get(host)
-        found = dict(zip((*OF_QUEUES, *LENGTHS), queues, strict=True))
+        sample = look.hosts.get(name)
+        found = dict(zip((*OF_QUEUES, *LEVELS_OF_QUEUES), look.of_hosts.get(name, NO_COUNTS), strict=True))
         found |= zip(OF_HOSTS, sample.counts if sample is not None else (0,) * len(OF_HOSTS), strict=True)
         return [found[name] for name in HOSTS]
 
-    def _values(self, subject: Subject, clients: dict[Subject, Connection | Channel]) -> Sequence[float] | None:
-        match clients.get(subject):
-            case Connection() as connection:
-                return connection.received_octets, connection.sent_octets, len(connection.channels)
-            case Channel() as channel:
-                return _of_channel(channel)
-        kind, *place = subject
-        host = self._broker.topology.vhosts.get(place[0]) if len(place) > 1 else None
+    async def _values(self, subject: Subject) -> Sequence[float] | None:
+        """What there is to keep of a subject; None if it is gone."""
+        figures, (kind, *place) = self._broker.figures, subject
+        match kind:
+            case "connection":
+                connection = await figures.connection(place[0])
+                return None if connection is None else (*connection.counts, connection.channels)
+            case "channel":
+                channel = await figures.channel(place[0])
+                return None if channel is None else _of_channel(channel)
+        host = self._broker.topology.vhosts.get(place[0])
         if host is None:
             return None
         if kind == "exchange":
-            exchange = host.exchanges.get(place[1])
-            return None if exchange is None else (exchange.published_in, exchange.published_out)
-        queue = host.queues.get(place[1])
-        return None if queue is None else (*of_queue(queue), len(queue.consumers))
+            return figures.exchange(*place) if place[1] in host.exchanges else None
+        definition = host.queue_definition(place[1])
+        queue = None if definition is None else await figures.queue(definition)
+        return None if queue is None else (*queue.counts, queue.consumers)
 
 
-def _subject(followed: Followed) -> Subject:
-    match followed:
-        case VirtualHost():
-            return "vhost", followed.name
-        case Connection():
-            return "connection", followed.name
-        case Channel():
-            return "channel", followed.name
-        case Exchange():
-            return "exchange", followed.vhost, followed.name
-    return "queue", followed.vhost, followed.name
-
-
-def _of_channel(channel: Channel) -> Sequence[float]:
-    tally, confirms = channel.tally, channel.confirms
-    return (
-        *of_channel(channel),
-        tally.deliver + tally.deliver_no_ack + tally.get + tally.get_no_ack,
-        len(channel.unacknowledged),
-        confirms.unanswered if confirms is not None else 0,
-    )
+def _of_channel(channel: ChannelFigures) -> Sequence[float]:
+    counts = dict(zip(OF_CHANNELS, channel.counts, strict=True))
+    sent = counts["deliver"] + counts["deliver_no_ack"] + counts["get"] + counts["get_no_ack"]
+    return (*channel.counts, sent, channel.unacknowledged, channel.unconfirmed)
 
 
 def _rates(times: list[float], counts: list[float]) -> list[float]:

@@ -1,7 +1,7 @@
-"""Message rates over the last seconds: a look at all counters every second, remembered for five.
+"""Message rates over the last seconds: the figures are read every second, and five readings are kept.
 
-Counters are those of whoever is counted (queues, channels, connections); what is gone takes its past out of the sums,
-but not out of what has ``moved``.
+Counters are those of what is counted (queues, channels, connections), by its id. What is gone takes what it counted out
+of the sums, but not out of what has ``moved``.
 """
 
 from __future__ import annotations
@@ -12,16 +12,26 @@ import heapq
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass, field
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jumpmq.broker.channel.channel import Channel
-from jumpmq.broker.connection.connection import Connection
-from jumpmq.broker.telemetry.churn import Churn
-from jumpmq.queues import Queue
-from jumpmq.topology import Exchange, VirtualHost
+from jumpmq.broker.figures.home import CHURN, of_host
+from jumpmq.broker.figures.values import (
+    OF_CHANNELS,
+    OF_CONNECTIONS,
+    OF_EXCHANGES,
+    OF_HOSTS,
+    OF_QUEUES,
+    ChannelFigures,
+    ChannelId,
+    ConnectionFigures,
+    ConnectionId,
+    Counts,
+    ExchangeId,
+    QueueCounts,
+    QueueFigures,
+)
 from jumpmq.topology.tally import Tally
 
 if TYPE_CHECKING:
@@ -30,32 +40,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL = 1.0
-"""Seconds between looks."""
+"""Seconds between readings."""
 
 LOOKS = 5
-"""How many looks are remembered, and so over how many seconds rates are taken."""
-
-AT_ONCE = 250
-"""Objects that are looked at before others are served."""
+"""How many readings are kept, and so over how many seconds rates are taken."""
 
 FULLEST = 50
-"""Queues with the longest backlog that are known by name."""
+"""Queues with the longest backlog that are known by id."""
 
 PAUSE = 20
-"""A look that took long is followed by a pause of so many times its length: it never takes more than a share."""
+"""A reading that took long is followed by a pause of so many times its length: it never takes more than a share."""
 
-Counts = tuple[int, ...]
 NOTHING = (0, 0, 0)
-T = TypeVar("T")
-
-TALLIED = tuple(name for name in Tally.__slots__ if name != "routed")
-CHURN = tuple(Churn.__slots__)
-OF_HOSTS = ("publish", "confirm", "return_unroutable", "drop_unroutable")
-"""What virtual hosts, and the broker, count by channels; the rest of theirs is the sum of their queues."""
-
-OF_QUEUES = (
-    "publish", "deliver_get", "ack", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver",
-)  # fmt: skip
+NO_COUNTS = (0,) * (len(OF_QUEUES) + 2)
 LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
 
 
@@ -72,48 +69,61 @@ class Sample(NamedTuple):
         return published, delivered, acknowledged + unasked + got_unasked
 
 
+Samples = dict[Any, Sample]
+"""By id."""
+
+
 @dataclass
 class Look:
-    """The counters at one time.
+    """The figures at one time.
 
     Attributes:
         at: seconds by the monotonic clock.
-        samples: what was seen.
+        queues, channels, connections, exchanges: samples by id.
+        hosts: samples of what channels have counted, by virtual host.
+        churn: what came and went.
+        consumers_of: consumers by queue.
         ready, unacknowledged, consumers: of all queues.
-        of_hosts: what the queues of each virtual host have counted, those that are gone among them, as samples of
-            queues are.
+        of_hosts: what the queues of each virtual host have counted, deleted ones included, as samples of queues are.
         fullest: queues with messages, the longest backlog first; streams, from which nothing is taken, are not among
             them.
     """
 
     at: float
-    samples: dict[object, Sample] = field(default_factory=dict)
+    queues: dict[int, Sample] = field(default_factory=dict)
+    channels: dict[ChannelId, Sample] = field(default_factory=dict)
+    connections: dict[ConnectionId, Sample] = field(default_factory=dict)
+    exchanges: dict[ExchangeId, Sample] = field(default_factory=dict)
+    hosts: dict[str, Sample] = field(default_factory=dict)
+    churn: Counts = (0,) * len(CHURN)
+    consumers_of: dict[int, int] = field(default_factory=dict)
     ready: int = 0
     unacknowledged: int = 0
     consumers: int = 0
     of_hosts: dict[str, Counts] = field(default_factory=dict)
-    fullest: list[Queue] = field(default_factory=list)
+    fullest: list[QueueCounts] = field(default_factory=list)
 
 
 class Rates:
     """Counts and rates of the live broker.
 
     Attributes:
-        latest: the last look.
-        moved: messages published, delivered and acknowledged in all queues since the first look.
-        on_look: called after each look.
+        latest: the last reading.
+        moved: messages published, delivered and acknowledged in all queues since the first reading.
+        on_look: awaited after each reading.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._figures = broker.figures
         self._looks: deque[Look] = deque(maxlen=LOOKS)
         self._watch: asyncio.Task[None] | None = None
         self.latest = Look(time.monotonic())
         self.moved = NOTHING
-        self.on_look: list[Callable[[], None]] = []
+        self.on_look: list[Callable[[], Awaitable[None]]] = []
 
     def start(self) -> None:
-        """Look at the counters from now on."""
+        """Read the figures from now on."""
         self._watch = asyncio.create_task(self._look_on(), name="rates")
 
     async def stop(self) -> None:
@@ -124,28 +134,32 @@ class Rates:
 
     # --- what is shown ---
 
-    def of_queue(self, queue: Queue) -> dict[str, Any]:
+    def of_queue(self, queue: QueueFigures) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of a queue."""
-        return self._shown(OF_QUEUES, [queue], of_queue)
+        return self._shown(OF_QUEUES, queue.counts, self._before(lambda look: look.queues, queue.id))
 
-    def rate(self, queue: Queue, name: str) -> float:
-        """How fast one of a queue's counters grows, a second."""
+    def last_rate(self, queue: int, name: str) -> float:
+        """How fast one of a queue's counters grew, a second, at the last reading."""
         place = OF_QUEUES.index(name)
-        sample = self._looks[0].samples.get(queue) if self._looks else None
-        was = sample.counts[place] if sample is not None else 0
-        return round((of_queue(queue)[place] - was) / self._seconds(), 2) if self._looks else 0.0
+        now = self.latest.queues.get(queue)
+        if now is None or not self._looks:
+            return 0.0
+        was = self._looks[0].queues.get(queue)
+        return round((now.counts[place] - (was.counts[place] if was is not None else 0)) / self._seconds(), 2)
 
-    def lengths(self, queue: Queue) -> dict[str, Any]:
+    def last_counts(self, queue: int) -> Counts:
+        """What a queue had counted at the last reading, as ``QueueCounts.counts``; of one that is new, nothing."""
+        sample = self.latest.queues.get(queue)
+        return sample.counts if sample is not None else NO_COUNTS
+
+    def lengths(self, queue: QueueFigures) -> dict[str, Any]:
         """How many messages a queue holds, and how fast that changes."""
-        return self._shown(LENGTHS, [queue], _lengths_of, _lengths)
+        before = self._before(lambda look: look.queues, queue.id)
+        return self._shown(LENGTHS, _lengths(queue.counts), before and _lengths(before))
 
-    async def all_lengths(self, hosts: Iterable[VirtualHost]) -> dict[str, Any]:
-        """The same of all queues of virtual hosts."""
-        return (await self._in_steps(self._sum(LENGTHS, _lengths_of, _lengths), _queues_of(hosts))).shown()
-
-    def of_channel(self, channel: Channel) -> dict[str, Any]:
+    def of_channel(self, channel: ChannelFigures) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of a channel."""
-        shown = self._shown(TALLIED, [channel], of_channel)
+        shown = self._shown(OF_CHANNELS, channel.counts, self._before(lambda look: look.channels, channel.id))
         sent = ("deliver", "deliver_no_ack", "get", "get_no_ack")
         rate = sum(shown[f"{name}_details"]["rate"] for name in sent)
         return shown | {
@@ -153,261 +167,175 @@ class Rates:
             "deliver_get_details": {"rate": round(rate, 2)},
         }
 
-    async def of_hosts(self, hosts: Iterable[VirtualHost]) -> dict[str, Any]:
-        """RabbitMQ's ``message_stats`` of virtual hosts together."""
-        hosts, tallies = list(hosts), self._tallies()
-        queues = await self._in_steps(self._sum(OF_QUEUES, of_queue), _queues_of(hosts))
-        return queues.shown() | self._shown(
-            OF_HOSTS, hosts, lambda host: _of_host(tallies.get(host, host.past.channels))
-        )
+    async def of_hosts(self, vhosts: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Of virtual hosts together: RabbitMQ's ``message_stats``, and how many messages their queues hold."""
+        names = list(vhosts)
+        queues, tallies = await self._queues_of(names), self._figures.tallies()
+        found = _Sum(len(OF_HOSTS))
+        for name in names:
+            if name in tallies:
+                now = of_host(tallies[name])
+                found.add([now], [self._before(lambda look: look.hosts, name) if self._looks else now])
+        stats = self._shown(OF_QUEUES, queues.now, queues.past) | self._shown(OF_HOSTS, found.now, found.past)
+        return stats, self._shown(LENGTHS, _lengths(queues.now), _lengths(queues.past))
 
-    def of_exchange(self, exchange: Exchange) -> dict[str, Any]:
+    def of_exchange(self, vhost: str, name: str) -> dict[str, Any]:
         """RabbitMQ's ``message_stats`` of an exchange."""
-        return self._shown(("publish_in", "publish_out"), [exchange], _of_exchange)
+        counts = self._figures.exchange(vhost, name)
+        return self._shown(OF_EXCHANGES, counts, self._before(lambda look: look.exchanges, (vhost, name)))
 
     def of_churn(self) -> dict[str, Any]:
         """How much comes and goes, by RabbitMQ's names."""
-        return self._shown(CHURN, [self._broker.churn], astuple)
+        now = self._figures.churn()
+        return self._shown(CHURN, now, self._looks[0].churn if self._looks else now)
 
-    def octets(self, connection: Connection) -> dict[str, Any]:
+    def octets(self, connection: ConnectionFigures) -> dict[str, Any]:
         """How many octets a connection received and sent, and how fast."""
-        return self._shown(("recv_oct", "send_oct"), [connection], _of_connection)
+        before = self._before(lambda look: look.connections, connection.id)
+        return self._shown(OF_CONNECTIONS, connection.counts, before)
 
-    def idle_since(self, counted: Queue | Channel) -> str:
+    def idle_since(self, counted: QueueFigures | ChannelFigures) -> str:
         """When something last happened there, as RabbitMQ writes a time; to a second, more or less."""
-        sample = self._looks[-1].samples.get(counted) if self._looks else None
-        counts = of_queue(counted) if isinstance(counted, Queue) else of_channel(counted)
-        return _written(sample.since if sample is not None and sample.counts == counts else time.time())
+        samples: Mapping[Any, Sample] = (
+            self.latest.queues if isinstance(counted, QueueFigures) else self.latest.channels
+        )
+        sample = samples.get(counted.id)
+        return _written(sample.since if sample is not None and sample.counts == counted.counts else time.time())
 
-    def consumer_capacity(self, queue: Queue) -> float:
-        """The share of the last seconds, as far as was looked, in which whatever came found a consumer with room."""
+    def consumer_capacity(self, queue: QueueFigures) -> float:
+        """The share of the last readings in which no message that had come waited for a consumer with room."""
         if not queue.consumers:
             return 0
-        seen = [sample.counts for look in self._looks if (sample := look.samples.get(queue)) is not None]
-        waited = [counts[-2] > 0 for counts in (*seen, of_queue(queue))]
+        seen = [sample.counts for look in self._looks if (sample := look.queues.get(queue.id)) is not None]
+        waited = [counts[-2] > 0 for counts in (*seen, queue.counts)]
         return round(1 - sum(waited) / len(waited), 4)
 
-    def _shown(
-        self,
-        names: Iterable[str],
-        objects: Iterable[T],
-        counts: Callable[[T], Counts],
-        part: Callable[[Counts], Counts] = lambda counts: counts,
-    ) -> dict[str, Any]:
-        """Counters of objects together by RabbitMQ's names, each with its rate."""
-        found = self._sum(names, counts, part)
-        found.add(objects)
-        return found.shown()
-
-    def _sum(
-        self,
-        names: Iterable[str],
-        counts: Callable[[T], Counts],
-        part: Callable[[Counts], Counts] = lambda counts: counts,
-    ) -> _Sum[T]:
-        return _Sum(tuple(names), self._looks[0] if self._looks else None, self._seconds(), counts, part)
-
-    def _seconds(self) -> float:
-        """How long ago the look was that rates are taken from."""
-        return max(time.monotonic() - self._looks[0].at, INTERVAL) if self._looks else INTERVAL
-
-    async def _in_steps(self, found: _Sum[T], objects: list[T]) -> _Sum[T]:
-        for start in range(0, len(objects), AT_ONCE):
-            found.add(objects[start : start + AT_ONCE])
-            await self._broker.slices.next()
+    def tally(self) -> Tally:
+        """What channels have counted in all virtual hosts, deleted ones included."""
+        found = Tally()
+        found.add(self._figures.past_tally())
+        for one in self._figures.tallies().values():
+            found.add(one)
         return found
 
-    # --- looking ---
+    def _before(self, samples: Callable[[Look], Mapping[Any, Sample]], key: Hashable) -> Counts | None:
+        """The counters at the reading that rates are taken from; None where they were not read then."""
+        sample = samples(self._looks[0]).get(key) if self._looks else None
+        return sample.counts if sample is not None else None
+
+    async def _queues_of(self, vhosts: Iterable[str]) -> _Sum:
+        """The sum of the counters of all queues of virtual hosts, now and before."""
+        found = _Sum(len(NO_COUNTS))
+        before = self._looks[0].queues if self._looks else None
+        for vhost in vhosts:
+            async for part in self._figures.queue_counts(vhost):
+                now = [one.counts for one in part]
+                found.add(now, now if before is None else [_counts(before.get(one.id)) for one in part])
+        return found
+
+    def _shown(self, names: tuple[str, ...], now: Counts, past: Counts | None) -> dict[str, Any]:
+        """Counters by RabbitMQ's names, each with its rate; what was not read before counts from 0, unless nothing was.
+
+        Args:
+            now, past: counters in the order of ``names``; there may be more of them.
+        """
+        if past is None:
+            past = (0,) * len(names) if self._looks else now
+        seconds, shown = self._seconds(), dict[str, Any]()
+        for name, count, was in zip(names, now, past, strict=False):
+            shown[name] = count
+            shown[f"{name}_details"] = {"rate": round((count - was) / seconds, 2)}
+        return shown
+
+    def _seconds(self) -> float:
+        """How long ago the reading was that rates are taken from."""
+        return max(time.monotonic() - self._looks[0].at, INTERVAL) if self._looks else INTERVAL
+
+    # --- reading ---
 
     async def _look_on(self) -> None:
         while True:
             began = time.perf_counter()
             look = Look(time.monotonic())
             await self._look_at_queues(look)
-            for objects, counts in self._counted():
-                await self._look_at(objects, counts, look)
+            await self._look_at_others(look)
             self._looks.append(look)
             self.latest = look
             for called in self.on_look:
                 try:
-                    called()
+                    await called()
                 except Exception:
-                    log.exception("looking at the broker failed")
+                    log.exception("what follows a reading of the figures failed")
             await asyncio.sleep(max(INTERVAL, PAUSE * (time.perf_counter() - began)))
 
     async def _look_at_queues(self, look: Look) -> None:
-        for host in list(self._broker.topology.vhosts.values()):
-            queues, total = list(host.queues.values()), _of_past(host)
-            for start in range(0, len(queues), AT_ONCE):
-                share = queues[start : start + AT_ONCE]
-                self._sample(share, of_queue, look)
-                self._sum_up(share, look)
-                total = _added([total, *(look.samples[queue].counts for queue in share)])
-                await self._broker.slices.next()
-            look.of_hosts[host.name] = total
+        for vhost in list(self._broker.topology.vhosts):
+            total = _Sum(len(NO_COUNTS))
+            total.add([self._figures.past_queues(vhost)])
+            async for part in self._figures.queue_counts(vhost):
+                _sample([(one.id, one.counts) for one in part], look.queues, self.latest.queues)
+                self._sum_up(part, look)
+                total.add([one.counts for one in part])
+            look.of_hosts[vhost] = total.now
 
-    async def _look_at(self, objects: list[Any], counts: Callable[[Any], Counts], look: Look) -> None:
-        for start in range(0, len(objects), AT_ONCE):
-            self._sample(objects[start : start + AT_ONCE], counts, look)
-            await self._broker.slices.next()
+    async def _look_at_others(self, look: Look) -> None:
+        last = self.latest
+        _sample([(name, of_host(one)) for name, one in self._figures.tallies().items()], look.hosts, last.hosts)
+        async for exchanges in self._figures.exchange_counts():
+            _sample(exchanges, look.exchanges, last.exchanges)
+        async for connections in self._figures.connection_counts():
+            _sample(connections, look.connections, last.connections)
+        async for channels in self._figures.channel_counts():
+            _sample(channels, look.channels, last.channels)
+        look.churn = self._figures.churn()
 
-    def _sample(self, objects: list[Any], counts: Callable[[Any], Counts], look: Look) -> None:
-        last, wall = self.latest.samples, time.time()
-        for one in objects:
-            current, sample = counts(one), last.get(one)
-            unchanged = sample is not None and sample.counts == current
-            look.samples[one] = sample if unchanged and sample is not None else Sample(current, wall)
-
-    def _sum_up(self, queues: list[Queue], look: Look) -> None:
-        last, moved = self.latest.samples if self._looks else None, list(self.moved)
+    def _sum_up(self, queues: list[QueueCounts], look: Look) -> None:
+        last, moved = self.latest.queues if self._looks else None, list(self.moved)
         for queue in queues:
-            sample = look.samples[queue]
+            sample = look.queues[queue.id]
             ready, unacknowledged = sample.counts[-2:]
             look.ready += ready
             look.unacknowledged += unacknowledged
-            look.consumers += len(queue.consumers)
-            if last is not None and sample is not (before := last.get(queue)):
+            look.consumers += queue.consumers
+            if queue.consumers:
+                look.consumers_of[queue.id] = queue.consumers
+            if last is not None and sample is not (before := last.get(queue.id)):
                 was = before.moved if before is not None else NOTHING
                 moved = [count + now - then for count, now, then in zip(moved, sample.moved, was, strict=True)]
         self.moved = moved[0], moved[1], moved[2]
-        backlogs = [queue for queue in queues if queue.message_count and not queue.append_only]
-        look.fullest = heapq.nlargest(FULLEST, look.fullest + backlogs, key=lambda queue: queue.message_count)
-
-    def _counted(self) -> list[tuple[list[Any], Callable[[Any], Counts]]]:
-        """What there is to be looked at beside queues, and how."""
-        hosts, tallies = list(self._broker.topology.vhosts.values()), self._tallies()
-        connections = list(self._broker.connections)
-        return [
-            (hosts, lambda host: _of_host(tallies[host])),
-            ([exchange for host in hosts for exchange in host.exchanges.values()], _of_exchange),
-            (connections, _of_connection),
-            ([self._broker.churn], astuple),
-            ([channel for one in connections for channel in one.channels.values()], of_channel),
-        ]
-
-    def tally(self) -> Tally:
-        """What was counted in all virtual hosts, those that are gone among them."""
-        found = Tally()
-        found.add(self._broker.topology.past.channels)
-        for one in self._tallies().values():
-            found.add(one)
-        return found
-
-    def _tallies(self) -> dict[VirtualHost, Tally]:
-        """What was counted in each virtual host, by channels that are there and such as are gone."""
-        found = {}
-        for host in self._broker.topology.vhosts.values():
-            found[host] = Tally()
-            found[host].add(host.past.channels)
-        for connection in self._broker.connections:
-            if connection.opened and connection.vhost in found:
-                for channel in connection.channels.values():
-                    found[connection.vhost].add(channel.tally)
-        return found
+        backlogs = [queue for queue in queues if queue.messages and not queue.append_only]
+        look.fullest = heapq.nlargest(FULLEST, look.fullest + backlogs, key=lambda queue: queue.messages)
 
 
-@dataclass
-class _Sum(Generic[T]):
-    """Counters of objects together by RabbitMQ's names, now and at an earlier look.
+class _Sum:
+    """Counters of objects together, now and at an earlier reading."""
 
-    Attributes:
-        names: the first of the counters; others are left out.
-        before: what is compared with, and how many ``seconds`` ago that was.
-        counts: of an object now.
-        part: of what a look has kept of it, the same.
-    """
+    def __init__(self, width: int) -> None:
+        self.now: Counts = (0,) * width
+        self.past: Counts = self.now
 
-    names: tuple[str, ...]
-    before: Look | None
-    seconds: float
-    counts: Callable[[T], Counts]
-    part: Callable[[Counts], Counts]
-    now: Counts = ()
-    past: Counts = ()
-
-    def add(self, objects: Iterable[T]) -> None:
-        """Count these, too."""
-        nothing = (0,) * len(self.names)
-        current, then = [self.now or nothing], [self.past or nothing]
-        for one in objects:
-            count = self.counts(one)
-            current.append(count)
-            if self.before is None:
-                then.append(count)
-            elif (sample := self.before.samples.get(one)) is not None:
-                then.append(self.part(sample.counts))
-        self.now, self.past = _added(current), _added(then)
-
-    def shown(self) -> dict[str, Any]:
-        """Each counter, and how fast it grows."""
-        shown: dict[str, Any] = {}
-        nothing = (0,) * len(self.names)
-        for name, count, was in zip(self.names, self.now or nothing, self.past or nothing, strict=True):
-            shown[name] = count
-            shown[f"{name}_details"] = {"rate": round((count - was) / self.seconds, 2)}
-        return shown
+    def add(self, now: Iterable[Counts], past: Iterable[Counts | None] = ()) -> None:
+        """Count these, too; None among ``past`` stands for what was not read before."""
+        self.now = tuple(map(sum, zip(self.now, *now, strict=True)))
+        self.past = tuple(map(sum, zip(self.past, *filter(None, past), strict=True)))
 
 
-def _added(counts: list[Counts]) -> Counts:
-    """Sums of counters, of as many as the first has."""
-    return tuple([sum(column) for column in zip(*counts, strict=False)])
+def _counts(sample: Sample | None) -> Counts | None:
+    return None if sample is None else sample.counts
 
 
-def _queues_of(hosts: Iterable[VirtualHost]) -> list[Queue]:
-    return [queue for host in hosts for queue in host.queues.values()]
-
-
-def _of_past(host: VirtualHost) -> Counts:
-    """What queues have counted that are gone, as those that are there do, but for what they were given."""
-    total = Tally()
-    for tally in host.past.queues.values():
-        total.add(tally)
-    sent = total.deliver + total.deliver_no_ack + total.get + total.get_no_ack
-    return (
-        *(0, sent, total.ack, total.deliver, total.deliver_no_ack, total.get, total.get_no_ack, total.get_empty),
-        *(total.redeliver, 0, 0),
-    )
-
-
-def of_queue(queue: Queue) -> Counts:
-    """What a queue has counted, as ``OF_QUEUES`` names it, and how many messages are ready and unacknowledged."""
-    sent, got, got_unasked = queue.delivered_unasked, queue.got, queue.got_unasked
-    delivered = queue.delivered
-    return (
-        *(queue.published, delivered, queue.acknowledged - sent - got_unasked),
-        *(delivered - sent - got - got_unasked, sent, got, got_unasked, queue.got_nothing, queue.redelivered),
-        *(queue.ready_count, queue.unacknowledged_count),
-    )
+def _sample(found: Iterable[tuple[Any, Counts]], samples: Samples, last: Samples) -> None:
+    """Note counters; those that have not changed keep the time since which they are so."""
+    wall = time.time()
+    for key, counts in found:
+        sample = last.get(key)
+        samples[key] = sample if sample is not None and sample.counts == counts else Sample(counts, wall)
 
 
 def _lengths(counts: Counts) -> Counts:
     """Messages, ready, unacknowledged."""
     ready, unacknowledged = counts[-2:]
     return ready + unacknowledged, ready, unacknowledged
-
-
-def _lengths_of(queue: Queue) -> Counts:
-    return _lengths(of_queue(queue))
-
-
-def of_channel(channel: Channel) -> Counts:
-    """What a channel has counted, as ``TALLIED`` names it."""
-    return _TALLIED(channel.tally)
-
-
-_TALLIED = attrgetter(*TALLIED)
-
-
-def _of_host(tally: Tally) -> Counts:
-    return tuple(getattr(tally, name) for name in OF_HOSTS)
-
-
-def _of_exchange(exchange: Exchange) -> Counts:
-    return exchange.published_in, exchange.published_out
-
-
-def _of_connection(connection: Connection) -> Counts:
-    return connection.received_octets, connection.sent_octets
 
 
 def _written(seconds: float) -> str:

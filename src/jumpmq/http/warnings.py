@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.figures.values import NodeFigures, QueueFigures
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.rings import keys_of, spread_of_keys, spread_of_messages
 from jumpmq.queues import Queue
 from jumpmq.topology import ConsistentHashExchange, VirtualHost
+from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges.traffic import Counted
 from jumpmq.topology.shards import parse_shard_name
 
@@ -72,52 +73,62 @@ class Warning:
 
 async def find(broker: Broker, rates: Rates) -> list[Warning]:
     """All warnings, alarms first."""
-    found, slices = list(_alarms(broker)), broker.slices
+    found, slices = list(_alarms(broker.figures.node())), broker.slices
     rings = [one for one in broker.ring_traffic.exchanges() if one.traffic is not None][:RINGS]
     async for exchange in slices.through(rings):
         found += [one async for one in _ring(exchange, slices)]
     async for host, name in slices.through(_sharded(broker)[:SHARDED]):
         found += _shards(broker, host, name)
-    served = _Served(broker)
-    async for queue in slices.through(rates.latest.fullest):
-        if not queue.deleted:
-            found += _queue(broker, rates, served, queue)
+    served = _Served(broker, rates)
+    for queue, figures in await _fullest(broker, rates):
+        found += _queue(broker, rates, served, queue, figures)
+        await slices.next()
     return sorted(found, key=lambda one: one.severity)
 
 
-def _alarms(broker: Broker) -> Iterator[Warning]:
-    alarms, blocked = broker.alarms, sum(one.state in ("blocked", "blocking") for one in broker.connections)
-    held = f"{_octets(broker.memory.total)} of {_octets(broker.memory.limit)} are held for messages"
-    if alarms.memory:
+async def _fullest(broker: Broker, rates: Rates) -> list[tuple[QueueDefinition, QueueFigures]]:
+    """The fullest queues at the last reading that are still there, with their figures of now."""
+    vhosts, found = broker.topology.vhosts, list[QueueDefinition]()
+    for one in rates.latest.fullest:
+        definition = vhosts[one.vhost].queue_definition(one.name) if one.vhost in vhosts else None
+        if definition is not None and definition.id == one.id:
+            found.append(definition)
+    pairs = zip(found, await broker.figures.queues(found), strict=True)
+    return [(definition, figures) for definition, figures in pairs if figures is not None]
+
+
+def _alarms(node: NodeFigures) -> Iterator[Warning]:
+    held = f"{_octets(node.memory)} of {_octets(node.memory_limit)} are held for messages"
+    if node.memory_alarm:
         yield _node(
-            broker,
+            node,
             "memory-alarm",
             "alarm",
-            f"Memory is short: {held}. Publishers are blocked ({blocked} connections).",
+            f"Memory is short: {held}. Publishers are blocked ({node.blocked} connections).",
             "Drain the fullest queues: add consumers, or purge what nobody needs. The limit is --memory-limit.",
         )
-    elif broker.memory.total > 0.8 * broker.memory.limit:
+    elif node.memory > 0.8 * node.memory_limit:
         yield _node(
-            broker,
+            node,
             "memory",
             "warning",
             f"Memory is getting short: {held}.",
             "Look at the fullest queues below before publishers are blocked.",
         )
-    if alarms.disk_free is None:
+    if node.disk_free is None:
         return
-    free = f"{_octets(alarms.disk_free)} of disk are free, the limit is {_octets(alarms.disk_free_limit)}"
-    if alarms.disk:
-        text = f"The disk is short: {free}. Publishers are blocked ({blocked} connections)."
+    free = f"{_octets(node.disk_free)} of disk are free, the limit is {_octets(node.disk_free_limit)}"
+    if node.disk_alarm:
+        text = f"The disk is short: {free}. Publishers are blocked ({node.blocked} connections)."
         advice = "Free disk space, or drain durable queues: their files go once they are empty."
-        yield _node(broker, "disk-alarm", "alarm", text, advice)
-    elif alarms.disk_free < 3 * alarms.disk_free_limit:
+        yield _node(node, "disk-alarm", "alarm", text, advice)
+    elif node.disk_free < 3 * node.disk_free_limit:
         advice = "Free disk space before publishers are blocked. The limit is set with --disk-free-limit."
-        yield _node(broker, "disk", "warning", f"The disk is getting short: {free}.", advice)
+        yield _node(node, "disk", "warning", f"The disk is getting short: {free}.", advice)
 
 
-def _node(broker: Broker, kind: str, severity: str, text: str, advice: str) -> Warning:
-    return Warning(kind, severity, "node", "", broker.node, text, advice)
+def _node(node: NodeFigures, kind: str, severity: str, text: str, advice: str) -> Warning:
+    return Warning(kind, severity, "node", "", node.name, text, advice)
 
 
 # --- rings ---
@@ -214,7 +225,7 @@ def _sharded(broker: Broker) -> list[tuple[VirtualHost, str]]:
 def _shards(broker: Broker, host: VirtualHost, name: str) -> Iterator[Warning]:
     """A sharded exchange of which some shards have consumers and others have none."""
     found = broker.topology.sharding.shards(host, name)
-    idle = [shard for shard in found if not shard.consumers and not _is_read(broker, shard.queue)]
+    idle = [shard for shard in found if not shard.consumers and not _is_read(broker, host.definition(shard.queue))]
     waiting = sum(shard.messages for shard in idle)
     if not idle or (len(idle) == len(found) and not waiting):
         return
@@ -233,52 +244,52 @@ def _shards(broker: Broker, host: VirtualHost, name: str) -> Iterator[Warning]:
     )
 
 
-def _queue(broker: Broker, rates: Rates, served: _Served, queue: Queue) -> Iterator[Warning]:
-    limit = queue.limits.max_length
-    if limit is not None and queue.ready_count >= NEAR_FULL * limit:
-        yield _full(queue, limit)
-    if queue.consumers:
-        yield from _slow(rates, queue)
+def _queue(
+    broker: Broker, rates: Rates, served: _Served, queue: QueueDefinition, figures: QueueFigures
+) -> Iterator[Warning]:
+    limit = figures.max_length
+    if limit is not None and figures.ready >= NEAR_FULL * limit:
+        yield _full(queue, figures, limit)
+    if figures.consumers:
+        yield from _slow(rates, queue, figures)
     elif not _is_read(broker, queue) and not _is_shard(broker, queue):
-        yield from _unconsumed(rates, served, queue)
+        yield from _unconsumed(rates, served, queue, figures)
 
 
-def _full(queue: Queue, limit: int) -> Warning:
+def _full(queue: QueueDefinition, figures: QueueFigures, limit: int) -> Warning:
     consequence = {
         "drop-head": "the oldest are dropped",
         "reject-publish": "publishers are refused",
         "reject-publish-dlx": "new ones are dead-lettered",
-    }[queue.limits.overflow]
+    }[figures.overflow]
     return Warning(
         "queue-full",
         "alarm",
         "queue",
         queue.vhost,
         queue.name,
-        f"'{queue.name}' has {queue.ready_count:,} of at most {limit:,} messages: {consequence}.",
+        f"'{queue.name}' has {figures.ready:,} of at most {limit:,} messages: {consequence}.",
         "Add consumers, or raise max-length.",
     )
 
 
-def _slow(rates: Rates, queue: Queue) -> Iterator[Warning]:
+def _slow(rates: Rates, queue: QueueDefinition, figures: QueueFigures) -> Iterator[Warning]:
     """A queue whose consumers do not keep up."""
-    stats = rates.of_queue(queue)
+    stats = rates.of_queue(figures)
     coming, done = stats["publish_details"]["rate"], stats["ack_details"]["rate"]
-    automatic = [one for one in queue.consumers if one.no_ack]
-    if automatic:
+    if figures.automatic:
         done = max(done, stats["deliver_get_details"]["rate"])
-    if queue.ready_count < BACKLOG or (coming <= done * 1.05 and done):
+    if figures.ready < BACKLOG or (coming <= done * 1.05 and done):
         return
-    count = f"{len(queue.consumers)} consumer{'s' if len(queue.consumers) > 1 else ''}"
-    verb = ("take" if automatic else "acknowledge") + ("" if len(queue.consumers) > 1 else "s")
+    count = f"{figures.consumers} consumer{'s' if figures.consumers > 1 else ''}"
+    verb = ("take" if figures.automatic else "acknowledge") + ("" if figures.consumers > 1 else "s")
     text = (
         f"{count} of '{queue.name}' {verb} {done:,.0f} messages a second, {coming:,.0f} a second come; "
-        f"{queue.ready_count:,} wait."
+        f"{figures.ready:,} wait."
     )
-    held = [one for one in queue.consumers if isinstance(one, ChannelConsumer) and one.prefetch and one.capacity() <= 0]
-    if len(held) == len(queue.consumers):
+    if figures.exhausted:
         advice = (
-            f"Every consumer holds its whole prefetch ({queue.unacknowledged_count:,} messages) unacknowledged: they "
+            f"Every consumer holds its whole prefetch ({figures.unacknowledged:,} messages) unacknowledged: they "
             "are slow, or have forgotten to acknowledge. Look at them, or add consumers."
         )
     else:
@@ -286,10 +297,10 @@ def _slow(rates: Rates, queue: Queue) -> Iterator[Warning]:
     yield Warning("slow-consumer", "warning", "queue", queue.vhost, queue.name, text, advice)
 
 
-def _unconsumed(rates: Rates, served: _Served, queue: Queue) -> Iterator[Warning]:
-    coming = rates.of_queue(queue)["publish_details"]["rate"]
+def _unconsumed(rates: Rates, served: _Served, queue: QueueDefinition, figures: QueueFigures) -> Iterator[Warning]:
+    coming = rates.of_queue(figures)["publish_details"]["rate"]
     siblings = served.beside(queue)
-    if queue.ready_count < BACKLOG and not siblings:
+    if figures.ready < BACKLOG and not siblings:
         return
     if not coming and not siblings:
         return
@@ -300,7 +311,7 @@ def _unconsumed(rates: Rates, served: _Served, queue: Queue) -> Iterator[Warning
         "queue",
         queue.vhost,
         queue.name,
-        f"'{queue.name}' has {queue.ready_count:,} messages and no consumer{others}.",
+        f"'{queue.name}' has {figures.ready:,} messages and no consumer{others}.",
         "Start a consumer, or unbind the queue if nobody wants what it gets.",
     )
 
@@ -308,29 +319,31 @@ def _unconsumed(rates: Rates, served: _Served, queue: Queue) -> Iterator[Warning
 class _Served:
     """Which queues of hash exchanges have consumers; an exchange is looked at once, as it may have many."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, rates: Rates) -> None:
         self._broker = broker
-        self._of: dict[ConsistentHashExchange, set[Queue]] = {}
+        self._consumers_of = rates.latest.consumers_of
+        self._of: dict[ConsistentHashExchange, set[int]] = {}
 
-    def beside(self, queue: Queue) -> int:
+    def beside(self, queue: QueueDefinition) -> int:
         """How many queues with consumers share a hash exchange with this one, which has none."""
         host = self._broker.topology.vhosts[queue.vhost]
-        sources = {binding.source for binding in host.bindings_to(queue)}
+        sources = {binding.source for binding in host.bindings_to(host.queues[queue.name])}
         rings = [one for name in sources if isinstance(one := host.exchanges[name], ConsistentHashExchange)]
         return len(set().union(*map(self._queues, rings)))
 
-    def _queues(self, ring: ConsistentHashExchange) -> set[Queue]:
+    def _queues(self, ring: ConsistentHashExchange) -> set[int]:
         if ring not in self._of:
-            self._of[ring] = {one for one in ring.bindings.values() if isinstance(one, Queue) and one.consumers}
+            bound = {one.id for one in ring.bindings.values() if isinstance(one, Queue)}
+            self._of[ring] = {number for number in bound if number in self._consumers_of}
         return self._of[ring]
 
 
-def _is_read(broker: Broker, queue: Queue) -> bool:
+def _is_read(broker: Broker, queue: QueueDefinition) -> bool:
     """Whether a group of readers reads from the queue."""
     return any(queue.name in group.places for group in broker.reader_groups.groups(queue.vhost))
 
 
-def _is_shard(broker: Broker, queue: Queue) -> bool:
+def _is_shard(broker: Broker, queue: QueueDefinition) -> bool:
     """Whether the queue is the shard of an exchange that is there, which is warned of as a whole."""
     parsed = parse_shard_name(queue.name, queue.node)
     exchange = broker.topology.vhosts[queue.vhost].exchanges.get(parsed[0]) if parsed is not None else None

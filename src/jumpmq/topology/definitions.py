@@ -58,6 +58,11 @@ class QueueDefinition:
         """Whether it survives a restart. Exclusive queues end with their connection."""
         return self.durable and not self.exclusive
 
+    @property
+    def type(self) -> str:
+        """The kind of queue: ``classic`` unless ``x-queue-type`` names another."""
+        return self.arguments.text("x-queue-type") or "classic"
+
     def shown(self) -> dict[str, Any]:
         """The keys of definitions files, which the management API shows too, with arguments as plain values."""
         return {

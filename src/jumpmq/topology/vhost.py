@@ -133,6 +133,11 @@ class VirtualHost:
         """How a queue was declared, with its arguments' types."""
         return self._definitions[queue]
 
+    def queue_definition(self, name: str) -> QueueDefinition | None:
+        """How the queue of this name was declared; None if there is none."""
+        queue = self.queues.get(name)
+        return None if queue is None else self._definitions[queue]
+
     def queue_definitions(self) -> list[QueueDefinition]:
         """How all queues were declared that are there now."""
         return list(self._definitions.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -23,7 +23,11 @@ from jumpmq.http.plumbing.paging import Key, Order, Page, value_at
 SORTED_AT_ONCE = 500
 """Keys that are sorted, and objects that are written, at once."""
 
+SHOWN_AT_ONCE = 500
+"""Objects whose figures are asked for at once."""
+
 T = TypeVar("T")
+ShowPart = Callable[[Sequence[T]], Awaitable[Sequence[dict[str, Any] | None]]]
 NOTHING_AT_HAND: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -43,7 +47,26 @@ async def answer_list(
             alone costs a tenth, since only its own objects are shown.
 
     Raises:
-        BadRequest: the query asks for what there can't be.
+        BadRequest: the query asks for a page or column order that is not possible.
+    """
+
+    async def show_all(part: Sequence[T]) -> list[dict[str, Any] | None]:
+        return [show(item) async for item in requested.broker(request).slices.through(part)]
+
+    return await answer_list_in_parts(request, items, show_all, order, at_hand)
+
+
+async def answer_list_in_parts(
+    request: Request,
+    items: Iterable[T],
+    show: ShowPart[T],
+    order: tuple[str, ...] = ("vhost", "name"),
+    at_hand: Mapping[str, Callable[[T], Any]] = NOTHING_AT_HAND,
+) -> Response:
+    """As :func:`answer_list`, where the figures of several items are asked for at once.
+
+    Args:
+        show: items as objects, in order.
     """
     page, wanted, columns = Page.of(request), Order.of(request, order), _columns(request)
     found, slices = list(items), requested.broker(request).slices
@@ -52,16 +75,17 @@ async def answer_list(
         return await _page(found, page, places, show, columns, slices)
     texts: list[str] = []
     keys: list[Key] = []
-    async for number, item in slices.through(enumerate(found)):
-        shown = show(item)
-        if shown is None:
-            texts.append("")
-            continue
-        if page is None:
-            texts.append(_dump(_select(shown, columns)))
-        elif not page.matches(shown):
-            continue
-        keys.append((*wanted.key(shown), number))
+    for start in range(0, len(found), SHOWN_AT_ONCE):
+        part = enumerate(await show(found[start : start + SHOWN_AT_ONCE]), start)
+        async for number, shown in slices.through(part):
+            if shown is None:
+                texts.append("")
+                continue
+            if page is None:
+                texts.append(_dump(_select(shown, columns)))
+            elif not page.matches(shown):
+                continue
+            keys.append((*wanted.key(shown), number))
     places = await _places(keys, wanted.reverse, slices)
     if page is None:
         return StreamingResponse(_array(texts, places, slices), media_type="application/json")
@@ -72,16 +96,13 @@ async def _page(
     items: list[T],
     page: Page,
     places: list[int],
-    show: Callable[[T], dict[str, Any] | None],
+    show: ShowPart[T],
     columns: list[list[str]],
     slices: Slices,
 ) -> Response:
     """The page's part of the items, which are at these places."""
-    texts = [
-        _dump(_select(shown, columns))
-        async for place in slices.through(page.cut(places))
-        if (shown := show(items[place])) is not None
-    ]
+    objects = await show([items[place] for place in page.cut(places)])
+    texts = [_dump(_select(shown, columns)) async for shown in slices.through(objects) if shown is not None]
     counts = _dump(page.counts(len(items), len(places), len(texts)))
     return _answer(f'{counts[:-1]},"items":[{",".join(texts)}]}}')
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jumpmq.broker import Broker
     from jumpmq.queues import Queue
     from jumpmq.topology import Exchange, User, VirtualHost
+    from jumpmq.topology.definitions import QueueDefinition
 
 LAST_SEQ = (1 << 63) - 1
 LAST_SECOND = 253402300799
@@ -103,6 +104,16 @@ def queue(request: Request) -> Queue:
         NotFound: there is no such virtual host, or no such queue in it.
     """
     return virtual_host(request).queue(name(request, "queue"))
+
+
+def queue_definition(request: Request) -> QueueDefinition:
+    """How the queue that the path names was declared.
+
+    Raises:
+        NotFound: as for :func:`queue`.
+    """
+    host = virtual_host(request)
+    return host.definition(host.queue(name(request, "queue")))
 
 
 def unlocked_queue(request: Request) -> Queue:

@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.figures.values import ChannelFigures
 from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources import connections
@@ -19,29 +20,30 @@ from jumpmq.http.samples import add_samples
 
 async def all_channels(request: Request) -> Response:
     """``GET /api/channels``: the open channels; without a monitoring tag, the user's own."""
-    return await _answer(request, _visible(request))
+    return await _answer(request, await _visible(request))
 
 
 async def channels_of_host(request: Request) -> Response:
     """``GET /api/vhosts/{vhost}/channels``: those of one virtual host."""
     host = requested.virtual_host(request)
-    return await _answer(request, [one for one in _visible(request) if one.connection.vhost is host])
+    return await _answer(request, [one for one in await _visible(request) if one.peer.vhost == host.name])
 
 
 async def channels_of_connection(request: Request) -> Response:
     """``GET /api/connections/{connection}/channels``: those of one connection."""
-    connection = connections.named(request)
-    return await _answer(request, list(connection.channels.values()))
+    connection = await connections.named(request)
+    return await _answer(request, await requested.broker(request).figures.channels_of(connection.id))
 
 
 async def one_channel(request: Request) -> Response:
     """``GET /api/channels/{channel}``: one channel, with its consumers."""
-    channel = named(request)
-    consumers = [shown_consumer((one.queue, one)) for one in channel.consumers.values()]
-    return answer_object(request, shown(request, channel) | {"consumer_details": consumers})
+    channel = await named(request)
+    consumers = await requested.broker(request).figures.consumers_of_channel(channel.name)
+    details = {"consumer_details": [shown_consumer(one) for one in consumers]}
+    return answer_object(request, shown(request, channel) | details)
 
 
-def named(request: Request) -> Channel:
+async def named(request: Request) -> ChannelFigures:
     """The open channel that the path names.
 
     Raises:
@@ -49,47 +51,47 @@ def named(request: Request) -> Channel:
         Unauthorized: it is another's, and the user does not monitor.
     """
     name = requested.name(request, "channel")
-    for channel in [channel for one in connections.opened(request) for channel in one.channels.values()]:
-        if channel.name == name:
-            connections.require_own(request, channel.connection, "monitoring", "administrator")
-            return channel
-    raise NotFound(f"no channel '{name}'")
+    channel = await requested.broker(request).figures.channel(name)
+    if channel is None:
+        raise NotFound(f"no channel '{name}'")
+    connections.require_own(request, channel.peer, "monitoring", "administrator")
+    return channel
 
 
-def _visible(request: Request) -> list[Channel]:
-    return [channel for one in connections.visible(request) for channel in one.channels.values()]
+async def _visible(request: Request) -> list[ChannelFigures]:
+    found = await requested.broker(request).figures.channels()
+    return owned(requested.user(request), found, lambda channel: channel.peer.user)
 
 
-async def _answer(request: Request, channels: list[Channel]) -> Response:
+async def _answer(request: Request, channels: list[ChannelFigures]) -> Response:
     return await answer_list(request, channels, lambda channel: shown(request, channel))
 
 
-def shown(request: Request, channel: Channel) -> dict[str, Any]:
+def shown(request: Request, channel: ChannelFigures) -> dict[str, Any]:
     """A channel as RabbitMQ's management API shows one."""
-    connection, rates = channel.connection, request.app.state.rates
-    transaction = channel.transaction
+    peer, rates = channel.peer, request.app.state.rates
     found = {
         "name": channel.name,
         "number": channel.number,
-        "user": connection.user,
-        "user_who_performed_action": connection.user,
-        "vhost": connection.vhost.name,
-        "node": connection.node,
+        "user": peer.user,
+        "user_who_performed_action": peer.user,
+        "vhost": peer.vhost,
+        "node": peer.node,
         "state": "running",
-        "confirm": channel.confirms is not None,
-        "transactional": channel.transaction is not None,
-        "consumer_count": len(channel.consumers),
-        "messages_unacknowledged": len(channel.unacknowledged),
-        "messages_unconfirmed": channel.confirms.unanswered if channel.confirms is not None else 0,
-        "messages_uncommitted": transaction.published if transaction is not None else 0,
-        "acks_uncommitted": transaction.claimed if transaction is not None else 0,
+        "confirm": channel.confirms,
+        "transactional": channel.transactional,
+        "consumer_count": channel.consumers,
+        "messages_unacknowledged": channel.unacknowledged,
+        "messages_unconfirmed": channel.unconfirmed,
+        "messages_uncommitted": channel.uncommitted,
+        "acks_uncommitted": channel.acks_uncommitted,
         "message_stats": rates.of_channel(channel),
         "idle_since": rates.idle_since(channel),
-        "prefetch_count": channel.consumer_prefetch,
-        "global_prefetch_count": channel.prefetch,
-        "connection_details": connections.details(connection),
+        "prefetch_count": channel.prefetch,
+        "global_prefetch_count": channel.global_prefetch,
+        "connection_details": connections.details(peer),
     }
-    return add_samples(request, found, lambda: request.app.state.history.of(channel))
+    return add_samples(request, found, lambda: request.app.state.history.of("channel", channel.name))
 
 
 ROUTES = [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.connection.connection import Connection
-from jumpmq.broker.security.certificates import distinguished_name
+from jumpmq.broker.figures.values import ConnectionFigures, ConnectionId, Peer, TLSFigures
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list, answer_object
@@ -23,54 +23,58 @@ CLOSED = "Closed via management plugin"
 MAX_REASON = 200
 
 OF_TLS = ("ssl_protocol", "ssl_cipher", "peer_cert_subject", "peer_cert_issuer", "peer_cert_validity")
-"""Null where there is nothing to tell."""
+"""The keys of :class:`TLSFigures`, in order; null where there is nothing to tell."""
 
 
 async def all_connections(request: Request) -> Response:
     """``GET /api/connections``: the open connections; without a monitoring tag, the user's own."""
-    return await _answer(request, visible(request))
+    return await _answer(request, await visible(request))
 
 
 async def connections_of_host(request: Request) -> Response:
     """``GET /api/vhosts/{vhost}/connections``: those that have the virtual host open."""
     host = requested.virtual_host(request)
-    return await _answer(request, [one for one in visible(request) if one.vhost is host])
+    return await _answer(request, [one for one in await visible(request) if one.peer.vhost == host.name])
 
 
 async def connections_of_user(request: Request) -> Response:
     """``GET /api/connections/username/{user}``: a user's, in short."""
-    return await answer_list(request, _of_user(request), _named)
+    return await answer_list(request, await _of_user(request), _named)
 
 
 async def close_connections_of_user(request: Request) -> Response:
     """``DELETE /api/connections/username/{user}``: close a user's; the clients are told the header ``X-Reason``."""
-    found, reason = set(_of_user(request)), _reason(request)
+    found, reason = await _of_user(request), _reason(request)
     for connection in found:
-        require_own(request, connection, "administrator")
-    requested.broker(request).close_connections(reason, found.__contains__)
+        require_own(request, connection.peer, "administrator")
+    _close(request, {connection.id for connection in found}, reason)
     return changing.deleted()
 
 
-def _of_user(request: Request) -> list[Connection]:
+async def _of_user(request: Request) -> list[ConnectionFigures]:
     user = requested.name(request, "user")
-    return [one for one in visible(request) if one.user == user]
+    return [one for one in await visible(request) if one.peer.user == user]
 
 
-async def _answer(request: Request, found: list[Connection]) -> Response:
+async def _answer(request: Request, found: list[ConnectionFigures]) -> Response:
     return await answer_list(request, found, lambda connection: shown(request, connection))
 
 
 async def one_connection(request: Request) -> Response:
     """``GET /api/connections/{connection}``: one connection."""
-    return answer_object(request, shown(request, named(request)))
+    return answer_object(request, shown(request, await named(request)))
 
 
 async def close_connection(request: Request) -> Response:
     """``DELETE /api/connections/{connection}``: close it; the client is told the header ``X-Reason``."""
-    connection = named(request)
-    require_own(request, connection, "administrator")
-    requested.broker(request).close_connections(_reason(request), lambda one: one is connection)
+    connection = await named(request)
+    require_own(request, connection.peer, "administrator")
+    _close(request, {connection.id}, _reason(request))
     return changing.deleted()
+
+
+def _close(request: Request, ids: Collection[ConnectionId], reason: str) -> None:
+    requested.broker(request).close_connections(reason, lambda one: one.name in ids)
 
 
 def _reason(request: Request) -> str:
@@ -86,80 +90,57 @@ def _reason(request: Request) -> str:
     return reason
 
 
-def opened(request: Request) -> list[Connection]:
-    """The connections that have a virtual host open, or had until they closed."""
-    return [one for one in requested.broker(request).connections if one.opened]
+async def visible(request: Request) -> list[ConnectionFigures]:
+    """The connections with an open virtual host that the user may see."""
+    found = await requested.broker(request).figures.connections()
+    return owned(requested.user(request), found, lambda connection: connection.peer.user)
 
 
-def visible(request: Request) -> list[Connection]:
-    """Those of :func:`opened` that the user may see."""
-    return owned(requested.user(request), opened(request), lambda connection: connection.user)
-
-
-def details(connection: Connection) -> dict[str, Any]:
+def details(peer: Peer) -> dict[str, Any]:
     """What is said of a connection where something of its is shown."""
-    return {"name": connection.name, "peer_host": connection.peer_host, "peer_port": connection.peer_port}
+    return {"name": peer.name, "peer_host": peer.host, "peer_port": peer.port}
 
 
-def _named(connection: Connection) -> dict[str, Any]:
-    return {
-        "name": connection.name,
-        "user": connection.user,
-        "vhost": connection.vhost.name,
-        "node": connection.node,
-    }
+def _named(connection: ConnectionFigures) -> dict[str, Any]:
+    peer = connection.peer
+    return {"name": peer.name, "user": peer.user, "vhost": peer.vhost, "node": peer.node}
 
 
-def shown(request: Request, connection: Connection) -> dict[str, Any]:
+def shown(request: Request, connection: ConnectionFigures) -> dict[str, Any]:
     """A connection as RabbitMQ's management API shows one."""
-    protocol = connection.protocol
-    host, _, port = connection.name.partition(" -> ")[2].rpartition(":")
     found = {
         **_named(connection),
-        "user_who_performed_action": connection.user,
+        "user_who_performed_action": connection.peer.user,
         "state": connection.state,
         "type": "network",
         "protocol": "AMQP 0-9-1",
-        "auth_mechanism": connection.handshake.mechanism,
-        **_encryption(connection),
-        "host": host,
-        "port": int(port),
-        "peer_host": connection.peer_host,
-        "peer_port": connection.peer_port,
-        "channels": len(connection.channels),
-        "channel_max": protocol.channel_max,
-        "frame_max": protocol.frame_max,
-        "timeout": protocol.heartbeat,
+        "auth_mechanism": connection.mechanism,
+        **_encryption(connection.tls),
+        "host": connection.host,
+        "port": connection.port,
+        "peer_host": connection.peer.host,
+        "peer_port": connection.peer.port,
+        "channels": connection.channels,
+        "channel_max": connection.channel_max,
+        "frame_max": connection.frame_max,
+        "timeout": connection.timeout,
         "connected_at": int(connection.connected_at * 1000),
-        "send_pend": connection.unwritten_octets,
+        "send_pend": connection.unsent,
         **request.app.state.rates.octets(connection),
         "recv_cnt": connection.reads,
         "send_cnt": connection.writes,
-        "client_properties": connection.handshake.client_properties,
+        "client_properties": connection.client_properties,
     }
-    return add_samples(request, found, lambda: request.app.state.history.of(connection))
+    return add_samples(request, found, lambda: request.app.state.history.of("connection", connection.peer.name))
 
 
-def _encryption(connection: Connection) -> dict[str, Any]:
-    tls = connection.tls
+def _encryption(tls: TLSFigures | None) -> dict[str, Any]:
     if tls is None:
         return {"ssl": False, **dict.fromkeys(OF_TLS)}
-    cipher, certificate = tls.cipher(), tls.getpeercert()
-    shown: dict[str, Any] = dict.fromkeys(OF_TLS) | {
-        "ssl": True,
-        "ssl_protocol": tls.version(),
-        "ssl_cipher": cipher[0] if cipher else "",
-    }
-    if certificate:
-        shown |= {
-            "peer_cert_subject": distinguished_name(certificate["subject"]),  # type: ignore[arg-type]
-            "peer_cert_issuer": distinguished_name(certificate["issuer"]),  # type: ignore[arg-type]
-            "peer_cert_validity": f"{certificate['notBefore']} - {certificate['notAfter']}",
-        }
-    return shown
+    return {"ssl": True, **dict(zip(OF_TLS, tls, strict=True))}
 
 
-def named(request: Request) -> Connection:
+async def named(request: Request) -> ConnectionFigures:
     """The open connection that the path names.
 
     Raises:
@@ -167,21 +148,21 @@ def named(request: Request) -> Connection:
         Unauthorized: it is another's, and the user does not monitor.
     """
     name = requested.name(request, "connection")
-    for connection in opened(request):
-        if connection.name == name:
-            require_own(request, connection, "monitoring", "administrator")
-            return connection
-    raise NotFound(f"no connection '{name}'")
+    connection = await requested.broker(request).figures.connection(name)
+    if connection is None:
+        raise NotFound(f"no connection '{name}'")
+    require_own(request, connection.peer, "monitoring", "administrator")
+    return connection
 
 
-def require_own(request: Request, connection: Connection, *tags: str) -> None:
+def require_own(request: Request, peer: Peer, *tags: str) -> None:
     """Refuse unless the connection is the user's own, or the user has one of the tags.
 
     Raises:
         Unauthorized: neither is so.
     """
     user = requested.user(request)
-    if connection.user != user.name and set(tags).isdisjoint(user.tags):
+    if peer.user != user.name and set(tags).isdisjoint(user.tags):
         raise Unauthorized("User not authorised to access object")
 
 

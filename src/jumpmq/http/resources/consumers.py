@@ -7,13 +7,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.amqp.fields import to_python
-from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.figures.values import ConsumerFigures
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.queues import Consumer, Queue
 from jumpmq.topology import VirtualHost
 
 ORDER = ("queue.vhost", "queue.name", "consumer_tag")
@@ -30,43 +28,37 @@ async def consumers_of_host(request: Request) -> Response:
 
 
 async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
-    queues = [queue for host in hosts for queue in host.queues.values()]
-    found = [(queue, one) for queue in queues for one in queue.consumers]
+    found = await requested.broker(request).figures.consumers([host.name for host in hosts])
     return await answer_list(request, owned(requested.user(request), found, _user), shown, ORDER)
 
 
-def _user(item: tuple[Queue, Consumer]) -> str:
+def _user(consumer: ConsumerFigures) -> str:
     """Whose consumer it is."""
-    consumer = item[1]
-    return consumer.channel.connection.user if isinstance(consumer, ChannelConsumer) else ""
+    return consumer.peer.user if consumer.peer is not None else ""
 
 
-def shown(item: tuple[Queue, Consumer]) -> dict[str, Any]:
+def shown(consumer: ConsumerFigures) -> dict[str, Any]:
     """A queue's consumer as RabbitMQ's management API shows one."""
-    queue, consumer = item
-    single = queue.limits.single_active_consumer
-    active = not single or consumer is queue.active_consumer
     found: dict[str, Any] = {
         "consumer_tag": consumer.tag,
-        "queue": {"name": queue.name, "vhost": queue.vhost},
+        "queue": {"name": consumer.queue, "vhost": consumer.vhost},
         "ack_required": not consumer.no_ack,
         "exclusive": consumer.exclusive,
         "prefetch_count": consumer.prefetch,
-        "active": active,
-        "activity_status": _activity(active) if single else "up",
-        "arguments": {},
+        "active": consumer.active,
+        "activity_status": _activity(consumer.active) if consumer.single else "up",
+        "arguments": consumer.arguments,
     }
-    if isinstance(consumer, ChannelConsumer):
-        channel = consumer.channel
-        found["arguments"] = to_python(consumer.arguments)
+    peer = consumer.peer
+    if peer is not None:
         found["channel_details"] = {
-            "name": channel.name,
-            "number": channel.number,
-            "user": channel.connection.user,
-            "connection_name": channel.connection.name,
-            "node": queue.node,
-            "peer_host": channel.connection.peer_host,
-            "peer_port": channel.connection.peer_port,
+            "name": consumer.channel,
+            "number": consumer.number,
+            "user": peer.user,
+            "connection_name": peer.name,
+            "node": peer.node,
+            "peer_host": peer.host,
+            "peer_port": peer.port,
         }
     return found
 

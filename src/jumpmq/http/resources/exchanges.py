@@ -48,8 +48,7 @@ async def exchanges_of_host(request: Request) -> Response:
 
 async def one_exchange(request: Request) -> Response:
     """``GET /api/exchanges/{vhost}/{exchange}``: one exchange."""
-    exchange = requested.exchange(request)
-    return answer_object(request, _shown(request, exchange))
+    return answer_object(request, _shown(request, requested.exchange(request)) or {})
 
 
 async def declare_exchange(request: Request) -> Response:
@@ -71,19 +70,19 @@ async def delete_exchange(request: Request) -> Response:
 async def _answer(request: Request, exchanges: list[Exchange]) -> Response:
     wanted = request.query_params.get("type")
     chosen = exchanges if wanted is None else [exchange for exchange in exchanges if exchange.type == wanted]
-    vhosts = requested.broker(request).topology.vhosts
-
-    def shown_if_there(exchange: Exchange) -> dict[str, Any] | None:
-        return _shown(request, exchange) if exchange.vhost in vhosts else None
-
-    return await answer_list(request, chosen, shown_if_there, at_hand=AT_HAND)
+    return await answer_list(request, chosen, lambda exchange: _shown(request, exchange), at_hand=AT_HAND)
 
 
-def _shown(request: Request, exchange: Exchange) -> dict[str, Any]:
+def _shown(request: Request, exchange: Exchange) -> dict[str, Any] | None:
+    """An exchange as RabbitMQ's management API shows one; None if its virtual host is gone."""
     rates: Rates = request.app.state.rates
     history: History = request.app.state.history
-    found = exchange.definition.shown() | {"message_stats": rates.of_exchange(exchange)} | in_force(request, exchange)
-    return add_samples(request, found, lambda: history.of(exchange))
+    host = requested.broker(request).topology.vhosts.get(exchange.vhost)
+    if host is None:
+        return None
+    stats = {"message_stats": rates.of_exchange(exchange.vhost, exchange.name)}
+    found = exchange.definition.shown() | stats | in_force(host, exchange)
+    return add_samples(request, found, lambda: history.of("exchange", exchange.vhost, exchange.name))
 
 
 ROUTES = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.http.history import COARSE, COARSE_COUNT, Followed, History
+from jumpmq.http.history import COARSE, COARSE_COUNT, History
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
@@ -30,26 +30,28 @@ async def of_queue(request: Request) -> Response:
 
     The fullest queues are followed without being asked for.
     """
-    return _answer(request, requested.queue(request))
+    queue = requested.queue_definition(request)
+    return _answer(request, "queue", queue.vhost, queue.name)
 
 
 async def of_exchange(request: Request) -> Response:
     """``GET /api/history/exchanges/{vhost}/{exchange}?seconds=300``: what was published to an exchange."""
-    return _answer(request, requested.exchange(request))
+    exchange = requested.exchange(request)
+    return _answer(request, "exchange", exchange.vhost, exchange.name)
 
 
 async def of_connection(request: Request) -> Response:
     """``GET /api/history/connections/{connection}?seconds=300``: octets and channels of a connection."""
-    return _answer(request, connections.named(request))
+    return _answer(request, "connection", (await connections.named(request)).peer.name)
 
 
 async def of_channel(request: Request) -> Response:
     """``GET /api/history/channels/{channel}?seconds=300``: messages of a channel."""
-    return _answer(request, channels.named(request))
+    return _answer(request, "channel", (await channels.named(request)).name)
 
 
-def _answer(request: Request, followed: Followed) -> Response:
-    return answer(_history(request).of(followed).shown(_seconds(request)))
+def _answer(request: Request, *subject: str) -> Response:
+    return answer(_history(request).of(*subject).shown(_seconds(request)))
 
 
 def _history(request: Request) -> History:

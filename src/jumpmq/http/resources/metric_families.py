@@ -5,23 +5,21 @@ Counters only grow: what is gone stays in them.
 
 from __future__ import annotations
 
-import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.requests import Request
 
 from jumpmq._version import __version__
-from jumpmq.broker.connection.listeners import connection_limit
+from jumpmq.broker.figures.values import OF_CHANNELS, ChannelFigures
 from jumpmq.http.plumbing import requested
-from jumpmq.http.process import open_files, resident_octets
-from jumpmq.http.rates import Rates
 from jumpmq.topology import Exchange
 from jumpmq.topology.tally import Tally
 
 COMPATIBLE_WITH = "3.10.8"
 PROTOCOL = "amqp091"
+PUBLISH = OF_CHANNELS.index("publish")
 KINDS = ("classic", "quorum", "stream")
 """What ``queue_type`` tells apart, as ``rabbit_KIND_queue``."""
 
@@ -75,27 +73,26 @@ def churn(request: Request, prefix: str) -> Families:
 
 def node_used(request: Request, prefix: str) -> Families:
     """What the node uses."""
-    broker = requested.broker(request)
+    node = requested.broker(request).figures.node()
     return (
-        _gauge(f"{prefix}process_open_fds", open_files(), "Open files"),
-        _gauge(f"{prefix}process_open_tcp_sockets", len(broker.connections), "Connections of AMQP"),
-        _gauge(f"{prefix}process_resident_memory_bytes", resident_octets(), "Memory of the broker"),
-        _gauge(f"{prefix}disk_space_available_bytes", broker.alarms.disk_free or 0, "Free disk space"),
+        _gauge(f"{prefix}process_open_fds", node.files, "Open files"),
+        _gauge(f"{prefix}process_open_tcp_sockets", node.connections, "Connections of AMQP"),
+        _gauge(f"{prefix}process_resident_memory_bytes", node.resident, "Memory of the broker"),
+        _gauge(f"{prefix}disk_space_available_bytes", node.disk_free or 0, "Free disk space"),
     )
 
 
 def node_limits(request: Request, prefix: str) -> Families:
     """What the node may use."""
-    broker = requested.broker(request)
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    node = requested.broker(request).figures.node()
     memory = "Memory held for messages at which publishers are blocked"
     disk = "Free disk space below which publishers are blocked"
     return (
-        _gauge(f"{prefix}process_max_fds", files, "Files that the broker may open"),
-        _gauge(f"{prefix}process_max_tcp_sockets", connection_limit(), "Connections of AMQP that there may be"),
-        _gauge(f"{prefix}resident_memory_limit_bytes", broker.memory.limit, memory),
-        _gauge(f"{prefix}disk_space_available_limit_bytes", broker.alarms.disk_free_limit, disk),
-        _gauge(f"{prefix}erlang_uptime_seconds", round(time.time() - broker.started_at, 3), "Uptime of the node"),
+        _gauge(f"{prefix}process_max_fds", node.files_limit, "Files that the broker may open"),
+        _gauge(f"{prefix}process_max_tcp_sockets", node.connections_limit, "Connections of AMQP that there may be"),
+        _gauge(f"{prefix}resident_memory_limit_bytes", node.memory_limit, memory),
+        _gauge(f"{prefix}disk_space_available_limit_bytes", node.disk_free_limit, disk),
+        _gauge(f"{prefix}erlang_uptime_seconds", round(time.time() - node.started_at, 3), "Uptime of the node"),
     )
 
 
@@ -110,12 +107,14 @@ def logins(request: Request, prefix: str) -> Families:
     return tried, right, wrong
 
 
-def published(request: Request) -> Families:
-    """Messages from publishers, of all channels together, those that are gone among them."""
-    rates: Rates = request.app.state.rates
-    tally = rates.tally()
-    channels = [channel for one in requested.broker(request).connections for channel in one.channels.values()]
-    unconfirmed = sum([channel.confirms.unanswered for channel in channels if channel.confirms is not None])
+def published(tally: Tally, channels: Sequence[ChannelFigures]) -> Families:
+    """Messages from publishers, of all channels together, closed ones included.
+
+    Args:
+        tally: what all channels have counted.
+        channels: the open ones.
+    """
+    unconfirmed = sum([channel.unconfirmed for channel in channels])
     counted = {
         "received": tally.publish,
         "received_confirm": tally.confirm + unconfirmed,
@@ -126,8 +125,8 @@ def published(request: Request) -> Families:
     }
     return (
         *(_global(CounterMetricFamily, f"messages_{name}", count) for name, count in counted.items()),
-        _global(GaugeMetricFamily, "publishers", sum([channel.tally.publish > 0 for channel in channels])),
-        _global(GaugeMetricFamily, "consumers", sum([len(channel.consumers) for channel in channels])),
+        _global(GaugeMetricFamily, "publishers", sum([channel.counts[PUBLISH] > 0 for channel in channels])),
+        _global(GaugeMetricFamily, "consumers", sum([channel.consumers for channel in channels])),
         *(
             _counter(f"rabbitmq_channel_{name}", getattr(tally, of), f"Messages: {of}")
             for name, of in CHANNEL_COUNTERS.items()

@@ -20,8 +20,6 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources import metric_families, object_families, reader_families, ring_families
-from jumpmq.queues import Queue
-from jumpmq.topology.tally import Past, Tally
 
 PREFIX, DETAILED_PREFIX = "rabbitmq_", "rabbitmq_detailed_"
 
@@ -45,10 +43,10 @@ LINES_AT_ONCE = 1000
 
 async def metrics(request: Request) -> Response:
     """``GET /metrics``: totals of the broker, its hash rings and its groups of readers, for Prometheus."""
-    found = _of_all(request, "aggregated")
-    found += metric_families.delivered(await _by_kind(request))
+    objects = object_families.Objects(request)
+    found = await _of_all(request, "aggregated", objects)
     for family in object_families.FAMILIES.values():
-        found += await object_families.summed(request, family, PREFIX)
+        found += await object_families.summed(request, family, PREFIX, objects)
     routed = request.app.state.rates.tally().routed
     found.append(CounterMetricFamily("rabbitmq_queue_messages_published", "Messages that queues received", routed))
     return await _answer(request, found, await _own(request))
@@ -56,11 +54,12 @@ async def metrics(request: Request) -> Response:
 
 async def metrics_per_object(request: Request) -> Response:
     """``GET /metrics/per-object``: as ``/metrics``, but queues, channels and connections each by itself."""
-    found = [one for one in _of_all(request, "per-object") if not one.name.startswith("rabbitmq_channel_")]
-    found += metric_families.delivered(await _by_kind(request))
+    objects = object_families.Objects(request)
+    of_all = await _of_all(request, "per-object", objects)
+    found = [one for one in of_all if not one.name.startswith("rabbitmq_channel_")]
     texts = await _own(request)
     for family in object_families.FAMILIES.values():
-        texts |= await object_families.each(request, family, PREFIX, [])
+        texts |= await object_families.each(request, family, PREFIX, objects)
     return await _answer(request, found, texts)
 
 
@@ -72,7 +71,8 @@ async def metrics_detailed(request: Request) -> Response:
     ``connection_coarse_metrics``, ``connection_metrics``, ``channel_metrics``, ``channel_exchange_metrics``,
     ``channel_queue_metrics``, ``vhost_status``, ``exchange_bindings`` and ``exchange_names``; others have nothing here.
     """
-    wanted, vhosts = request.query_params.getlist("family"), request.query_params.getlist("vhost")
+    wanted = request.query_params.getlist("family")
+    objects = object_families.Objects(request, request.query_params.getlist("vhost"))
     found = list(metric_families.identity(request, "detailed"))
     for name, family in OF_NODE.items():
         found += family(request, DETAILED_PREFIX) if name in wanted else ()
@@ -81,7 +81,7 @@ async def metrics_detailed(request: Request) -> Response:
     texts: dict[str, list[str]] = {}
     for name, of_objects in object_families.FAMILIES.items():
         if name in wanted:
-            texts |= await object_families.each(request, of_objects, DETAILED_PREFIX, vhosts)
+            texts |= await object_families.each(request, of_objects, DETAILED_PREFIX, objects)
     return await _answer(request, found, texts)
 
 
@@ -121,21 +121,21 @@ class _Collected:
         return self._families
 
 
-def _of_all(request: Request, endpoint: str) -> list[Metric]:
+async def _of_all(request: Request, endpoint: str, objects: object_families.Objects) -> list[Metric]:
     """What is told of the broker as a whole."""
-    broker = requested.broker(request)
+    broker, channels = requested.broker(request), await objects.of("channel")
     hosts = broker.topology.vhosts.values()
-    channels = [channel for connection in broker.connections for channel in connection.channels.values()]
     return [
         *metric_families.identity(request, endpoint),
         *(one for family in OF_NODE.values() for one in family(request, PREFIX)),
-        *metric_families.published(request),
+        *metric_families.published(request.app.state.rates.tally(), channels),
         *metric_families.dead(request),
-        GaugeMetricFamily("rabbitmq_connections", "Open connections", len(broker.connections)),
+        GaugeMetricFamily("rabbitmq_connections", "Open connections", broker.figures.node().connections),
         GaugeMetricFamily("rabbitmq_channels", "Open channels", len(channels)),
-        GaugeMetricFamily("rabbitmq_consumers", "Consumers", sum([len(one.consumers) for one in channels])),
+        GaugeMetricFamily("rabbitmq_consumers", "Consumers", sum([one.consumers for one in channels])),
         GaugeMetricFamily("rabbitmq_queues", "Queues", sum([len(host.queues) for host in hosts])),
         *_alarms(request),
+        *metric_families.delivered(await broker.figures.by_kind()),
     ]
 
 
@@ -144,34 +144,18 @@ async def _own(request: Request) -> dict[str, list[str]]:
     return await ring_families.rings(request) | await reader_families.readers(request)
 
 
-async def _by_kind(request: Request) -> dict[str, Tally]:
-    """What queues of each kind have counted, those that are gone among them."""
-    topology = requested.broker(request).topology
-    past = Past()
-    for gone in (topology.past, *(host.past for host in topology.vhosts.values())):
-        past.add(gone)
-    async for queue in requested.broker(request).slices.through(_all_queues(request)):
-        past.add_queue(queue)
-    return past.queues
-
-
 def _alarms(request: Request) -> list[Metric]:
     """What is held for messages, and whether publishers are blocked."""
-    broker = requested.broker(request)
-    alarms, account = broker.alarms, broker.memory
+    node = requested.broker(request).figures.node()
     held = GaugeMetricFamily("jumpmq_memory_bytes", "Memory held for messages", labels=("held_for",))
-    for kind, octets in account.by_kind.items():
+    for kind, octets in node.held.items():
         held.add_metric((kind,), octets)
     memory, disk = "rabbitmq_alarms_memory_used_watermark", "rabbitmq_alarms_free_disk_space_watermark"
     return [
         held,
-        GaugeMetricFamily(memory, "1 while publishers are blocked for want of memory", alarms.memory),
-        GaugeMetricFamily(disk, "1 while publishers are blocked for want of disk space", alarms.disk),
+        GaugeMetricFamily(memory, "1 while publishers are blocked for want of memory", node.memory_alarm),
+        GaugeMetricFamily(disk, "1 while publishers are blocked for want of disk space", node.disk_alarm),
     ]
-
-
-def _all_queues(request: Request) -> list[Queue]:
-    return [queue for host in requested.broker(request).topology.vhosts.values() for queue in host.queues.values()]
 
 
 ROUTES = [

@@ -15,7 +15,6 @@ from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.process import resident_octets
 from jumpmq.http.resources import nodes
 from jumpmq.http.schema.shapes import TEXT, Shape
 
@@ -25,9 +24,9 @@ SHAPE = Shape({"memory_limit": TEXT, "disk_free_limit": TEXT})
 async def memory(request: Request) -> Response:
     """``GET /api/nodes/{node}/memory``: octets held for messages, by what they are held for."""
     nodes.require_node(request)
-    account = requested.broker(request).memory
-    total = {"rss": resident_octets(), "messages": account.total}
-    return answer_object(request, {"memory": account.by_kind | {"strategy": "account", "total": total}})
+    node = requested.broker(request).figures.node()
+    total = {"rss": node.resident, "messages": node.memory}
+    return answer_object(request, {"memory": dict(node.held) | {"strategy": "account", "total": total}})
 
 
 async def set_limits(request: Request) -> Response:

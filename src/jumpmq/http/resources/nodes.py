@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.connection.listeners import connection_limit
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.process import open_files, resident_octets
 from jumpmq.http.rates import LOOKS
 from jumpmq.http.samples import OF_NODE, add_samples, growth
 
@@ -58,27 +55,27 @@ def _sampled(request: Request) -> dict[str, Any]:
 def shown(request: Request) -> dict[str, Any]:
     """This node as RabbitMQ's management API shows one."""
     broker = requested.broker(request)
-    tls = broker.config.tls
+    tls, node = broker.config.tls, broker.figures.node()
     mechanisms = ["AMQPLAIN", "PLAIN", *(["EXTERNAL"] if tls is not None and tls.client != "none" else [])]
     return {
-        "name": broker.node,
-        "type": "disc" if broker.store is not None else "ram",
+        "name": node.name,
+        "type": "disc" if node.durable else "ram",
         "running": True,
-        "os_pid": str(os.getpid()),
-        "uptime": int((time.time() - broker.started_at) * 1000),
+        "os_pid": str(node.pid),
+        "uptime": int((time.time() - node.started_at) * 1000),
         "processors": os.cpu_count(),
-        "mem_used": resident_octets(),
-        "mem_limit": broker.memory.limit,
-        "mem_alarm": broker.alarms.memory,
+        "mem_used": node.resident,
+        "mem_limit": node.memory_limit,
+        "mem_alarm": node.memory_alarm,
         "mem_calculation_strategy": "account",
-        "mem_messages": broker.memory.total,
-        "disk_free": broker.alarms.disk_free,
-        "disk_free_limit": broker.alarms.disk_free_limit,
-        "disk_free_alarm": broker.alarms.disk,
-        "fd_used": open_files(),
-        "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "sockets_used": len(broker.connections),
-        "sockets_total": connection_limit(),
+        "mem_messages": node.memory,
+        "disk_free": node.disk_free,
+        "disk_free_limit": node.disk_free_limit,
+        "disk_free_alarm": node.disk_alarm,
+        "fd_used": node.files,
+        "fd_total": node.files_limit,
+        "sockets_used": node.connections,
+        "sockets_total": node.connections_limit,
         "partitions": [],
         "rates_mode": "basic",
         "auth_mechanisms": [{"name": name, "enabled": True} for name in mechanisms],

@@ -6,19 +6,18 @@ many thousand queues, too many to make objects of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.requests import Request
 
-from jumpmq.broker.channel.channel import Channel
-from jumpmq.broker.connection.connection import Connection
+from jumpmq.broker.figures.values import OF_CHANNELS, ChannelFigures, QueueFigures
 from jumpmq.http.plumbing import requested
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.metric_families import CHANNEL_COUNTERS
-from jumpmq.queues import Queue
+from jumpmq.topology.definitions import QueueDefinition
 
 Value = float | None
 Read = Callable[[Any], tuple[Value, ...]]
@@ -55,9 +54,50 @@ class Family:
     read: Callable[[Request], Read]
 
 
-async def each(request: Request, family: Family, prefix: str, vhosts: list[str]) -> dict[str, list[str]]:
-    """The family with a value for each object, of these virtual hosts or of all: lines of text by the metric's name."""
-    return await lines(request, family, prefix, _objects(request, family.of, vhosts))
+class Objects:
+    """The figures of all queues, channels and connections, of some virtual hosts or of all, each read once.
+
+    Attributes:
+        vhosts: of these; of all if there are none.
+    """
+
+    def __init__(self, request: Request, vhosts: Collection[str] = ()) -> None:
+        self._broker = requested.broker(request)
+        self.vhosts = vhosts
+        self._read: dict[str, list[Any]] = {}
+
+    async def of(self, kind: str) -> list[Any]:
+        """Those of a kind, as :attr:`Family.of` calls it. What is read of queues also has their definitions."""
+        if kind not in self._read:
+            self._read[kind] = await self._queues() if kind == "queue" else await self._of_clients(kind)
+        return self._read[kind]
+
+    async def _queues(self) -> list[DeclaredQueue]:
+        hosts = [host for name, host in self._broker.topology.vhosts.items() if self._wants(name)]
+        definitions = [definition for host in hosts for definition in host.queue_definitions()]
+        figures = await self._broker.figures.queues(definitions)
+        pairs = zip(definitions, figures, strict=True)
+        return [DeclaredQueue(definition, found) for definition, found in pairs if found is not None]
+
+    async def _of_clients(self, kind: str) -> list[Any]:
+        figures = self._broker.figures
+        found = await figures.connections() if kind == "connection" else await figures.channels()
+        return [one for one in found if self._wants(one.peer.vhost)]
+
+    def _wants(self, vhost: str) -> bool:
+        return not self.vhosts or vhost in self.vhosts
+
+
+class DeclaredQueue(NamedTuple):
+    """A queue and its figures."""
+
+    definition: QueueDefinition
+    figures: QueueFigures
+
+
+async def each(request: Request, family: Family, prefix: str, objects: Objects) -> dict[str, list[str]]:
+    """The family with a value for each object: lines of text by the metric's name."""
+    return await lines(request, family, prefix, await objects.of(family.of))
 
 
 async def lines(request: Request, family: Family, prefix: str, objects: Iterable[Any]) -> dict[str, list[str]]:
@@ -83,10 +123,10 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-async def summed(request: Request, family: Family, prefix: str) -> list[Metric]:
+async def summed(request: Request, family: Family, prefix: str, objects: Objects) -> list[Metric]:
     """The family's figures of all objects together, as far as they are no counters, which would fall with an object."""
     read, totals = family.read(request), [0.0] * len(family.figures)
-    async for one in requested.broker(request).slices.through(_objects(request, family.of, [])):
+    async for one in requested.broker(request).slices.through(await objects.of(family.of)):
         totals = [total + (value or 0) for total, value in zip(totals, read(one), strict=True)]
     return [
         GaugeMetricFamily(prefix + figure.name, figure.about, total)
@@ -95,30 +135,26 @@ async def summed(request: Request, family: Family, prefix: str) -> list[Metric]:
     ]
 
 
-def _objects(request: Request, kind: str, vhosts: list[str]) -> Iterable[Any]:
-    broker = requested.broker(request)
-    if kind == "queue":
-        hosts = [host for host in broker.topology.vhosts.values() if not vhosts or host.name in vhosts]
-        return [queue for host in hosts for queue in host.queues.values()]
-    opened = [one for one in broker.connections if one.opened and (not vhosts or one.vhost.name in vhosts)]
-    return opened if kind == "connection" else [channel for one in opened for channel in one.channels.values()]
-
-
 def _lengths(request: Request) -> Read:
-    return lambda queue: (queue.ready_count, queue.unacknowledged_count, queue.message_count)
+    def read(queue: DeclaredQueue) -> tuple[Value, ...]:
+        found = queue.figures
+        return found.ready, found.unacknowledged, found.ready + found.unacknowledged
+
+    return read
 
 
 def _consumers(request: Request) -> Read:
-    return lambda queue: (len(queue.consumers),)
+    return lambda queue: (queue.figures.consumers,)
 
 
 def _figures(request: Request) -> Read:
     rates: Rates = request.app.state.rates
 
-    def read(queue: Queue) -> tuple[Value, ...]:
-        found = queue.figures()
-        capacity = None if queue.append_only else rates.consumer_capacity(queue)
-        beginning = (len(queue.consumers), capacity, capacity, queue.memory)
+    def read(queue: DeclaredQueue) -> tuple[Value, ...]:
+        figures = queue.figures
+        found = figures.messages
+        capacity = None if figures.append_only else rates.consumer_capacity(figures)
+        beginning = (figures.consumers, capacity, capacity, figures.memory)
         if found is None:
             return (*beginning, *(None for _ in MESSAGE_FIGURES))
         return (
@@ -155,20 +191,19 @@ MESSAGE_FIGURES = (
 
 
 def _published(request: Request) -> Read:
-    return lambda queue: (queue.published,)
+    return lambda queue: (queue.figures.counts[0],)
 
 
 def _of_channel(request: Request) -> Read:
-    def read(channel: Channel) -> tuple[Value, ...]:
-        transaction, confirms = channel.transaction, channel.confirms
+    def read(channel: ChannelFigures) -> tuple[Value, ...]:
         return (
-            len(channel.consumers),
-            len(channel.unacknowledged),
-            confirms.unanswered if confirms is not None else 0,
-            transaction.published if transaction is not None else 0,
-            transaction.claimed if transaction is not None else 0,
-            channel.consumer_prefetch,
+            channel.consumers,
+            channel.unacknowledged,
+            channel.unconfirmed,
+            channel.uncommitted,
+            channel.acks_uncommitted,
             channel.prefetch,
+            channel.global_prefetch,
         )
 
     return read
@@ -176,24 +211,21 @@ def _of_channel(request: Request) -> Read:
 
 def _counted(names: Iterable[str]) -> tuple[tuple[Figure, ...], Callable[[Request], Read]]:
     wanted = [(f"channel_{name}", CHANNEL_COUNTERS[name]) for name in names]
+    places = [OF_CHANNELS.index(of) for _, of in wanted]
     figures = tuple(Figure(name, f"Messages: {of}", counted=True) for name, of in wanted)
-    return figures, lambda request: lambda channel: tuple(getattr(channel.tally, of) for _, of in wanted)
+    return figures, lambda request: lambda channel: tuple([channel.counts[place] for place in places])
 
 
 def _octets(request: Request) -> Read:
-    return lambda connection: (connection.received_octets, connection.sent_octets)
+    return lambda connection: connection.counts
 
 
 def _of_connection(request: Request) -> Read:
-    return lambda connection: (connection.unwritten_octets, len(connection.channels))
+    return lambda connection: (connection.unsent, connection.channels)
 
 
-def _queue_key(queue: Queue) -> tuple[str, ...]:
-    return queue.vhost, queue.name
-
-
-def _name(one: Channel | Connection) -> tuple[str, ...]:
-    return (one.name,)
+def _queue_key(queue: DeclaredQueue) -> tuple[str, ...]:
+    return queue.definition.vhost, queue.definition.name
 
 
 def _family_of_queues(
@@ -203,11 +235,11 @@ def _family_of_queues(
 
 
 def _family_of_channels(figures: tuple[Figure, ...], read: Callable[[Request], Read]) -> Family:
-    return Family("channel", ("channel",), _name, figures, read)
+    return Family("channel", ("channel",), lambda channel: (channel.name,), figures, read)
 
 
 def _family_of_connections(figures: tuple[Figure, ...], read: Callable[[Request], Read]) -> Family:
-    return Family("connection", ("connection",), _name, figures, read)
+    return Family("connection", ("connection",), lambda connection: (connection.peer.name,), figures, read)
 
 
 CONSUMERS = Figure("queue_consumers", "Consumers")

@@ -29,9 +29,10 @@ async def overview(request: Request) -> Response:
     """``GET /api/overview``: totals of what the user may see, message rates over the last seconds."""
     broker = requested.broker(request)
     hosts = requested.visible_hosts(request)
-    queues = [queue for host in hosts for queue in host.queues.values()]
+    names = [host.name for host in hosts]
     rates: Rates = request.app.state.rates
-    opened = connections.visible(request)
+    stats, lengths = await rates.of_hosts(names)
+    opened = await connections.visible(request)
     shown: dict[str, Any] = {
         "product_name": "JumpMQ",
         "product_version": __version__,
@@ -42,19 +43,17 @@ async def overview(request: Request) -> Response:
         "rates_mode": "basic",
         "object_totals": {
             "connections": len(opened),
-            "channels": sum([len(connection.channels) for connection in opened]),
+            "channels": sum([connection.channels for connection in opened]),
             "exchanges": sum([len(host.exchanges) for host in hosts]),
-            "queues": len(queues),
+            "queues": sum([len(host.queues) for host in hosts]),
         },
-        "queue_totals": await rates.all_lengths(hosts),
-        "message_stats": await rates.of_hosts(hosts),
+        "queue_totals": lengths,
+        "message_stats": stats,
         "exchange_types": [{"name": name, "enabled": True} for name in EXCHANGE_TYPES],
     }
     if monitors(requested.user(request)):
         shown |= {"node": broker.node, "listeners": listeners(request)}
-        shown["object_totals"]["consumers"] = sum(
-            [len(queue.consumers) async for queue in broker.slices.through(queues)]
-        )
+        shown["object_totals"]["consumers"] = await broker.figures.consumer_count(names)
         shown["churn_rates"] = rates.of_churn()
         history: History = request.app.state.history
         add_samples(request, shown, lambda: history.hosts)

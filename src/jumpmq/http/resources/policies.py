@@ -22,6 +22,7 @@ from jumpmq.topology import (
     Policy,
     SetOperatorPolicy,
     SetPolicy,
+    VirtualHost,
 )
 
 SHAPE = Shape(
@@ -95,9 +96,9 @@ def shown(policy: Policy) -> dict[str, Any]:
     }
 
 
-def in_force(request: Request, found: Queue | Exchange) -> dict[str, Any]:
+def in_force(host: VirtualHost, found: Queue | Exchange) -> dict[str, Any]:
     """What a queue or exchange shows of the policies that are in force for it."""
-    force = requested.broker(request).topology.vhosts[found.vhost].in_force(found)
+    force = host.in_force(found)
     return {
         "policy": force.policy.name if force.policy is not None else None,
         "operator_policy": force.operator_policy.name if force.operator_policy is not None else None,

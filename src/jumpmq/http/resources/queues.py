@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import TIMESTAMP, Properties
+from jumpmq.amqp.errors import NotFound
+from jumpmq.broker.figures.values import QueueFigures
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
-from jumpmq.http.plumbing.answers import answer_list, answer_object
+from jumpmq.http.plumbing.answers import answer_list_in_parts, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import Rates
@@ -20,8 +20,8 @@ from jumpmq.http.resources import connections, consumers
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape, one_of
-from jumpmq.queues import Queue
 from jumpmq.topology import DeclareQueue, rules
+from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.names import stripped
 
 if TYPE_CHECKING:
@@ -37,45 +37,50 @@ SHAPE = Shape(
 ACTION = Shape({"action": one_of("sync", "cancel_sync")}, required=("action",))
 
 
-AT_HAND: dict[str, Callable[[Queue], Any]] = {
+AT_HAND: dict[str, Callable[[QueueDefinition], Any]] = {
     "name": lambda queue: queue.name,
     "vhost": lambda queue: queue.vhost,
     "type": lambda queue: queue.type,
-    "messages": lambda queue: queue.message_count,
-    "messages_ready": lambda queue: queue.ready_count,
-    "messages_unacknowledged": lambda queue: queue.unacknowledged_count,
-    "consumers": lambda queue: len(queue.consumers),
 }
 """What can be sorted by without showing each queue."""
 
 
-def _rates(request: Request) -> dict[str, Callable[[Queue], Any]]:
-    """The rates that can be sorted by without showing each queue."""
-    rates: Rates = request.app.state.rates
+def _sampled_at_hand(rates: Rates) -> dict[str, Callable[[QueueDefinition], Any]]:
+    """What can be sorted by as it was when the figures were last read."""
 
-    def of(name: str) -> Callable[[Queue], Any]:
-        return lambda queue: rates.rate(queue, name)
+    def rate(name: str) -> Callable[[QueueDefinition], Any]:
+        return lambda queue: rates.last_rate(queue.id, name)
 
-    return {f"message_stats.{name}_details.rate": of(name) for name in ("publish", "deliver_get", "ack")}
+    return {
+        "messages": lambda queue: sum(rates.last_counts(queue.id)[-2:]),
+        "messages_ready": lambda queue: rates.last_counts(queue.id)[-2],
+        "messages_unacknowledged": lambda queue: rates.last_counts(queue.id)[-1],
+        "consumers": lambda queue: rates.latest.consumers_of.get(queue.id, 0),
+        **{f"message_stats.{name}_details.rate": rate(name) for name in ("publish", "deliver_get", "ack")},
+    }
 
 
 async def all_queues(request: Request) -> Response:
     """``GET /api/queues?type=stream``: of all virtual hosts."""
-    return await _answer(
-        request, [queue for host in requested.visible_hosts(request) for queue in host.queues.values()]
-    )
+    hosts = requested.visible_hosts(request)
+    return await _answer(request, [queue for host in hosts for queue in host.queue_definitions()])
 
 
 async def queues_of_host(request: Request) -> Response:
     """``GET /api/queues/{vhost}``: of one virtual host."""
-    return await _answer(request, list(requested.virtual_host(request).queues.values()))
+    return await _answer(request, requested.virtual_host(request).queue_definitions())
 
 
 async def one_queue(request: Request) -> Response:
     """``GET /api/queues/{vhost}/{queue}``: one queue, with its consumers."""
-    queue = requested.queue(request)
-    details = {"consumer_details": [consumers.shown((queue, one)) for one in queue.consumers[:MAX_CONSUMERS]]}
-    return answer_object(request, _sampled(request, queue) | details | _owner(request, queue))
+    definition, figures = requested.queue_definition(request), requested.broker(request).figures
+    found = await figures.queue(definition)
+    shown_queue = None if found is None else _sampled(request, definition, found)
+    if shown_queue is None:
+        raise NotFound(f"no queue '{definition.name}' in vhost '{definition.vhost}'")
+    seen = await figures.consumers_of(definition, MAX_CONSUMERS)
+    details = {"consumer_details": [consumers.shown(one) for one in seen]}
+    return answer_object(request, shown_queue | details | await _owner(request, definition))
 
 
 async def declare_queue(request: Request) -> Response:
@@ -96,7 +101,7 @@ async def declare_queue(request: Request) -> Response:
 
 async def delete_queue(request: Request) -> Response:
     """``DELETE /api/queues/{vhost}/{queue}?if-empty=true&if-unused=true``: delete a queue with what is in it."""
-    queue = requested.queue(request)
+    queue = requested.queue_definition(request)
     changing.check_permission(request, queue.vhost, "configure", queue.name)
     if_unused, if_empty = requested.flag(request, "if-unused"), requested.flag(request, "if-empty")
     host = requested.virtual_host(request)
@@ -110,7 +115,7 @@ async def delete_queue(request: Request) -> Response:
 
 async def act(request: Request) -> Response:
     """``POST /api/queues/{vhost}/{queue}/actions``: ``sync`` or ``cancel_sync``: there are no mirrors to sync."""
-    requested.queue(request)
+    requested.queue_definition(request)
     await requested.shaped_body(request, ACTION)
     return changing.deleted()
 
@@ -120,51 +125,62 @@ async def rebalance(request: Request) -> Response:
     return changing.deleted()
 
 
-async def _answer(request: Request, queues: list[Queue]) -> Response:
-    wanted = request.query_params.get("type")
+async def _answer(request: Request, queues: list[QueueDefinition]) -> Response:
+    wanted, broker = request.query_params.get("type"), requested.broker(request)
     chosen = queues if wanted is None else [queue for queue in queues if queue.type == wanted]
-    at_hand = AT_HAND | _rates(request)
-    return await answer_list(request, chosen, lambda queue: _sampled_if_there(request, queue), at_hand=at_hand)
+
+    async def show(part: Sequence[QueueDefinition]) -> list[dict[str, Any] | None]:
+        found = zip(part, await broker.figures.queues(part), strict=True)
+        return [
+            None if figures is None else _sampled(request, definition, figures)
+            async for definition, figures in broker.slices.through(found)
+        ]
+
+    at_hand = AT_HAND | _sampled_at_hand(request.app.state.rates)
+    return await answer_list_in_parts(request, chosen, show, at_hand=at_hand)
 
 
-def _sampled_if_there(request: Request, queue: Queue) -> dict[str, Any] | None:
-    host = requested.broker(request).topology.vhosts.get(queue.vhost)
-    return _sampled(request, queue) if host is not None and host.queues.get(queue.name) is queue else None
-
-
-def _sampled(request: Request, queue: Queue) -> dict[str, Any]:
-    """A queue, with the samples that the query asks for."""
+def _sampled(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any] | None:
+    """A queue, with the samples that the query asks for; None if it is gone."""
     history: History = request.app.state.history
-    return add_samples(request, shown(request, queue), lambda: history.of(queue))
+    found = shown(request, definition, figures)
+    if found is None:
+        return None
+    return add_samples(request, found, lambda: history.of("queue", definition.vhost, definition.name))
 
 
-def shown(request: Request, queue: Queue) -> dict[str, Any]:
-    """A queue as RabbitMQ's management API shows one, and the number of its youngest message (``last_seq``)."""
+def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any] | None:
+    """A queue as RabbitMQ's management API shows one, and the number of its youngest message (``last_seq``); None if it
+    is gone."""
     rates: Rates = request.app.state.rates
+    host = requested.broker(request).topology.vhosts.get(definition.vhost)
+    declared = host.queues.get(definition.name) if host is not None else None
+    if host is None or declared is None:
+        return None
     return (
         {
-            **requested.broker(request).topology.vhosts[queue.vhost].definition(queue).shown(),
-            "type": queue.type,
-            "exclusive": queue.exclusive,
-            "node": queue.node,
+            **definition.shown(),
+            "type": figures.type,
+            "exclusive": definition.exclusive,
+            "node": figures.node,
             "state": "running",
-            "consumers": len(queue.consumers),
-            **rates.lengths(queue),
-            "memory": queue.memory,
-            "message_stats": rates.of_queue(queue),
-            "idle_since": rates.idle_since(queue),
-            "last_seq": queue.next_seq - 1,
+            "consumers": figures.consumers,
+            **rates.lengths(figures),
+            "memory": figures.memory,
+            "message_stats": rates.of_queue(figures),
+            "idle_since": rates.idle_since(figures),
+            "last_seq": figures.last_seq,
         }
-        | _figures(queue)
-        | _attendance(rates, queue)
-        | queue.status()
-        | in_force(request, queue)
+        | _message_figures(figures)
+        | _attendance(rates, figures)
+        | dict(figures.status)
+        | in_force(host, declared)
     )
 
 
-def _figures(queue: Queue) -> dict[str, Any]:
+def _message_figures(figures: QueueFigures) -> dict[str, Any]:
     """Where the queue's messages are, as far as its kind tells, and how many octets of bodies they have."""
-    found = queue.figures()
+    found = figures.messages
     if found is None:
         return {}
     return {
@@ -179,36 +195,29 @@ def _figures(queue: Queue) -> dict[str, Any]:
         "messages_unacknowledged_ram": found.unacknowledged_in_memory,
         "messages_persistent": found.persistent,
         "messages_paged_out": found.paged_out,
-        "head_message_timestamp": _timestamp(queue.front()),
+        "head_message_timestamp": figures.head_timestamp,
     }
 
 
-def _timestamp(message: Message | None) -> int | None:
-    """The property of a message that is in memory."""
-    if message is None or not int.from_bytes(message.properties[:2]) & TIMESTAMP:
-        return None
-    return Properties.parse(message.properties).timestamp
-
-
-def _attendance(rates: Rates, queue: Queue) -> dict[str, Any]:
+def _attendance(rates: Rates, figures: QueueFigures) -> dict[str, Any]:
     """Who consumes, and whether that is enough."""
-    if queue.append_only:
+    if figures.append_only:
         return {}
-    capacity, active = rates.consumer_capacity(queue), queue.active_consumer
+    capacity = rates.consumer_capacity(figures)
     return {
         "consumer_capacity": capacity,
         "consumer_utilisation": capacity,
-        "exclusive_consumer_tag": next((one.tag for one in queue.consumers if one.exclusive), None),
-        "single_active_consumer_tag": active.tag if active is not None else None,
+        "exclusive_consumer_tag": figures.exclusive_consumer_tag,
+        "single_active_consumer_tag": figures.single_active_consumer_tag,
     }
 
 
-def _owner(request: Request, queue: Queue) -> dict[str, Any]:
+async def _owner(request: Request, definition: QueueDefinition) -> dict[str, Any]:
     """The connection that an exclusive queue belongs to."""
-    for connection in requested.broker(request).connections if queue.owner is not None else ():
-        if connection.name == queue.owner:
-            return {"owner_pid_details": connections.details(connection)}
-    return {}
+    if definition.owner is None:
+        return {}
+    owner = await requested.broker(request).figures.connection(definition.owner)
+    return {} if owner is None else {"owner_pid_details": connections.details(owner.peer)}
 
 
 ROUTES = [

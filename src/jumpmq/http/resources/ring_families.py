@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 
-from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
 from jumpmq.http.resources.object_families import Family, Figure, lines
 from jumpmq.queues import Queue
@@ -68,14 +67,16 @@ async def rings(request: Request) -> dict[str, list[str]]:
     hosts = requested.broker(request).topology.vhosts.values()
     exchanges = [exchange for host in hosts for exchange in host.exchanges.values()]
     found = [exchange for exchange in exchanges if isinstance(exchange, ConsistentHashExchange)]
-    slices = requested.broker(request).slices
-    shares = chain.from_iterable([await _shares(exchange, slices) for exchange in found])
+    shares = chain.from_iterable([await _shares(request, exchange) for exchange in found])
     return await lines(request, SHARES, PREFIX, shares) | await lines(request, MISSING, PREFIX, found)
 
 
-async def _shares(exchange: ConsistentHashExchange, slices: Slices) -> Iterator[Share]:
-    bound = dict.fromkeys(exchange.bindings.values())
-    counts = {label(one): one.published async for one in slices.through(bound) if isinstance(one, Queue)}
+async def _shares(request: Request, exchange: ConsistentHashExchange) -> Iterator[Share]:
+    broker = requested.broker(request)
+    host = broker.topology.vhosts[exchange.vhost]
+    queues = [one for one in dict.fromkeys(exchange.bindings.values()) if isinstance(one, Queue)]
+    found = await broker.figures.counts([host.definition(queue) for queue in queues])
+    counts = {label(queue): count[0] for queue, count in zip(queues, found, strict=True) if count is not None}
     weights = {name: weight for name, weight in exchange.ring.destinations.items() if name in counts}
     buckets, total = sum(weights.values()), sum(counts.values())
     return (Share(exchange, name, weight, buckets, counts[name], total) for name, weight in weights.items())

@@ -88,6 +88,7 @@ async def vhost_permissions(request: Request) -> Response:
 
 async def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
     rates: Rates = request.app.state.rates
+    stats, lengths = await rates.of_hosts([host.name])
     found = {
         "name": host.name,
         "description": host.description,
@@ -96,10 +97,10 @@ async def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
         "default_queue_type": host.default_queue_type or "classic",
         "tracing": host.tracing,
         "cluster_state": {requested.broker(request).node: "running"},
-        "message_stats": await rates.of_hosts([host]),
-        **await rates.all_lengths([host]),
+        "message_stats": stats,
+        **lengths,
     }
-    return add_samples(request, found, lambda: request.app.state.history.of(host))
+    return add_samples(request, found, lambda: request.app.state.history.of("vhost", host.name))
 
 
 ROUTES = [

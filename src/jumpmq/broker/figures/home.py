@@ -1,0 +1,404 @@
+"""What one process tells of its queues, channels, connections and of itself: the one place that reads live objects.
+
+Everything is returned as values (:mod:`jumpmq.broker.figures.values`). Whatever grows with the number of queues,
+channels or connections is read in slices of the event loop's time; what is gone meanwhile is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import astuple
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp.fields import to_python
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import TIMESTAMP, Properties
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.connection.connection import Connection
+from jumpmq.broker.connection.listeners import connection_limit
+from jumpmq.broker.figures.process import open_files, resident_octets
+from jumpmq.broker.figures.values import (
+    LEVELS_OF_QUEUES,
+    OF_CHANNELS,
+    OF_HOSTS,
+    OF_QUEUES,
+    ChannelFigures,
+    ChannelId,
+    ConnectionFigures,
+    ConnectionId,
+    ConsumerFigures,
+    Counts,
+    ExchangeId,
+    NodeFigures,
+    Peer,
+    QueueCounts,
+    QueueFigures,
+    TLSFigures,
+)
+from jumpmq.broker.security.certificates import distinguished_name
+from jumpmq.broker.telemetry.churn import Churn
+from jumpmq.queues import Consumer, Queue
+from jumpmq.topology import VirtualHost
+from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.tally import Past, Tally
+
+if TYPE_CHECKING:
+    from jumpmq.broker.broker import Broker
+
+AT_ONCE = 250
+"""Queues whose counters are read before others are served."""
+
+CHURN = tuple(Churn.__slots__)
+"""What comes and goes, by RabbitMQ's names, in the order of :meth:`HomeFigures.churn`."""
+
+
+class HomeFigures:
+    """The figures of a broker's process."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    # --- queues and their consumers ---
+
+    async def queue_counts(self, vhost: str) -> AsyncIterator[list[QueueCounts]]:
+        """The counters of all queues of a virtual host, some at a time."""
+        host = self._broker.topology.vhosts.get(vhost)
+        queues = [] if host is None else list(host.queues.values())
+        for start in range(0, len(queues), AT_ONCE):
+            yield [
+                QueueCounts(
+                    queue.id, queue.vhost, queue.name, _of_queue(queue), len(queue.consumers), queue.append_only
+                )
+                for queue in queues[start : start + AT_ONCE]
+            ]
+            await self._broker.slices.next()
+
+    async def queue(self, definition: QueueDefinition) -> QueueFigures | None:
+        """One queue; None if it is gone."""
+        return self._read(definition)
+
+    async def queues(self, definitions: Iterable[QueueDefinition]) -> list[QueueFigures | None]:
+        """Queues in the order given; None stands for one that is gone."""
+        return [self._read(one) async for one in self._broker.slices.through(definitions)]
+
+    async def counts(self, definitions: Iterable[QueueDefinition]) -> list[Counts | None]:
+        """The counters of queues in the order given; None stands for one that is gone."""
+        live = (self._live(one) for one in definitions)
+        return [None if one is None else _of_queue(one) async for one in self._broker.slices.through(live)]
+
+    async def consumers_of(self, definition: QueueDefinition, most: int | None = None) -> list[ConsumerFigures]:
+        """The consumers of a queue, the highest priority first; the first ``most`` of them."""
+        queue = self._live(definition)
+        return [] if queue is None else [_consumer_figures(queue, one) for one in queue.consumers[:most]]
+
+    async def consumers(self, vhosts: Iterable[str]) -> list[ConsumerFigures]:
+        """The consumers of all queues of virtual hosts."""
+        hosts = [host for name in vhosts if (host := self._broker.topology.vhosts.get(name)) is not None]
+        queues = [queue for host in hosts for queue in host.queues.values()]
+        found = ((queue, consumer) for queue in queues for consumer in queue.consumers)
+        return [_consumer_figures(*one) async for one in self._broker.slices.through(found)]
+
+    async def consumer_count(self, vhosts: Iterable[str]) -> int:
+        """How many consumers the queues of virtual hosts have."""
+        return sum([one.consumers for name in vhosts async for part in self.queue_counts(name) for one in part])
+
+    def _read(self, definition: QueueDefinition) -> QueueFigures | None:
+        found = self._live(definition)
+        return None if found is None else _queue_figures(found)
+
+    def _live(self, definition: QueueDefinition) -> Queue | None:
+        host = self._broker.topology.vhosts.get(definition.vhost)
+        found = None if host is None else host.queues.get(definition.name)
+        return found if found is not None and found.id == definition.id else None
+
+    # --- connections and channels ---
+
+    async def connections(self) -> list[ConnectionFigures]:
+        """The connections that have a virtual host open, or had until they closed."""
+        return [_connection_figures(one) async for one in self._broker.slices.through(self._opened())]
+
+    async def connection(self, name: str) -> ConnectionFigures | None:
+        """The open connection of this name; None if there is none."""
+        return next((_connection_figures(one) for one in self._opened() if one.name == name), None)
+
+    async def channels(self) -> list[ChannelFigures]:
+        """The open channels of all connections."""
+        live = [channel for one in self._opened() for channel in one.channels.values()]
+        return [_channel_figures(one) async for one in self._broker.slices.through(live)]
+
+    async def channels_of(self, connection: ConnectionId) -> list[ChannelFigures]:
+        """The open channels of a connection."""
+        live = [channel for one in self._opened() if one.name == connection for channel in one.channels.values()]
+        return [_channel_figures(one) async for one in self._broker.slices.through(live)]
+
+    async def channel(self, name: str) -> ChannelFigures | None:
+        """The open channel of this name, ``CONNECTION (NUMBER)``; None if there is none."""
+        live = self._channel(name)
+        return None if live is None else _channel_figures(live)
+
+    async def consumers_of_channel(self, name: str) -> list[ConsumerFigures]:
+        """The consumers of a channel."""
+        live = self._channel(name)
+        return [] if live is None else [_consumer_figures(one.queue, one) for one in live.consumers.values()]
+
+    async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
+        """The counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
+        opened = self._opened()
+        for start in range(0, len(opened), AT_ONCE):
+            yield [(one.name, _of_connection(one)) for one in opened[start : start + AT_ONCE]]
+            await self._broker.slices.next()
+
+    async def channel_counts(self) -> AsyncIterator[list[tuple[ChannelId, Counts]]]:
+        """The counters of all open channels, as ``OF_CHANNELS``, some at a time."""
+        channels = [channel for one in self._opened() for channel in one.channels.values()]
+        for start in range(0, len(channels), AT_ONCE):
+            part = channels[start : start + AT_ONCE]
+            yield [(_channel_id(one), _TALLIED_OF_CHANNELS(one.tally)) for one in part]
+            await self._broker.slices.next()
+
+    def _opened(self) -> list[Connection]:
+        return [one for one in self._broker.connections if one.opened]
+
+    def _channel(self, name: str) -> Channel | None:
+        channels = (channel for one in self._opened() for channel in one.channels.values())
+        return next((channel for channel in channels if channel.name == name), None)
+
+    # --- everything else ---
+
+    def exchange(self, vhost: str, name: str) -> Counts:
+        """What went in and out of an exchange, as ``OF_EXCHANGES``; of one that is gone, nothing."""
+        host = self._broker.topology.vhosts.get(vhost)
+        found = None if host is None else host.exchanges.get(name)
+        return (0, 0) if found is None else (found.published_in, found.published_out)
+
+    async def exchange_counts(self) -> AsyncIterator[list[tuple[ExchangeId, Counts]]]:
+        """What went in and out of each exchange, as ``OF_EXCHANGES``, some at a time."""
+        exchanges = [one for host in self._broker.topology.vhosts.values() for one in host.exchanges.values()]
+        for start in range(0, len(exchanges), AT_ONCE):
+            part = exchanges[start : start + AT_ONCE]
+            yield [((one.vhost, one.name), (one.published_in, one.published_out)) for one in part]
+            await self._broker.slices.next()
+
+    def churn(self) -> Counts:
+        """What came and went, as :data:`CHURN`."""
+        return astuple(self._broker.churn)
+
+    def tallies(self) -> dict[str, Tally]:
+        """What channels have counted, by virtual host; channels that are closed are included."""
+        found = {}
+        for name, host in self._broker.topology.vhosts.items():
+            found[name] = Tally()
+            found[name].add(host.past.channels)
+        for connection in self._broker.connections:
+            if connection.opened and connection.vhost.name in found:
+                for channel in connection.channels.values():
+                    found[connection.vhost.name].add(channel.tally)
+        return found
+
+    def past_tally(self) -> Tally:
+        """What channels have counted in virtual hosts that are deleted."""
+        return self._broker.topology.past.channels
+
+    def past_queues(self, vhost: str) -> Counts:
+        """What the deleted queues of a virtual host have counted, as ``QueueCounts.counts``; they have no messages."""
+        host = self._broker.topology.vhosts.get(vhost)
+        return (0,) * (len(OF_QUEUES) + len(LEVELS_OF_QUEUES)) if host is None else _of_past(host)
+
+    async def by_kind(self) -> dict[str, Tally]:
+        """What queues of each kind have counted; queues that are deleted are included."""
+        topology, past = self._broker.topology, Past()
+        for gone in (topology.past, *(host.past for host in topology.vhosts.values())):
+            past.add(gone)
+        queues = [queue for host in topology.vhosts.values() for queue in host.queues.values()]
+        async for queue in self._broker.slices.through(queues):
+            past.add_queue(queue)
+        return past.queues
+
+    def node(self) -> NodeFigures:
+        """The node."""
+        broker, alarms = self._broker, self._broker.alarms
+        return NodeFigures(
+            name=broker.node,
+            pid=os.getpid(),
+            durable=broker.store is not None,
+            started_at=broker.started_at,
+            resident=resident_octets(),
+            memory_limit=broker.memory.limit,
+            memory_alarm=alarms.memory,
+            held=dict(broker.memory.by_kind),
+            disk_free=alarms.disk_free,
+            disk_free_limit=alarms.disk_free_limit,
+            disk_alarm=alarms.disk,
+            files=open_files(),
+            files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            connections=len(broker.connections),
+            connections_limit=connection_limit(),
+            blocked=sum(one.state in ("blocked", "blocking") for one in broker.connections),
+        )
+
+
+def of_host(tally: Tally) -> Counts:
+    """A virtual host's counters as ``OF_HOSTS``."""
+    return _TALLIED_OF_HOSTS(tally)
+
+
+_TALLIED_OF_HOSTS = attrgetter(*OF_HOSTS)
+_TALLIED_OF_CHANNELS = attrgetter(*OF_CHANNELS)
+
+
+def _of_queue(queue: Queue) -> Counts:
+    sent, got, got_unasked = queue.delivered_unasked, queue.got, queue.got_unasked
+    delivered = queue.delivered
+    return (
+        *(queue.published, delivered, queue.acknowledged - sent - got_unasked),
+        *(delivered - sent - got - got_unasked, sent, got, got_unasked, queue.got_nothing, queue.redelivered),
+        *(queue.ready_count, queue.unacknowledged_count),
+    )
+
+
+def _of_past(host: VirtualHost) -> Counts:
+    total = Tally()
+    for tally in host.past.queues.values():
+        total.add(tally)
+    sent = total.deliver + total.deliver_no_ack + total.get + total.get_no_ack
+    return (
+        *(0, sent, total.ack, total.deliver, total.deliver_no_ack, total.get, total.get_no_ack, total.get_empty),
+        *(total.redeliver, 0, 0),
+    )
+
+
+def _queue_figures(queue: Queue) -> QueueFigures:
+    consumers, active = queue.consumers, queue.active_consumer
+    return QueueFigures(
+        id=queue.id,
+        type=queue.type,
+        node=queue.node,
+        append_only=queue.append_only,
+        counts=_of_queue(queue),
+        consumers=len(consumers),
+        memory=queue.memory,
+        last_seq=queue.next_seq - 1,
+        messages=queue.figures(),
+        head_timestamp=_timestamp(queue.front()),
+        exclusive_consumer_tag=next((one.tag for one in consumers if one.exclusive), None),
+        single_active_consumer_tag=active.tag if active is not None else None,
+        automatic=any(one.no_ack for one in consumers),
+        exhausted=bool(consumers) and all(_is_exhausted(one) for one in consumers),
+        max_length=queue.limits.max_length,
+        overflow=queue.limits.overflow,
+        status=queue.status(),
+    )
+
+
+def _is_exhausted(consumer: Consumer) -> bool:
+    return isinstance(consumer, ChannelConsumer) and consumer.prefetch > 0 and consumer.capacity() <= 0
+
+
+def _timestamp(message: Message | None) -> int | None:
+    if message is None or not int.from_bytes(message.properties[:2]) & TIMESTAMP:
+        return None
+    return Properties.parse(message.properties).timestamp
+
+
+def _consumer_figures(queue: Queue, consumer: Consumer) -> ConsumerFigures:
+    single = queue.limits.single_active_consumer
+    channel = consumer.channel if isinstance(consumer, ChannelConsumer) else None
+    return ConsumerFigures(
+        vhost=queue.vhost,
+        queue=queue.name,
+        tag=consumer.tag,
+        no_ack=consumer.no_ack,
+        exclusive=consumer.exclusive,
+        prefetch=consumer.prefetch,
+        active=not single or consumer is queue.active_consumer,
+        single=single,
+        arguments=to_python(consumer.arguments) if isinstance(consumer, ChannelConsumer) else {},
+        channel=channel.name if channel is not None else None,
+        number=channel.number if channel is not None else None,
+        peer=_peer(channel.connection) if channel is not None else None,
+    )
+
+
+def _peer(connection: Connection) -> Peer:
+    return Peer(
+        connection.name,
+        connection.name,
+        connection.peer_host,
+        connection.peer_port,
+        connection.user,
+        connection.vhost.name,
+        connection.node,
+    )
+
+
+def _connection_figures(connection: Connection) -> ConnectionFigures:
+    protocol = connection.protocol
+    host, _, port = connection.name.partition(" -> ")[2].rpartition(":")
+    return ConnectionFigures(
+        id=connection.name,
+        peer=_peer(connection),
+        state=connection.state,
+        mechanism=connection.handshake.mechanism,
+        tls=_tls(connection),
+        host=host,
+        port=int(port),
+        channels=len(connection.channels),
+        channel_max=protocol.channel_max,
+        frame_max=protocol.frame_max,
+        timeout=protocol.heartbeat,
+        connected_at=connection.connected_at,
+        unsent=connection.unwritten_octets,
+        counts=_of_connection(connection),
+        reads=connection.reads,
+        writes=connection.writes,
+        client_properties=connection.handshake.client_properties,
+    )
+
+
+def _of_connection(connection: Connection) -> Counts:
+    return connection.received_octets, connection.sent_octets
+
+
+def _channel_id(channel: Channel) -> ChannelId:
+    return channel.connection.name, channel.number
+
+
+def _tls(connection: Connection) -> TLSFigures | None:
+    tls = connection.tls
+    if tls is None:
+        return None
+    cipher, certificate = tls.cipher(), tls.getpeercert()
+    version, name = tls.version(), cipher[0] if cipher else ""
+    if not certificate:
+        return TLSFigures(version, name)
+    return TLSFigures(
+        version,
+        name,
+        distinguished_name(certificate["subject"]),  # type: ignore[arg-type]
+        distinguished_name(certificate["issuer"]),  # type: ignore[arg-type]
+        f"{certificate['notBefore']} - {certificate['notAfter']}",
+    )
+
+
+def _channel_figures(channel: Channel) -> ChannelFigures:
+    transaction, confirms = channel.transaction, channel.confirms
+    return ChannelFigures(
+        id=_channel_id(channel),
+        name=channel.name,
+        number=channel.number,
+        peer=_peer(channel.connection),
+        counts=_TALLIED_OF_CHANNELS(channel.tally),
+        confirms=confirms is not None,
+        transactional=transaction is not None,
+        consumers=len(channel.consumers),
+        unacknowledged=len(channel.unacknowledged),
+        unconfirmed=confirms.unanswered if confirms is not None else 0,
+        uncommitted=transaction.published if transaction is not None else 0,
+        acks_uncommitted=transaction.claimed if transaction is not None else 0,
+        prefetch=channel.consumer_prefetch,
+        global_prefetch=channel.prefetch,
+    )

@@ -1,0 +1,258 @@
+"""Figures of queues, consumers, channels, connections, exchanges and of the node, as values.
+
+A figure is a raw counter or a level at the time it was read. Rates, samples over time, sorting and paging are made
+from figures by :mod:`jumpmq.http`, which therefore never touches a live queue, channel or connection to show one.
+Whatever is counted is identified by an ``id`` that is not given twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from jumpmq.queues.figures import Figures as MessageFigures
+
+Counts = tuple[int, ...]
+"""Counters, in the order of one of the tables below."""
+
+OF_QUEUES = (
+    "publish", "deliver_get", "ack", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver",
+)  # fmt: skip
+"""What a queue counts, by RabbitMQ's names."""
+
+LEVELS_OF_QUEUES = ("ready", "unacknowledged")
+"""What stands behind these in the counts of a queue: how many messages it has."""
+
+OF_CHANNELS = (
+    *("publish", "confirm", "return_unroutable", "drop_unroutable"),
+    *("deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver", "ack"),
+)
+"""What a channel counts, by RabbitMQ's names."""
+
+OF_HOSTS = ("publish", "confirm", "return_unroutable", "drop_unroutable")
+"""What channels count for their virtual host; everything else of a virtual host is the sum of its queues."""
+
+OF_EXCHANGES = ("publish_in", "publish_out")
+OF_CONNECTIONS = ("recv_oct", "send_oct")
+
+ConnectionId = str
+ChannelId = tuple[ConnectionId, int]
+ExchangeId = tuple[str, str]
+"""Virtual host and name."""
+
+
+class QueueCounts(NamedTuple):
+    """What is read of every queue each second.
+
+    Attributes:
+        id: of the queue's definition.
+        counts: as :data:`OF_QUEUES`, then :data:`LEVELS_OF_QUEUES`.
+        append_only: whether consuming takes nothing out of it.
+    """
+
+    id: int
+    vhost: str
+    name: str
+    counts: Counts
+    consumers: int
+    append_only: bool
+
+    @property
+    def messages(self) -> int:
+        """Ready and unacknowledged messages."""
+        return self.counts[-2] + self.counts[-1]
+
+
+class QueueFigures(NamedTuple):
+    """What the home of a queue tells of it, beside what is declared.
+
+    Attributes:
+        counts: as :class:`QueueCounts` has them.
+        consumers: how many there are.
+        memory: octets of memory that its messages take.
+        last_seq: the number of its youngest message.
+        messages: octets of its messages and where they are; None where the kind of queue does not tell.
+        head_timestamp: the property ``timestamp`` of the next message, if that is in memory.
+        exclusive_consumer_tag, single_active_consumer_tag: None where there is no such consumer.
+        automatic: whether a consumer does not acknowledge.
+        exhausted: whether each consumer holds its whole prefetch unacknowledged.
+        max_length: messages that it may have; None is any number.
+        overflow: what becomes of those beyond it, a value of ``x-overflow``.
+        status: what only its kind has to show, by RabbitMQ's keys.
+    """
+
+    id: int
+    type: str
+    node: str
+    append_only: bool
+    counts: Counts
+    consumers: int
+    memory: int
+    last_seq: int
+    messages: MessageFigures | None
+    head_timestamp: int | None
+    exclusive_consumer_tag: str | None
+    single_active_consumer_tag: str | None
+    automatic: bool
+    exhausted: bool
+    max_length: int | None
+    overflow: str
+    status: Mapping[str, Any]
+
+    @property
+    def ready(self) -> int:
+        """Messages that wait for a consumer."""
+        return self.counts[-2]
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages that were delivered and not settled."""
+        return self.counts[-1]
+
+
+class Peer(NamedTuple):
+    """Whose a channel or consumer is.
+
+    Attributes:
+        connection: the connection's id.
+        name: the connection's name.
+        host, port: the client's.
+    """
+
+    connection: ConnectionId
+    name: str
+    host: str
+    port: int
+    user: str
+    vhost: str
+    node: str
+
+
+class ConsumerFigures(NamedTuple):
+    """A consumer of a queue.
+
+    Attributes:
+        active: whether it is served, where the queue serves one consumer at a time; else true.
+        single: whether the queue serves one consumer at a time.
+        arguments: of ``basic.consume``.
+        channel, number: name and number of its channel; None where it is not a client's.
+        peer: the client's connection; None where it is not a client's.
+    """
+
+    vhost: str
+    queue: str
+    tag: str
+    no_ack: bool
+    exclusive: bool
+    prefetch: int
+    active: bool
+    single: bool
+    arguments: Mapping[str, Any]
+    channel: str | None
+    number: int | None
+    peer: Peer | None
+
+
+class TLSFigures(NamedTuple):
+    """The encryption of a connection.
+
+    Attributes:
+        subject, issuer, validity: of the client's certificate; None where it sent none.
+    """
+
+    protocol: str | None
+    cipher: str
+    subject: str | None = None
+    issuer: str | None = None
+    validity: str | None = None
+
+
+class ConnectionFigures(NamedTuple):
+    """An open connection.
+
+    Attributes:
+        peer: who it is.
+        host, port: where it was accepted.
+        counts: as :data:`OF_CONNECTIONS`.
+        timeout: seconds of its heartbeat.
+        connected_at: seconds since the epoch.
+        unsent: octets that wait to be sent.
+        reads, writes: how often its socket was read and written.
+    """
+
+    id: ConnectionId
+    peer: Peer
+    state: str
+    mechanism: str
+    tls: TLSFigures | None
+    host: str
+    port: int
+    channels: int
+    channel_max: int
+    frame_max: int
+    timeout: int
+    connected_at: float
+    unsent: int
+    counts: Counts
+    reads: int
+    writes: int
+    client_properties: Mapping[str, Any]
+
+
+class ChannelFigures(NamedTuple):
+    """An open channel.
+
+    Attributes:
+        counts: as :data:`OF_CHANNELS`.
+        confirms: whether its publishes are confirmed.
+        unacknowledged, unconfirmed: messages delivered, and published.
+        uncommitted, acks_uncommitted: messages published and acknowledged in a transaction.
+        prefetch: of the next consumer; global_prefetch: of all consumers together.
+    """
+
+    id: ChannelId
+    name: str
+    number: int
+    peer: Peer
+    counts: Counts
+    confirms: bool
+    transactional: bool
+    consumers: int
+    unacknowledged: int
+    unconfirmed: int
+    uncommitted: int
+    acks_uncommitted: int
+    prefetch: int
+    global_prefetch: int
+
+
+class NodeFigures(NamedTuple):
+    """What a node uses and may use: octets of memory and disk, files, connections of clients.
+
+    Attributes:
+        started_at: seconds since the epoch.
+        disk_free: None where nothing is kept on disk.
+        held: octets held for messages, by what they are held for.
+    """
+
+    name: str
+    pid: int
+    durable: bool
+    started_at: float
+    resident: int
+    memory_limit: int
+    memory_alarm: bool
+    held: Mapping[str, int]
+    disk_free: int | None
+    disk_free_limit: int
+    disk_alarm: bool
+    files: int
+    files_limit: int
+    connections: int
+    connections_limit: int
+    blocked: int
+
+    @property
+    def memory(self) -> int:
+        """Octets held for messages."""
+        return sum(self.held.values())
