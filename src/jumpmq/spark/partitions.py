@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from heapq import heapify, heapreplace
 from itertools import pairwise
 from math import ceil
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
 from jumpmq.spark.client import Slice
+from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 
 T = TypeVar("T")
@@ -45,46 +46,85 @@ class Piece:
         return messages[self.first : self.first + self.count]
 
 
-def pieces(counts: Mapping[str, int], options: SourceOptions, parallelism: int | None) -> list[list[Piece]]:
+@dataclass(frozen=True)
+class Cut:
+    """How messages are divided into partitions: the same messages by the same cut are the same partitions.
+
+    Attributes:
+        most, least: partitions, unless ``longest`` asks for more, or there are fewer messages.
+        longest: the most messages of a partition; None for any number.
+        whole: whether what there is of a queue is one partition.
+    """
+
+    most: int
+    least: int
+    longest: int | None
+    whole: bool
+
+    @classmethod
+    def of(cls, options: SourceOptions, parallelism: int | None) -> Cut:
+        """What the options say.
+
+        Args:
+            parallelism: tasks that run at once; None for the processors of this machine.
+        """
+        least = options.min_partitions
+        most = options.max_partitions or max(parallelism or os.cpu_count() or 1, least)
+        return cls(most, least, options.max_messages_per_partition, options.keep_order)
+
+    def noted(self) -> dict[str, Any]:
+        """As a checkpoint has it: a micro-batch that is repeated is cut as it was, on whatever number of cores."""
+        return asdict(self)
+
+    @classmethod
+    def noted_in(cls, offset: Mapping[str, Any]) -> Cut | None:
+        """What a checkpoint says; None where it says nothing, as older ones do.
+
+        Raises:
+            JumpMQError: it makes no sense.
+        """
+        if "cut" not in offset:
+            return None
+        try:
+            return cls(**offset["cut"])
+        except TypeError:
+            raise JumpMQError(f"the query's checkpoint has an unknown cut: {offset['cut']!r}") from None
+
+
+def pieces(counts: Mapping[str, int], cut: Cut) -> list[list[Piece]]:
     """Divide the messages of some queues into partitions.
 
     Args:
         counts: how many messages there are, by queue.
-        parallelism: tasks that run at once; None for the processors of this machine.
     """
     total = sum(counts.values())
-    wanted = _wanted(total, options, parallelism or os.cpu_count() or 1)
+    wanted = _wanted(total, cut)
     limit = max(1, ceil(total / wanted))
-    if options.max_messages_per_partition is not None:
-        limit = min(limit, options.max_messages_per_partition)
-    cut = [piece for queue in sorted(counts) for piece in _cut(queue, counts[queue], limit, options.keep_order)]
-    return _packed(cut, wanted)
+    if cut.longest is not None:
+        limit = min(limit, cut.longest)
+    return _packed([piece for queue in sorted(counts) for piece in _parts(queue, counts[queue], limit, cut)], wanted)
 
 
-def _wanted(total: int, options: SourceOptions, parallelism: int) -> int:
+def _wanted(total: int, cut: Cut) -> int:
     """How many partitions there should be."""
     if not total:
         return 1
-    most = options.max_partitions or max(parallelism, options.min_partitions)
-    least = min(options.min_partitions, total)
-    wanted = max(least, min(most, ceil(total / WORTHWHILE)))
-    if options.max_messages_per_partition is not None:
-        wanted = max(wanted, ceil(total / options.max_messages_per_partition))
-    return wanted
+    wanted = max(min(cut.least, total), min(cut.most, ceil(total / WORTHWHILE)))
+    return wanted if cut.longest is None else max(wanted, ceil(total / cut.longest))
 
 
-def _cut(queue: str, count: int, limit: int, whole: bool) -> list[Piece]:
-    parts = 1 if whole else max(1, ceil(count / limit))
+def _parts(queue: str, count: int, limit: int, cut: Cut) -> list[Piece]:
+    parts = 1 if cut.whole else max(1, ceil(count / limit))
     bounds = [count * part // parts for part in range(parts + 1)]
     return [Piece(queue, first, last - first) for first, last in pairwise(bounds) if last > first]
 
 
-def _packed(cut: list[Piece], partitions: int) -> list[list[Piece]]:
+def _packed(parts: list[Piece], partitions: int) -> list[list[Piece]]:
     """Put the largest piece where least is, and so on."""
-    loads = [(0, place) for place in range(min(partitions, len(cut)))]
+    loads = [(0, place) for place in range(min(partitions, len(parts)))]
     heapify(loads)
     packed: list[list[Piece]] = [[] for _ in loads]
-    for piece in sorted(cut, key=lambda one: -one.count):
+    for piece in sorted(parts, key=lambda one: -one.count):
         load, place = loads[0]
         packed[place].append(piece)
         heapreplace(loads, (load + piece.count, place))

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import RESERVED, TRIGGERED, SourceOptions
-from jumpmq.spark.partitions import Piece, Slices, pieces
+from jumpmq.spark.partitions import Cut, Piece, Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import SCHEMA, check_schema, wire_columns
 from jumpmq.spark.streams import batch
@@ -123,7 +123,8 @@ class QueueReader(DataSourceReader):
             options.refuse(["failOnDataLoss"], "for streams, and for streaming queries")
         counts = {name: at["messages"] for name, at in ranges.items()}
         whole = options.keep_order or options.broker.speaks_amqp  # AMQP reads from the front
-        groups = pieces(counts, replace(options, keep_order=whole), self._parallelism) if ranges else []
+        cut = Cut.of(replace(options, keep_order=whole), self._parallelism)
+        groups = pieces(counts, cut) if ranges else []
         slices = [Slices([_by_seq(piece, ranges[piece.queue]) for piece in group]) for group in groups]
         return [*slices, *batch.plan(client, options, streams, self._parallelism)]
 

@@ -1,8 +1,9 @@
 """The streaming reader: a query as a consumer whose prefetch is the micro-batch.
 
 How it works. Spark's *offset* is ``{"group": NAME, "query": NAME, "broker": IDENTITY, "source": TEXT, "queues": {QUEUE:
-RESERVATION, ...}}``: up to which reservation the query's group has got in each queue. Spark keeps offsets in the
-query's checkpoint, and its order of events is
+RESERVATION, ...}, "cut": {...}}``: up to which reservation the query's group has got in each queue, and how the
+micro-batch that ends there is divided into partitions. Spark keeps offsets in the query's checkpoint, and its order of
+events is
 
 1. ``latestOffset(start)``: the micro-batch that ended at ``start`` is complete, sink included, or this would not be
    asked. So the broker acknowledges everything up to ``start``, and reserves more.
@@ -35,7 +36,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import Gone, JumpMQError, NotThere
 from jumpmq.spark.options import SourceOptions
-from jumpmq.spark.partitions import Slices, pieces
+from jumpmq.spark.partitions import Cut, Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 from jumpmq.spark.session import Session
@@ -65,7 +66,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
         self._options = options
         self._schema = schema
-        self._parallelism = parallelism
+        self._cut = Cut.of(options, parallelism)
         self._client = Client(options.broker)
         self._initial: Offset | None = None
         self._last_seqs: dict[str, int] | None = None
@@ -104,7 +105,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(IDLE_PAUSE if self._last_seqs is None else 0)
             return start
         self._went_on = True
-        return start | {"queues": end} | ({"ends": ends} if self._options.same_ends else {})
+        noted = {"queues": end, "cut": self._cut.noted()}
+        return start | noted | ({"ends": ends} if self._options.same_ends else {})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """What waits in the queues, beyond what the last micro-batch has reserved."""
@@ -121,7 +123,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = {queue: count for queue, count in counts.items() if count is not None}
         groups = [
             [[one.queue, done.get(one.queue), new[one.queue], one.first, one.count] for one in group]
-            for group in pieces(known, self._options, self._parallelism)
+            for group in pieces(known, Cut.noted_in(end) or self._cut)
         ]
         if unknown := [[queue, done.get(queue), new[queue], 0, None] for queue in new if queue not in known]:
             groups.append(unknown)

@@ -26,7 +26,7 @@ from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import BrokerAway, JumpMQError
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import RESERVED, SourceOptions
-from jumpmq.spark.partitions import pieces
+from jumpmq.spark.partitions import Cut, pieces
 from jumpmq.spark.patience import Patience
 from jumpmq.spark.rabbitmq.columns import batch_of
 from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
@@ -105,7 +105,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         counts = {queue: len(found) for queue, found in by_queue.items()}
         return [
             Taken([ipc_stream(batch_of(one.queue, one.of(by_queue[one.queue]), columns)) for one in group])
-            for group in pieces(counts, self._options, self._parallelism)
+            for group in pieces(counts, Cut.of(self._options, self._parallelism))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.clients import ReadingClient, client_of
 from jumpmq.spark.errors import Gone, JumpMQError, NotThere
 from jumpmq.spark.options import SourceOptions
-from jumpmq.spark.partitions import pieces
+from jumpmq.spark.partitions import Cut, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 
@@ -35,9 +35,7 @@ class OffsetRanges(InputPartition):
     ranges: list[OffsetRange]
 
 
-def partitions_of(
-    ranges: dict[str, tuple[int, int]], options: SourceOptions, parallelism: int | None
-) -> list[InputPartition]:
+def partitions_of(ranges: dict[str, tuple[int, int]], cut: Cut) -> list[InputPartition]:
     """Divide ranges, ``(first, end)`` by stream, into partitions; long ones are cut."""
     counts = {name: end - first for name, (first, end) in ranges.items() if end > first}
     if not counts:
@@ -46,7 +44,7 @@ def partitions_of(
         OffsetRanges(
             [OffsetRange(one.queue, start := ranges[one.queue][0] + one.first, start + one.count) for one in group]
         )
-        for group in pieces(counts, options, parallelism)
+        for group in pieces(counts, cut)
     ]
 
 

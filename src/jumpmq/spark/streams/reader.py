@@ -2,10 +2,10 @@
 query.
 
 How it works. Spark's *offset* is ``{"broker": IDENTITY, "source": TEXT, "streams": {NAME: {"id": ID, "from": OFFSET,
-"offset": OFFSET}, ...}}``: for each stream, which messages the micro-batch reads that ends there, from ``from`` to
-before ``offset``. So one offset says the whole micro-batch, and a repeated one has the same rows, also the first of
-all: Spark logs where it ended, and not where it began. ``id`` tells a stream from one that was deleted and declared
-again by the same name.
+"offset": OFFSET}, ...}, "cut": {...}}``: for each stream, which messages the micro-batch reads that ends there, from
+``from`` to before ``offset``, and how these are divided into partitions. So one offset says the whole micro-batch, and
+a repeated one has the same rows, also the first of all: Spark logs where it ended, and not where it began. ``id`` tells
+a stream from one that was deleted and declared again by the same name.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import RESERVED, SourceOptions
+from jumpmq.spark.partitions import Cut
 from jumpmq.spark.streams.batch import starting
 from jumpmq.spark.streams.kinds import origin_of, queue_names, require_only_streams, require_same_origin
 from jumpmq.spark.streams.places import LATEST
@@ -43,7 +44,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.refuse(("endingOffsets",), "for tables: a streaming query has no end")
         self._options = options
         self._schema = schema
-        self._parallelism = parallelism
+        self._cut = Cut.of(options, parallelism)
         self._client = client_of(options.broker, met=True)
         self._initial: Offset | None = None
         self._ends: dict[str, int] | None = None
@@ -83,7 +84,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if _places(streams) == _places(done):
             time.sleep(IDLE_PAUSE if self._ends is None else 0)
             return start
-        return start | {"streams": streams}
+        return start | {"streams": streams, "cut": self._cut.noted()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """What waits in the streams beyond the last micro-batch."""
@@ -101,7 +102,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ranges[name] = starting(name, one["from"], found[name], self._options), one["offset"]
             elif self._options.fail_on_data_loss:
                 raise JumpMQError(_declared_anew(name))
-        return partitions_of(ranges, self._options, self._parallelism)
+        return partitions_of(ranges, Cut.noted_in(end) or self._cut)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, OffsetRanges)
