@@ -19,6 +19,9 @@ from tests.cli.commands import command, run
 from tests.waiting import until
 
 import jumpmq
+from jumpmq.amqp.properties import Properties
+from jumpmq.spark.client import Client
+from jumpmq.spark.options import Broker
 
 pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
 
@@ -66,6 +69,12 @@ def bodies(port: int, queue: str, vhost: str = "/") -> list[bytes]:
     return found
 
 
+def properties_in(broker: jumpmq.RunningBroker, queue: str) -> list[Properties]:
+    """The properties of what is in a queue, as they are kept."""
+    found = Client(Broker(broker.http_url)).ready([[queue, 0, 1000]], ["properties"])
+    return [Properties.parse(one) for batch in found for one in batch.column(0).to_pylist()]
+
+
 def test_definitions_and_messages_are_moved(rabbitmq: RabbitMQ, broker: jumpmq.RunningBroker) -> None:
     put(rabbitmq, "users/alice", {"password": "secret", "tags": "management"})
     put(rabbitmq, "permissions/%2F/alice", {"configure": "", "write": "", "read": "^orders"})
@@ -80,11 +89,17 @@ def test_definitions_and_messages_are_moved(rabbitmq: RabbitMQ, broker: jumpmq.R
                 properties = pika.BasicProperties(delivery_mode=2, message_id=str(number), headers={"n": number})
                 opened.basic_publish("orders", f"{queue}.{number}", b"%d" % number, properties)
         opened.basic_publish("orders", "orders-1.large", b"x" * 20_000_000)
+        opened.basic_get("orders-2")  # goes back when the channel ends, and the broker counts a delivery
     result = run("jumpmq", "migrate", *urls(rabbitmq, broker), timeout=300)
     assert (result.returncode, result.stdout) == (
         0,
         "definitions are copied, 901 messages of 3 queues are moved\n",
     ), result.stderr
+    for queue in kinds:
+        found = properties_in(broker, queue)[:300]
+        assert [(one.message_id, [(name, value) for name, _, value in one.headers or []]) for one in found] == [
+            (str(number), [("n", number)]) for number in range(300)
+        ]
     expected = [b"%d" % number for number in range(300)]
     with channel(broker.port) as opened:
         method, properties, body = opened.basic_get("orders-1", auto_ack=True)

@@ -1,4 +1,4 @@
-"""A micro-batch that is repeated has the same partitions, on whatever number of cores, and after options were changed."""
+"""A micro-batch that is repeated has the same partitions, on any number of cores, and after options were changed."""
 
 from __future__ import annotations
 

@@ -16,12 +16,20 @@ from jumpmq.amqp.events import Ack
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.frames import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD, encode_frame
 from jumpmq.amqp.messages import scan
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.properties import HEADERS, Properties
 
 DELIVER = b"\x00\x3c\x00\x3c"
 GET_OK = b"\x00\x3c\x00\x47"
 RETURN = b"\x00\x3c\x00\x32"
 STREAM_OFFSET = b"\x0fx-stream-offsetl"
+STREAM_OFFSET_ALONE = (len(STREAM_OFFSET) + 8).to_bytes(4) + STREAM_OFFSET
+"""How a table of this header alone begins."""
+
+ADDED = (b"x-stream-offset", b"x-delivery-count")
+"""Headers of deliveries that the publisher did not send."""
+
+CONTENT_TYPE, CONTENT_ENCODING = 0x8000, 0x4000
+"""Flags of the properties that come before the headers."""
 """How the header with the offset of a stream's message begins: its name and the type of a 64-bit number."""
 
 LARGEST_FRAME = 1 << 30
@@ -180,6 +188,34 @@ def stream_offset(delivery: Delivery) -> int | None:
         return int(headers["x-stream-offset"]) if "x-stream-offset" in headers else None
     at += len(STREAM_OFFSET)
     return int.from_bytes(octets[at : at + 8], signed=True)
+
+
+def as_published(octets: bytes) -> bytes:
+    """Properties without the headers that a broker adds to deliveries of streams and quorum queues.
+
+    A stream's messages mostly have no other header, and are not parsed then.
+    """
+    if not any(name in octets for name in ADDED):
+        return octets
+    flags, table = int.from_bytes(octets[:2]), _table(octets)
+    if flags & HEADERS and octets.startswith(STREAM_OFFSET_ALONE, table):
+        end = table + len(STREAM_OFFSET_ALONE) + 8
+        return (flags - HEADERS).to_bytes(2) + octets[2:table] + octets[end:]
+    properties = Properties.parse(octets)
+    kept = [field for field in properties.headers or [] if field.name.encode() not in ADDED]
+    if len(kept) == len(properties.headers or []):
+        return octets
+    properties.headers = kept or None
+    return properties.encode()
+
+
+def _table(octets: bytes) -> int:
+    """Where the headers' table begins, if there is one."""
+    at = 2
+    for bit in (CONTENT_TYPE, CONTENT_ENCODING):
+        if int.from_bytes(octets[:2]) & bit:
+            at += 1 + octets[at]
+    return at
 
 
 def publish_frames(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -10,10 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
+from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
+from jumpmq.spark.decoding import decoded
 from jumpmq.spark.errors import JumpMQError
-from jumpmq.spark.schema import PROPERTIES
+from jumpmq.spark.schema import OF_PROPERTIES, PROPERTIES
 
 TEXTS = ("routing_key", "body", "exchange", "queue")
 """Columns of text or octets; text is UTF-8."""
@@ -42,15 +43,12 @@ def check_publishable(schema: StructType, has_exchange: bool, has_queue: bool) -
         expected = _expected(field.name)
         if expected is None:
             raise JumpMQError(
-                f"column '{field.name}' cannot be published; there are {', '.join(TEXTS)}, headers, properties, "
-                f"{', '.join(PROPERTIES.names)}"
+                f"column '{field.name}' cannot be published; there are {', '.join(TEXTS)}, "
+                f"{', '.join(OF_PROPERTIES)}, {', '.join(PROPERTIES.names)}"
             )
-        if field.dataType not in expected:
-            words, found = (
-                " or ".join(dict.fromkeys(one.simpleString() for one in expected)),
-                field.dataType.simpleString(),
-            )
-            raise JumpMQError(f"column '{field.name}' must be of type {words}, not {found}: cast it")
+        words, found = [one.simpleString() for one in expected], field.dataType.simpleString()
+        if words and found not in words:  # whether there may be nulls is no matter
+            raise JumpMQError(f"column '{field.name}' must be of type {' or '.join(words)}, not {found}: cast it")
 
 
 def _expected(name: str) -> tuple[DataType, ...] | None:
@@ -60,20 +58,14 @@ def _expected(name: str) -> tuple[DataType, ...] | None:
     if name in TEXTS:
         return StringType(), BinaryType()
     if name == "headers":
-        return MapType(StringType(), StringType()), MapType(StringType(), StringType(), valueContainsNull=False)
+        return (MapType(StringType(), StringType()),)
     if name == "properties":
         return (PROPERTIES,)
+    if name == "amqp_properties":
+        return (BinaryType(),)
     if name in PROPERTIES.names:
         return (PROPERTIES[name].dataType,)
-    return _ANY if name in IGNORED else None
-
-
-class _AnyType(tuple[DataType, ...]):
-    def __contains__(self, type_: object) -> bool:
-        return True
-
-
-_ANY = _AnyType()
+    return () if name in IGNORED else None
 
 
 def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> pa.RecordBatch:
@@ -117,28 +109,76 @@ def _require_addresses(columns: dict[str, pa.Array], has_exchange: bool) -> None
 
 
 def _properties(batch: pa.RecordBatch) -> pa.BinaryArray | None:
-    """AMQP's octets of the rows' headers and properties; None where there are no such columns."""
+    """AMQP's octets of the rows' headers and properties; None where there are no such columns.
+
+    What was read goes out as the octets that came in. Where a column says something else than these, as it was changed
+    since, that goes into them, and the rest stays.
+    """
     names = [name for name in ("headers", "properties", *PROPERTIES.names) if name in batch.schema.names]
-    if not names:
-        return None
-    rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-    return pa.array(list(_encoded(names, rows)), pa.binary())
+    if "amqp_properties" not in batch.schema.names:
+        return pa.array([_encoded(row) for row in batch.select(names).to_pylist()], pa.binary()) if names else None
+    octets = batch.column("amqp_properties").cast(pa.binary())
+    shown = decoded(octets, batch.schema)
+    single = [name for name in names if name not in shown and batch.column(name).null_count < len(batch)]
+    if not single and all(batch.column(name).equals(column) for name, column in shown.items()):
+        return octets
+    rows, before = batch.select(names).to_pylist(), pa.record_batch(shown).to_pylist() if shown else [{}] * len(batch)
+    found = [_changed(*each) for each in zip(octets.to_pylist(), before, rows, strict=True)]
+    return pa.array(found, pa.binary())
 
 
-def _encoded(names: list[str], rows: Iterator[tuple[Any, ...]]) -> Iterator[bytes | None]:
-    for row in rows:
-        values = dict(zip(names, row, strict=True))
-        found: dict[str, Any] = dict(values.pop("properties", None) or {})
-        headers = values.pop("headers", None)
-        found |= {name: value for name, value in values.items() if value is not None}
-        if isinstance(found.get("timestamp"), datetime):
-            found["timestamp"] = int(found["timestamp"].timestamp())
-        if headers:
-            found["headers"] = [_header(name, value) for name, value in headers]
-        try:
-            yield Properties(**found).encode() if any(value is not None for value in found.values()) else None
-        except (ValueError, OverflowError) as error:
-            raise JumpMQError(f"a row's properties cannot be encoded: {error}") from None
+def _changed(octets: bytes | None, before: dict[str, Any], row: dict[str, Any]) -> bytes | None:
+    """The octets of a row, with what its columns say that they do not.
+
+    Args:
+        before: what the columns ``headers`` and ``properties`` say if they are as they were read.
+    """
+    if octets is None:
+        return _encoded(row)
+    now = {name: value for name, value in row.items() if value != before.get(name)}
+    if not now:
+        return octets
+    try:
+        read = Properties.parse(octets)
+    except AMQPError:
+        return _encoded(row)
+    if "properties" in now:
+        old, new = before["properties"] or {}, now.pop("properties") or {}
+        now |= {name: new.get(name) for name in PROPERTIES.names if new.get(name) != old.get(name)} | now
+    if "headers" in now:
+        new = now.pop("headers")
+        read.headers = _retyped(new, before["headers"] or [], read.headers or []) if new else None
+    for name, value in now.items():
+        setattr(read, name, _plain(value))
+    return _octets(read)
+
+
+def _retyped(new: list[tuple[str, Any]], before: list[tuple[str, Any]], fields: list[Field]) -> list[Field]:
+    """Headers as fields: those that say what they said keep their types."""
+    kept = dict(zip(before, fields, strict=True))
+    return [kept.get(each) or _header(*each) for each in new]
+
+
+def _encoded(row: dict[str, Any]) -> bytes | None:
+    """The octets of what a row says; None where it says nothing."""
+    found: dict[str, Any] = dict(row.pop("properties", None) or {})
+    headers = row.pop("headers", None)
+    found |= {name: value for name, value in row.items() if value is not None}
+    made = Properties(**{name: _plain(value) for name, value in found.items()})
+    if headers:
+        made.headers = [_header(name, value) for name, value in headers]
+    return _octets(made) if made != Properties() else None
+
+
+def _plain(value: Any) -> Any:
+    return int(value.timestamp()) if isinstance(value, datetime) else value
+
+
+def _octets(properties: Properties) -> bytes:
+    try:
+        return properties.encode()
+    except (ValueError, OverflowError) as error:
+        raise JumpMQError(f"a row's properties cannot be encoded: {error}") from None
 
 
 def _header(name: str, value: str | None) -> Field:

@@ -11,11 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from jumpmq.amqp.messages import Message, hash_keys
+from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import MISSING, HashRing, header_key, modulus_array, timestamp_key
 from jumpmq.hashing.ring import HashFunction
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import Broker
+
+NO_PROPERTIES = Properties().encode()
 
 HASHES = ("x-consistent-hash", "x-modulus-hash")
 
@@ -28,11 +32,13 @@ class Router:
         ring: of a consistent hash exchange; None for a modulus.
         destinations: in the order in which the modulus counts them.
         source: what is hashed, in words: the routing key, a header, a property.
+        hashed: ``("header", NAME)`` or ``("property", NAME)``; None for the routing key.
     """
 
     ring: HashRing | None
     destinations: tuple[str, ...]
     source: str = "routing key"
+    hashed: tuple[str, str] | None = None
 
     @classmethod
     def of(cls, ring: HashRing) -> Router:
@@ -64,7 +70,7 @@ class Router:
             state = client.ring(exchange)
             destinations = [[one["destination"], one["runs"]] for one in state["destinations"]]
             ring = HashRing.restore(state | {"destinations": destinations})
-            return cls(ring, tuple(ring.names), _source(declared["arguments"]))
+            return cls(ring, tuple(ring.names), _source(declared["arguments"]), _hashed(declared["arguments"]))
         return cls._built(declared, client.bindings(exchange))
 
     @classmethod
@@ -100,7 +106,7 @@ class Router:
         for one in bindings:
             if _destination(one) not in ring:
                 ring.add(_destination(one), int(one["routing_key"]))
-        return cls(ring, tuple(ring.names), source)
+        return cls(ring, tuple(ring.names), source, _hashed(arguments))
 
     @property
     def weights(self) -> dict[str, int]:
@@ -137,6 +143,17 @@ class Router:
         found = [MISSING if key is None else convert(key) for key in keys.to_pylist()]
         return pa.array(self.ring.route_index(found), pa.int32())
 
+    def places_of_messages(self, properties: pa.Array) -> pa.Array:
+        """Places in ``destinations`` of messages with these octets of AMQP properties, by the header or property that
+        the exchange hashes.
+        """
+        assert self.hashed is not None and self.ring is not None, "a consistent hash exchange hashes this"
+        kind, name = self.hashed
+        place = Properties.place("headers" if kind == "header" else name)
+        messages = [Message("", b"", octets or NO_PROPERTIES, b"", False, 0) for octets in properties.to_pylist()]
+        keys, _ = hash_keys(messages, place, name.encode() if kind == "header" else b"", MISSING)
+        return pa.array(self.ring.route_index(keys), pa.int32())
+
     def _conversion(self, type_: pa.DataType) -> Callable[[Any], bytes | int] | None:
         """What makes keys of values that are neither text nor octets; None for these two."""
         if pa.types.is_integer(type_):
@@ -151,9 +168,15 @@ class Router:
 
 
 def _source(arguments: dict[str, Any]) -> str:
-    if "hash-header" in arguments:
-        return f"header '{arguments['hash-header']}'"
-    return f"property '{arguments['hash-property']}'" if "hash-property" in arguments else "routing key"
+    hashed = _hashed(arguments)
+    return "routing key" if hashed is None else f"{hashed[0]} '{hashed[1]}'"
+
+
+def _hashed(arguments: dict[str, Any]) -> tuple[str, str] | None:
+    for kind in ("header", "property"):
+        if f"hash-{kind}" in arguments:
+            return kind, arguments[f"hash-{kind}"]
+    return None
 
 
 def _destination(binding: dict[str, Any]) -> str:

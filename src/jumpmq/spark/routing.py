@@ -33,6 +33,18 @@ def route(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "qu
     return frame.withColumn(column, _destination(_router(ring), col(key)))
 
 
+def route_messages(frame: DataFrame, router: Router) -> DataFrame:
+    """Add the destination of each message, as the column ``queue``: by what the exchange hashes, as it was published.
+
+    Args:
+        frame: has the columns ``routing_key`` and ``amqp_properties``.
+    """
+    if router.hashed is None:
+        return route(frame, "routing_key", router)
+    decide = router.places_of_messages
+    return frame.withColumn("queue", _destination(router, col("amqp_properties"), decide))
+
+
 def register_route(spark: SparkSession, name: str, ring: Router | HashRing) -> None:
     """Make a SQL function of one argument, the key, that gives its destination."""
     spark.udf.register(name, _function(_router(ring)))
@@ -51,13 +63,14 @@ def _router(ring: Router | HashRing) -> Router:
     return Router.of(ring) if isinstance(ring, HashRing) else ring
 
 
-def _destination(router: Router, key: Column) -> Column:
+def _destination(router: Router, key: Column, places: Callable[[pa.Array], pa.Array] | None = None) -> Column:
     """The destination of a key. What takes time is the way to Python and back, so a number comes back, and no text."""
     if not router.destinations:
         return lit(None).cast("string")
+    found = places or router.places
 
     def decide(keys: pa.Array) -> pa.Array:
-        return router.places(keys)
+        return found(keys)
 
     decide.__annotations__ = {"keys": pa.Array, "return": pa.Array}
     place: Callable[..., Column] = arrow_udf(decide, "int")  # type: ignore[call-overload]

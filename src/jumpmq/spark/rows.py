@@ -31,7 +31,8 @@ def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         if "properties" in columns:
             from jumpmq.spark.decoding import decoded  # a process that plans queries decodes nothing, and starts sooner
 
-            columns |= decoded(columns["properties"], arrow_schema)
+            octets = columns.pop("properties")
+            columns |= {"amqp_properties": octets} | decoded(octets, arrow_schema)
         return pa.record_batch(
             [columns[name].cast(arrow_schema.field(name).type) for name in schema.names], arrow_schema
         )

@@ -43,12 +43,18 @@ SCHEMA = (
     .add("properties", PROPERTIES)
     .add("published_at", TimestampType())
     .add("redelivered", BooleanType())
+    .add("amqp_properties", BinaryType())
 )
 """What there is to know of a message. ``seq`` orders the messages of a queue and is never reused.
 
 Headers are text: numbers in decimal, truth as ``true`` or ``false``, octets that are not UTF-8 in base64, tables and
-arrays as JSON. Both ``headers`` and ``properties`` are null where a publisher sent octets that cannot be read.
+arrays as JSON. Both ``headers`` and ``properties`` are null where a publisher sent octets that cannot be read. In
+``amqp_properties`` both are as they were published: flags and list of AMQP 0-9-1, section 4.2.6.1.
 """
+
+
+OF_PROPERTIES = ("headers", "properties", "amqp_properties")
+"""Columns that are made of the octets of AMQP's properties."""
 
 
 def check_schema(schema: StructType) -> None:
@@ -67,5 +73,5 @@ def check_schema(schema: StructType) -> None:
 
 def wire_columns(schema: StructType) -> list[str]:
     """The columns to ask the broker for: what is not needed is neither sent nor decoded."""
-    wanted = {"properties" if name == "headers" else name for name in schema.names}
+    wanted = {"properties" if name in OF_PROPERTIES else name for name in schema.names}
     return sorted(wanted) or ["seq"]

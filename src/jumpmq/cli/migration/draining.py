@@ -15,11 +15,12 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from jumpmq.amqp.client import Delivery, stream_offset
+from jumpmq.amqp.client import Delivery, as_published, stream_offset
 from jumpmq.client import AMQPConnection
 from jumpmq.management import ManagementClient
 
@@ -121,7 +122,7 @@ def copy_stream(amqp: AMQPConnection, stream: str, target: Target, progress: Pro
         amqp.ack(found[-1].tag)
         offsets = [stream_offset(one) or 0 for one in found]
         known = bisect_left(offsets, next_offset)
-        new = found[known:]
+        new = [_as_published(one) for one in found[known:]]
         if new:
             target.publish(offsets[known], new)
             next_offset = offsets[-1] + 1
@@ -160,9 +161,15 @@ def _consumed(amqp: AMQPConnection, queue: str, most: int) -> list[Delivery]:
     consumer = amqp.consume(queue, count)
     found: list[Delivery] = []
     while len(found) < count and amqp.wait(ON_THEIR_WAY):
-        found.append(amqp.deliveries.popleft())
+        found.append(_as_published(amqp.deliveries.popleft()))
     amqp.cancel(consumer)
     return found
+
+
+def _as_published(one: Delivery) -> Delivery:
+    """Without what only this delivery says: another one, and the message, have another digest with it."""
+    octets = as_published(one.properties)
+    return one if octets is one.properties else replace(one, properties=octets)
 
 
 def _next_size(deliveries: Sequence[Delivery]) -> int:

@@ -16,13 +16,18 @@ import hashlib
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.pipelines.session import followed, known_to_source
 from jumpmq.spark.router import Router
-from jumpmq.spark.routing import route
+from jumpmq.spark.routing import route_messages
+from jumpmq.spark.schema import SCHEMA
 from jumpmq.spark.streams.kinds import reads_streams
+
+MOVED = StructType([SCHEMA[name] for name in ("exchange", "routing_key", "body", "amqp_properties")])
+"""The columns that make the message what it is."""
 
 
 def rebalance(
@@ -48,8 +53,8 @@ def rebalance(
     reader = spark.readStream.format("jumpmq").options(**source)
     group = f"rebalance-{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
     reader = reader.option("group", group).option("keepOrder", True).option("sameEnds", True)
-    frame = reader.options(**known_to_source(checkpoint)).load()
-    placed = route(frame.drop("queue"), "routing_key", router, "queue")
+    frame = reader.options(**known_to_source(checkpoint)).schema(MOVED).load()
+    placed = route_messages(frame, router)
     writer = placed.writeStream.format("jumpmq").option("url", source["url"]).option("vhost", source.get("vhost", "/"))
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     return followed(query, progress)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from jumpmq.amqp.client import Delivery, stream_offset
+from jumpmq.amqp.client import Delivery, as_published, stream_offset
 
 AT_ONCE = 8192
 """Messages of a record batch."""
@@ -34,7 +34,7 @@ def _column(name: str, queue: str, deliveries: Sequence[Delivery]) -> pa.Array:
         case "body":
             return pa.array([one.body for one in deliveries], pa.binary())
         case "properties":
-            return pa.array([one.properties for one in deliveries], pa.binary())
+            return pa.array([as_published(one.properties) for one in deliveries], pa.binary())
         case "redelivered":
             return pa.array([one.redelivered for one in deliveries], pa.bool_())
     return pa.nulls(len(deliveries))
