@@ -1,20 +1,29 @@
-"""Publishing Arrow streams: all of it, on disk, and once."""
+"""Publishing Arrow streams: all of it, on disk, and once; and what is no stream of messages."""
+
+import random
+import struct
 
 import pyarrow as pa
 import pytest
 from benchmarks.brokers import JumpMQ
+from fuzzing import arrow
 from tests.http.api import API
 
 from jumpmq.amqp.properties import Properties
+from jumpmq.http.plumbing.arrow_messages import MAX_ROWS
 
 
 def stream(**columns):
     types = {"exchange": pa.string(), "queue": pa.string()}
     arrays = {name: pa.array(values, types.get(name, pa.binary())) for name, values in columns.items()}
+    return written(pa.record_batch(arrays))
+
+
+def written(*batches, **options):
     out = pa.BufferOutputStream()
-    batch = pa.record_batch(arrays)
-    with pa.ipc.new_stream(out, batch.schema) as writer:
-        writer.write_batch(batch)
+    with pa.ipc.new_stream(out, batches[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
     return out.getvalue().to_pybytes()
 
 
@@ -93,6 +102,52 @@ def test_what_cannot_be_published_is_said(api, queue, octets, reason):
     response = publish(api, octets, exchange="")
     assert (response.status_code, reason in response.json()["reason"]) == (400, True)
     assert api.counts("q") == (0, 0)
+
+
+def of_octets(name="body", values=(b"1",)):
+    return pa.record_batch({name: pa.array(values, pa.binary())})
+
+
+TWICE = pa.record_batch([pa.array([b"1"]), pa.array([b"2"])], names=["body", "body"])
+FAR = stream(body=[b"a" * 40, b"b"], queue=["q", "q"])
+BEHIND_ITS_OCTETS = FAR.replace(struct.pack("<iii", 0, 40, 41), struct.pack("<iii", 0, 40, 1 << 24))
+BEFORE_THEM = FAR.replace(struct.pack("<iii", 0, 40, 41), struct.pack("<iii", 0, -(1 << 24), 41))
+
+
+@pytest.mark.parametrize(
+    ("octets", "reason"),
+    [
+        (BEHIND_ITS_OCTETS, "the body is no Arrow stream"),
+        (BEFORE_THEM, "the body is no Arrow stream"),
+        (stream(body=[b"1"], queue=["\uffff"]).replace("\uffff".encode(), b"\xff\xff\xff"), "Invalid UTF8"),
+        (written(TWICE), "the stream has several columns 'body'"),
+        (written(of_octets(values=[b"1" * 1000]), compression="zstd"), "buffers are compressed"),
+        (written(of_octets(values=[b"1" * 1000]), compression="lz4"), "buffers are compressed"),
+        (written(of_octets(values=[b""] * (MAX_ROWS + 1))), f"the stream has more than {MAX_ROWS} rows"),
+        (written(of_octets()).replace(b"body", b"\xffody"), "the body is no Arrow stream"),
+        (written(of_octets())[:100], "the body is no Arrow stream"),
+    ],
+)
+def test_a_malformed_stream_is_refused_and_read_no_further(api, channel, queue, octets, reason):
+    response = publish(api, octets, queue="q")
+    assert (response.status_code, reason in response.json()["reason"]) == (400, True), response.text
+    assert api.counts("q") == (0, 0)
+
+
+def test_damaged_streams_neither_crash_nor_show_memory_that_is_not_theirs():
+    assert arrow.fuzz(seed=random.randrange(1 << 30), count=2000) == []
+
+
+@pytest.mark.parametrize(
+    ("write", "query"),
+    [("", {}), ("", {"exchange": "x"}), ("^$", {}), ("^other$", {"exchange": "x"}), ("^x$", {"queue": "q"})],
+)
+def test_rights_are_looked_at_before_the_stream_is(broker, api, write, query):
+    api.request("PUT", "users", "u", json={"password": "p", "tags": "management"})
+    api.request("PUT", "permissions", "/", "u", json={"configure": "", "write": write, "read": ""})
+    theirs = API(broker.http_url)
+    theirs.session.auth = ("u", "p")
+    assert publish(theirs, b"no stream", **query).status_code == 401
 
 
 def test_a_writer_that_comes_back_publishes_nothing_twice(tmp_path):

@@ -30,6 +30,10 @@ class Permissions:
         pattern: str = getattr(self, operation)
         return patterns.search(pattern or "^$", name or "amq.default")
 
+    def allows_any(self, operation: Operation) -> bool:
+        """Whether there may be a name on which the operation is allowed: the expression is not one of none."""
+        return getattr(self, operation) not in ("", "^$")
+
 
 @dataclass(frozen=True, slots=True)
 class TopicPermissions:

@@ -63,6 +63,17 @@ class Authorization:
                 f"access to {kind} '{name or 'amq.default'}' in vhost '{vhost}' refused for user '{user}'"
             )
 
+    def require_any_write(self, user: str, vhost: str) -> None:
+        """Refuse unless there may be an exchange that the user may publish to.
+
+        Raises:
+            AccessRefused: the user's permissions allow no writing at all.
+        """
+        found = account(self._topology, user)
+        permissions = found.permissions.get(vhost) if found is not None else None
+        if permissions is None or not permissions.allows_any("write"):
+            raise AccessRefused(f"publishing in vhost '{vhost}' refused for user '{user}'")
+
     def require_topics(
         self, user: str, exchange: Exchange, operation: Literal["write", "read"], keys: Iterable[bytes]
     ) -> None:

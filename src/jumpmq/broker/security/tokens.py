@@ -175,6 +175,9 @@ class GrantedPermissions(Permissions):
         name = name or "amq.default"
         return any(grant.operation == operation and matches(grant.name, name) for grant in self._grants)
 
+    def allows_any(self, operation: Operation) -> bool:
+        return any(grant.operation == operation for grant in self._grants)
+
 
 class GrantedTopics(TopicPermissions):
     """Which routing keys grants allow at one topic exchange."""

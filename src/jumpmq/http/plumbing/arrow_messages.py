@@ -1,18 +1,27 @@
-"""Messages from an Arrow stream: what the sink sends."""
+"""Messages from an Arrow stream: what the sink sends.
+
+A stream is not trusted. Its messages are looked at one by one: the schema must have the columns of :data:`COLUMNS` and
+no others, so that there are no nested types and no dictionaries; record batches must not be compressed, so that what
+they hold is no more than what was sent, but for columns that share octets; and the values of each are validated before
+any is read, as pyarrow takes offsets as they are.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker.bulk.bulk_publishing import Addressed
+from jumpmq.http.plumbing.arrow_metadata import LITTLE_ENDIAN, batch_header, endianness
 from jumpmq.http.plumbing.errors import BadRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Buffer
 
 COLUMNS = {
     "routing_key": "binary",
@@ -26,33 +35,106 @@ COLUMNS = {
 ``properties`` are octets as AMQP encodes them. A row with a ``queue`` goes straight there, whatever its exchange.
 """
 
+MAX_ROWS = 100_000
+"""Of a stream. Spark's sink sends 8192."""
 
-def messages_of(octets: bytes, exchange: str, queue: str | None, *, persistent: bool) -> list[Addressed]:
-    """The messages of a stream.
+MAX_BATCHES = 10_000
+"""Record batches of a stream."""
+
+MAX_METADATA = 256 << 10
+"""Octets of what a message of a stream says of itself: pyarrow makes objects of a schema's fields at once."""
+
+MAX_OCTETS = 136 << 20
+"""Of all values of a stream: the largest message, and room for the rest."""
+
+MAX_KEY = 255
+"""Octets of a routing key, and of the name of an exchange or queue."""
+
+
+def read_batches(octets: Buffer) -> list[pa.RecordBatch]:
+    """The record batches of a stream, validated: their values can be read.
+
+    This takes time in proportion to the octets, and hardly holds the interpreter's lock: it is meant for a thread.
+
+    Raises:
+        BadRequest: the stream cannot be read, its columns are others, or it is beyond a limit.
+    """
+    import pyarrow as pa
+
+    try:
+        return _validated(pa.ipc.MessageReader.open_stream(pa.py_buffer(octets)))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BadRequest(f"the body is no Arrow stream: {error}") from None
+
+
+def _validated(messages: pa.MessageReader) -> list[pa.RecordBatch]:
+    import pyarrow as pa
+
+    schema = _schema(next(messages, None))
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    for number, message in enumerate(messages):
+        if number == MAX_BATCHES:
+            raise BadRequest(f"the stream has more than {MAX_BATCHES} record batches")
+        if message.type != "record batch":
+            raise BadRequest(f"the stream has a message of type {message.type} behind its schema")
+        header = batch_header(_metadata(message))
+        if header.compressed:
+            raise BadRequest("the stream's buffers are compressed: write them without compression")
+        rows += header.rows
+        if not 0 <= header.rows <= rows <= MAX_ROWS:
+            raise BadRequest(f"the stream has more than {MAX_ROWS} rows")
+        batch = pa.ipc.read_record_batch(message, schema)
+        batch.validate(full=True)
+        size += batch.nbytes
+        if size > MAX_OCTETS:
+            raise BadRequest(f"the stream's values have more than {MAX_OCTETS} octets")
+        if len(batch):
+            batches.append(batch)
+    return batches
+
+
+def _schema(message: pa.Message | None) -> pa.Schema:
+    import pyarrow as pa
+
+    if message is None or message.type != "schema":
+        raise BadRequest("the body is no Arrow stream: it does not begin with a schema")
+    if endianness(_metadata(message)) != LITTLE_ENDIAN:
+        raise BadRequest("the stream is not little-endian")
+    schema = pa.ipc.read_schema(message)
+    for field in schema:
+        if str(field.type) != COLUMNS.get(field.name):
+            expected = ", ".join(f"{name} {type_}" for name, type_ in COLUMNS.items())
+            raise BadRequest(f"column '{field.name}' of type {field.type} is none of: {expected}")
+        if schema.names.count(field.name) > 1:
+            raise BadRequest(f"the stream has several columns '{field.name}'")
+    if "body" not in schema.names:
+        raise BadRequest("the stream has no column 'body'")
+    return schema
+
+
+def _metadata(message: pa.Message) -> memoryview:
+    found = memoryview(message.metadata)
+    if len(found) > MAX_METADATA:
+        raise BadRequest(f"the metadata of a message of the stream has more than {MAX_METADATA} octets")
+    return found
+
+
+def messages_of(
+    batches: list[pa.RecordBatch], exchange: str, queue: str | None, *, persistent: bool
+) -> Iterator[Addressed]:
+    """The messages of record batches that :func:`read_batches` gave.
 
     Args:
         exchange, queue: for rows that name none.
         persistent: for rows without properties.
 
     Raises:
-        BadRequest: the stream cannot be read, or its columns are others.
+        BadRequest: a row is no message.
     """
-    import pyarrow as pa
-
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(octets)) as stream:
-            table = stream.read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise BadRequest(f"the body is no Arrow stream: {error}") from None
-    _require_columns(table.schema)
     plain = Properties(delivery_mode=2).encode() if persistent else Properties().encode()
     now = time.time()
-    bodies, keys = _values(table, "body"), _values(table, "routing_key")
-    rows = zip(
-        bodies, keys, _values(table, "properties"), _values(table, "exchange"), _values(table, "queue"), strict=False
-    )
-    found = []
-    for body, key, properties, exchange_of_row, queue_of_row in rows:
+    for body, key, properties, exchange_of_row, queue_of_row in _rows(batches):
         target = queue_of_row if queue_of_row is not None else None if exchange_of_row is not None else queue
         if body is None:
             raise BadRequest("a row has no body")
@@ -60,22 +142,25 @@ def messages_of(octets: bytes, exchange: str, queue: str | None, *, persistent: 
             if target is None:
                 raise BadRequest("a row has no routing key")
             key = target.encode()
-        if len(key) > 255:
-            raise BadRequest("a routing key has more than 255 octets")
+        if len(key) > MAX_KEY:
+            raise BadRequest(f"a routing key has more than {MAX_KEY} octets")
         named = exchange if exchange_of_row is None else exchange_of_row
-        found.append(Addressed(target, Message(named, key, properties or plain, body, False, now)))
-    return found
+        yield Addressed(target, Message(named, key, properties or plain, body, False, now))
 
 
-def _values(table: pa.Table, name: str) -> Any:
+AT_ONCE = 512
+"""Rows that are made objects at once."""
+
+
+def _rows(batches: list[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    """The rows, each in the order ``body``, ``routing_key``, ``properties``, ``exchange``, ``queue``."""
+    for batch in batches:
+        for first in range(0, len(batch), AT_ONCE):
+            part = batch.slice(first, AT_ONCE)
+            names = ("body", "routing_key", "properties", "exchange", "queue")
+            yield from zip(*(_values(part, name) for name in names), strict=False)
+
+
+def _values(batch: pa.RecordBatch, name: str) -> Any:
     """The values of a column; without end None where there is no such column."""
-    return table[name].to_pylist() if name in table.schema.names else repeat(None)
-
-
-def _require_columns(schema: pa.Schema) -> None:
-    if "body" not in schema.names:
-        raise BadRequest("the stream has no column 'body'")
-    for field in schema:
-        if str(field.type) != COLUMNS.get(field.name):
-            expected = ", ".join(f"{name} {type_}" for name, type_ in COLUMNS.items())
-            raise BadRequest(f"column '{field.name}' of type {field.type} is none of: {expected}")
+    return batch.column(name).to_pylist() if name in batch.schema.names else repeat(None)

@@ -13,13 +13,10 @@ from jumpmq.broker.bulk.writers import Chunk, Place
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import load_pyarrow
-from jumpmq.http.plumbing.arrow_messages import messages_of
+from jumpmq.http.plumbing.arrow_messages import MAX_OCTETS, messages_of, read_batches
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
 from jumpmq.topology import VirtualHost
-
-MAX_OCTETS = 136 << 20
-"""Of a stream: the largest message, and room for the rest."""
 
 MAX_WRITER = 255
 
@@ -40,6 +37,7 @@ async def publish(request: Request) -> JSONResponse:
         raise Unauthorized("User not authorised to access virtual host")
     chunk = _chunk(request, host.name)
     broker = requested.broker(request)
+    _require_write(request, host)
     await asyncio.to_thread(load_pyarrow)
     while broker.alarms.active:  # noqa: ASYNC110 (who hears of their end are connections)
         await asyncio.sleep(PAUSE)
@@ -56,7 +54,9 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
         await broker.committed()
         return _answer(Published(), repeated=True)
     persistent = requested.flag(request, "persistent")
-    messages = messages_of(octets, query.get("exchange", ""), query.get("queue"), persistent=persistent)
+    batches = await asyncio.to_thread(read_batches, octets)
+    found = messages_of(batches, query.get("exchange", ""), query.get("queue"), persistent=persistent)
+    messages = [message async for message in broker.slices.through(found)]
     await broker.count_published(user.name, len(messages))
     with broker.turns.turn():
         try:
@@ -69,6 +69,20 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
             broker.writers.note(chunk, broker.store)
     await broker.committed()
     return _answer(published, repeated=False)
+
+
+def _require_write(request: Request, host: VirtualHost) -> None:
+    """Refuse who may not publish before anything of the body is read; rows may name other exchanges, each is checked.
+
+    Raises:
+        AccessRefused: the user may not write to what the query names, or may write to nothing.
+    """
+    authorization, user, query = requested.broker(request).authorization, requested.user(request), request.query_params
+    authorization.require_any_write(user.name, host.name)
+    if query.get("exchange"):
+        authorization.require(user.name, host.name, "write", "exchange", query["exchange"])
+    elif "queue" in query:
+        authorization.require(user.name, host.name, "write", "exchange", "")
 
 
 async def show(request: Request) -> JSONResponse:

@@ -1,0 +1,78 @@
+"""What an encapsulated message of an Arrow stream says of itself, read before any of its buffers is.
+
+A message's metadata is a Flatbuffers table (Arrow, "Serialization and Interprocess Communication"; ``Message.fbs`` and
+``Schema.fbs`` in Arrow's sources). pyarrow shows neither the byte order of a schema nor whether the buffers of a record
+batch are compressed, so the few fields are read here. Layout of Flatbuffers, all little-endian: the first 4 octets are
+the place of the root table; a table begins with the distance back to its vtable; a vtable has its size, the table's
+size, and the place of each field in the table, 0 where a field is missing (each 16 bits).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+LITTLE_ENDIAN = 0
+
+_HEADER = 2
+"""Number of a message's field that refers to its header, which is a schema or a record batch here."""
+
+_ENDIANNESS = 0
+_LENGTH, _COMPRESSION = 0, 3
+
+
+class MalformedMetadata(ValueError):
+    """The metadata refers to a place outside of it."""
+
+
+class BatchHeader(NamedTuple):
+    """What a record batch declares: its rows, and whether its buffers are compressed."""
+
+    rows: int
+    compressed: bool
+
+
+def endianness(metadata: memoryview) -> int:
+    """The byte order that a schema message declares, :data:`LITTLE_ENDIAN` or another.
+
+    Raises:
+        MalformedMetadata: see there.
+    """
+    schema = _header(metadata)
+    place = _field(metadata, schema, _ENDIANNESS)
+    return _number(metadata, "<h", schema + place) if place else LITTLE_ENDIAN
+
+
+def batch_header(metadata: memoryview) -> BatchHeader:
+    """The header of a record batch message.
+
+    Raises:
+        MalformedMetadata: see there.
+    """
+    batch = _header(metadata)
+    place = _field(metadata, batch, _LENGTH)
+    rows = _number(metadata, "<q", batch + place) if place else 0
+    return BatchHeader(rows, _field(metadata, batch, _COMPRESSION) != 0)
+
+
+def _header(metadata: memoryview) -> int:
+    """Where the table of a message's header begins."""
+    message = _number(metadata, "<I", 0)
+    place = _field(metadata, message, _HEADER)
+    if not place:
+        raise MalformedMetadata("a message has no header")
+    return message + place + _number(metadata, "<I", message + place)
+
+
+def _field(metadata: memoryview, table: int, number: int) -> int:
+    """Where a field begins, counted from the table's place; 0 if it is missing."""
+    vtable = table - _number(metadata, "<i", table)
+    entry = 4 + 2 * number
+    return _number(metadata, "<H", vtable + entry) if entry < _number(metadata, "<H", vtable) else 0
+
+
+def _number(metadata: memoryview, form: str, place: int) -> int:
+    if not 0 <= place <= len(metadata) - struct.calcsize(form):
+        raise MalformedMetadata("a message's metadata refers to a place outside of it")
+    found: int = struct.unpack_from(form, metadata, place)[0]
+    return found
