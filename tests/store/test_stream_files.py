@@ -52,6 +52,24 @@ def test_nothing_is_seen_before_it_is_on_disk(open_streams: Callable[[], Opened]
     assert opened.files.staged_bytes == 10
 
 
+def test_a_stream_is_deleted_while_a_commit_is_written_and_more_is_staged_for_it(
+    open_streams: Callable[[], Opened],
+) -> None:
+    opened = open_streams()
+    other = opened.files.open(8)
+    opened.files.append(opened.log, [message(0)])
+    opened.files.flush()
+    opened.files.append(opened.log, [message(1)])
+    opened.files.flush()  # the writer is busy: this commit is laid out later, and then there is nothing in it
+    opened.files.remove(7)
+    opened.work_until(lambda: opened.files.committed >= 2)
+    opened.files.delete(opened.files.take_removed())
+    opened.files.append(other, [message(0)])
+    number = opened.files.flush()
+    opened.work_until(lambda: opened.files.committed >= number)
+    assert (bodies(other), opened.files.staged_bytes, opened.errors) == ([0], 0, [])
+
+
 def test_a_time_is_found(open_streams: Callable[[], Opened]) -> None:
     opened = open_streams()
     opened.log.segment_bytes = 1

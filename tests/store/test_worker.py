@@ -84,6 +84,15 @@ def test_errors_are_reported(pipe_and_worker: tuple[int, Worker], tmp_path: Path
         assert written(*pipe_and_worker, Write(full.fileno(), 0, commit(1), 0, None)) == (errno.ENOSPC, False)
 
 
+def test_nothing_to_append_is_refused_and_the_worker_goes_on(
+    pipe_and_worker: tuple[int, Worker], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="nothing to append"):
+        pipe_and_worker[1].append([])
+    with (tmp_path / "file").open("w+b") as file:
+        assert appended(*pipe_and_worker, Append(file.fileno(), 0, [b"octets"], None, SYNC)) == 0
+
+
 @given(st.binary(max_size=1000), st.integers(0, (1 << 32) - 1))
 def test_checksums(octets: bytes, start: int) -> None:
     assert _worker.checksum(octets, start) == zlib.crc32(octets, start)

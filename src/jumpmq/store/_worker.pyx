@@ -395,6 +395,8 @@ cdef Job* make_jobs(list appends) except NULL:
     cdef Job* first = NULL
     cdef Job* last = NULL
     cdef Job* job
+    if not appends:
+        raise ValueError("nothing to append")
     for append in appends:
         job = new_job(append.file, append.offset, append.allocate, len(append.buffers))
         job.sync = append.sync

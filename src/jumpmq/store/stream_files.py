@@ -24,7 +24,7 @@ from jumpmq.store.files import Files
 from jumpmq.store.layout import body_octets
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import ChunkPlace
-from jumpmq.store.writer import Append, Writer
+from jumpmq.store.writer import WRITTEN, Append, Writer
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
@@ -171,7 +171,7 @@ class StreamFiles:
         if self._retry_at is not None and time.monotonic() >= self._retry_at:
             self._retry_at = None
             if self._writing is not None:
-                self._writer.append(self._writing.appends)
+                self._write(self._writer, self._writing)
             else:
                 self._begin()
 
@@ -209,8 +209,14 @@ class StreamFiles:
             self._fail(error)
             return
         self._requested = False
+        self._write(self._writer, commit)
+
+    def _write(self, writer: Writer, commit: _Commit) -> None:
         self._writing = commit
-        self._writer.append(commit.appends)
+        if commit.appends:
+            writer.append(commit.appends)
+        else:  # the streams that it was for were deleted before it was laid out
+            writer.finish(WRITTEN)
 
     def _fail(self, error: OSError) -> None:
         assert self._writer is not None

@@ -34,7 +34,13 @@ class Worker:
         self._jobs.put(write)
 
     def append(self, appends: "list[Append]") -> None:
-        """Have octets written, one after the other. The last ones must have been finished."""
+        """Have octets written, one after the other. The last ones must have been finished.
+
+        Raises:
+            ValueError: there is nothing to write.
+        """
+        if not appends:
+            raise ValueError("nothing to append")
         self._jobs.put(appends)
 
     def take(self) -> tuple[int, bool, float] | None:

@@ -143,7 +143,11 @@ class Writer:
         return self._result(*self._worker.perform(write))
 
     def append(self, appends: list[Append]) -> None:
-        """Have octets written, one after the other, up to the first error; the last ones must have been finished."""
+        """Have octets written, one after the other, up to the first error; the last ones must have been finished.
+
+        Raises:
+            ValueError: there is nothing to write.
+        """
         self._worker.append(appends)
 
     def finish(self, result: Result) -> None:
