@@ -28,6 +28,8 @@ class Taker:
         self.held: list[Message] = []
         self.gone = False
         self.willing = True
+        self.passed = 0
+        self.asked = 0
 
     def start(self) -> "Taker":
         self.queue.subscribe(self)
@@ -38,7 +40,11 @@ class Taker:
     def shares_capacity(self) -> bool:
         return False
 
+    def passed_over(self) -> None:
+        self.passed += 1
+
     def capacity(self) -> int:
+        self.asked += 1
         if not self.willing:
             return 0
         return self.prefetch - len(self.held) if self.prefetch and not self.no_ack else 1000
@@ -57,7 +63,13 @@ class Taker:
         """Acknowledge the oldest deliveries."""
         done, self.held = self.held[:count], self.held[count:]
         self.queue.settle(done, Outcome.ACKNOWLEDGED)
-        self.queue.dispatch()
+        self.resume()
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self.willing = True
+        self.queue.admit(self)
+        self.queue.serve(self)
 
     def give_back(self) -> None:
         """Stop consuming and return everything, as a closed channel does."""

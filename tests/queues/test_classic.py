@@ -223,14 +223,12 @@ def test_large_messages_are_handed_over_a_few_at_a_time(queue: ClassicQueue) -> 
     push(queue, *[bytes(CHUNK_OCTETS // 4)] * 20)
     taker = Slow(queue).start()
     assert len(taker.held) == 4
-    taker.willing = True
-    queue.dispatch()
+    taker.resume()
     assert len(taker.held) == 8
     push(queue, bytes(3 * CHUNK_OCTETS))
     taker.ack(8)
     while queue.ready_count:
-        taker.willing = True
-        queue.dispatch()
+        taker.resume()
     assert [one.seq for one in taker.held] == list(range(9, 22))
 
 

@@ -385,8 +385,11 @@ class Queue(ABC):
     def dispatch(self) -> None:
         """Deliver what is there to consumers with room."""
 
+    def admit(self, consumer: Consumer) -> None:  # noqa: B027  (not every kind passes consumers over)
+        """A consumer that was passed over has room again; what is there for it is delivered with the next messages."""
+
     def serve(self, consumer: Consumer) -> None:
-        """A consumer has room again."""
+        """Deliver what is there to a consumer that has room, and to others."""
         self.dispatch()
 
     # --- what the management API shows ---

@@ -398,6 +398,9 @@ class ClassicQueue(Queue):
             if self._delivery.active is not None:
                 self.dispatch()
 
+    def admit(self, consumer: Consumer) -> None:
+        self._delivery.admit(consumer)
+
     def dispatch(self) -> None:
         if not self._returns and self._delivery.dispatch():
             self._on_read()

@@ -37,6 +37,9 @@ class Consumer(Protocol):
     def capacity(self) -> int:
         """How many messages it would take now."""
 
+    def passed_over(self) -> None:
+        """There was a message for it, and it had no room: it is to call :meth:`Queue.admit` once it has."""
+
     @property
     def shares_capacity(self) -> bool:
         """Whether a delivery to it may leave another consumer less capacity."""

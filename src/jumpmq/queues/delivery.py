@@ -1,12 +1,16 @@
 """Delivery in turn: who of a queue's consumers gets its messages, and in which order.
 
 Consumers of a higher priority are served first, as long as they have room; those of one priority take turns, in a ring:
-who was served goes to its end, and so does who comes, and who has room again after its turn was passed over for want of
-it. Where one consumer is served at a time (``x-single-active-consumer``), the first to come is, until it leaves.
+the next is at its front, and a consumer that was served goes to its end. One that is found without room when it would be
+next leaves its ring, is told so, and is not asked again until it says that it has room (:meth:`Delivery.admit`): then it
+is at the end. So a delivery costs the same with one consumer and with many thousands that have no room. Where one
+consumer is served at a time (``x-single-active-consumer``), the first to come is, until it leaves.
 
 It is a thing of its own that a queue has: the queue says what is ready, and this decides for whom.
 """
 
+from bisect import bisect_left, insort
+from collections import OrderedDict
 from typing import Protocol
 
 from jumpmq.amqp.errors import AccessRefused
@@ -53,10 +57,6 @@ class _Gone:
 GONE = _Gone()
 
 
-def _precedence(consumer: Consumer) -> int:
-    return -consumer.priority
-
-
 class Delivery:
     """The consumers of one queue.
 
@@ -64,6 +64,10 @@ class Delivery:
         consumers: by priority, then the first to come.
         active: the consumer that is served, where one is at a time.
     """
+
+    __slots__ = (
+        "_arrivals", "_exclusive", "_levels", "_ranks", "_rings", "_single", "_source", "_subject", "active", "consumers",
+    )  # fmt: skip
 
     def __init__(self, source: Source, subject: str, exclusive: bool = True) -> None:
         """
@@ -78,8 +82,13 @@ class Delivery:
         self._subject = subject
         self._exclusive = exclusive
         self._single = False
-        self._ring: list[Consumer] = []
-        self._passed_over: list[Consumer] = []
+        # Where each consumer stands among ``consumers``: its priority, negated, and its number in the order of arrival.
+        self._ranks: dict[Consumer, tuple[int, int]] = {}
+        self._arrivals = 0
+        # The consumers of each priority that may have room, next in turn first; no ring is empty.
+        self._rings: dict[int, OrderedDict[Consumer, None]] = {}
+        # The priorities that have a ring, rising.
+        self._levels: list[int] = []
 
     def serve_one(self, single: bool) -> None:
         """From now on serve one consumer at a time, or (``single`` is false) all."""
@@ -92,27 +101,36 @@ class Delivery:
         Raises:
             AccessRefused: it, or one that is here, wants the queue for itself.
         """
-        wanted_alone = consumer.exclusive and (self.consumers or self._single)
-        if self._exclusive and (wanted_alone or any(other.exclusive for other in self.consumers)):
+        if self._exclusive and (
+            (consumer.exclusive and (self.consumers or self._single))
+            or (self.consumers and self.consumers[0].exclusive)  # which is alone, then
+        ):
             raise AccessRefused(f"{self._subject} in exclusive use")
-        self.consumers.append(consumer)
-        self.consumers.sort(key=_precedence)
-        self._ring.append(consumer)
-        self._ring.sort(key=_precedence)
+        self._arrivals += 1
+        self._ranks[consumer] = (-consumer.priority, self._arrivals)
+        insort(self.consumers, consumer, key=self._ranks.__getitem__)
+        self._enter_ring(consumer)
         self._choose_active()
 
     def remove(self, consumer: Consumer) -> bool:
         """Serve it no longer; returns whether it was served. Another one may be active then, and is to be served."""
-        if consumer not in self.consumers:
+        rank = self._ranks.get(consumer)
+        if rank is None:
             return False
-        self.consumers.remove(consumer)
-        (self._ring if consumer in self._ring else self._passed_over).remove(consumer)
+        del self.consumers[bisect_left(self.consumers, rank, key=self._ranks.__getitem__)]
+        del self._ranks[consumer]
+        self._leave_ring(consumer)
         self._choose_active()
         return True
 
+    def admit(self, consumer: Consumer) -> None:
+        """A consumer that was passed over has room again."""
+        if consumer in self._ranks:
+            self._enter_ring(consumer)
+
     def cancel_all(self) -> None:
         """Tell all consumers that the queue is gone."""
-        consumers, self.consumers, self._ring, self._passed_over = self.consumers, [], [], []
+        consumers, self.consumers, self._ranks, self._rings, self._levels = self.consumers, [], {}, {}, []
         self.active = None
         self._source = GONE
         for consumer in consumers:
@@ -121,70 +139,98 @@ class Delivery:
     def dispatch(self) -> bool:
         """Deliver ready messages to consumers with room, in turn; returns whether to go on soon, as there are more."""
         source, left = self._source, STEP
-        while source.ready_count:
-            eligible = self._eligible()
+        while ready := source.ready_count:
+            eligible, at_once = self._eligible(min(ready, CHUNK))
             if not eligible:
                 return False
             if left <= 0:
                 return True
-            at_once = len(eligible) * min(capacity for _, capacity in eligible)
-            if len(eligible) > 1 and any(consumer.shares_capacity for consumer, _ in eligible):
-                at_once = 1
             taken = source.take_for_delivery(min(at_once, CHUNK))
             if not taken:
                 return False
             left -= len(taken) + (body_octets(taken) >> 10)
-            if len(self._ring) > 1 and self.active is None:
+            if self.active is None:
                 self._turn(eligible, len(taken))
             if len(eligible) == 1:
-                self._hand(eligible[0][0], taken)
+                self._hand(eligible[0], taken)
                 continue
-            for place, (consumer, _) in enumerate(eligible):
+            for place, consumer in enumerate(eligible[: len(taken)]):
                 self._hand(consumer, taken[place :: len(eligible)])
         return False
 
     def _choose_active(self) -> None:
         if not self._single or not self.consumers:
             self.active = None
-        elif self.active not in self.consumers:
+        elif self.active not in self._ranks:
             self.active = self.consumers[0]
 
-    def _eligible(self) -> list[tuple[Consumer, int]]:
-        """The consumers of the highest priority that have room, next in turn first."""
-        if self._passed_over:
-            self._readmit()
-        found: list[tuple[Consumer, int]] = []
-        for consumer in self._ring if self.active is None else (self.active,):
-            if found and consumer.priority < found[0][0].priority:
-                break
-            capacity = consumer.capacity()
+    def _enter_ring(self, consumer: Consumer) -> None:
+        ring = self._rings.get(consumer.priority)
+        if ring is None:
+            ring = self._rings[consumer.priority] = OrderedDict()
+            insort(self._levels, consumer.priority)
+        ring[consumer] = None
+
+    def _leave_ring(self, consumer: Consumer) -> None:
+        ring = self._rings.get(consumer.priority)
+        if ring is not None and consumer in ring:
+            del ring[consumer]
+            if not ring:
+                del self._rings[consumer.priority]
+                del self._levels[bisect_left(self._levels, consumer.priority)]
+
+    def _eligible(self, count: int) -> tuple[list[Consumer], int]:
+        """Up to ``count`` consumers of the highest priority that have room, next in turn first, and how many messages
+        they take together, each as many as the others."""
+        if self.active is not None:
+            capacity = self.active.capacity()
             if capacity > 0:
-                found.append((consumer, capacity))
-        return found
+                return [self.active], capacity
+            self.active.passed_over()
+            return [], 0
+        while self._levels:
+            found, least = self._with_room(self._rings[self._levels[-1]], count)
+            if found:
+                return found, len(found) * least
+        return [], 0
 
-    def _turn(self, eligible: list[tuple[Consumer, int]], count: int) -> None:
+    def _with_room(self, ring: "OrderedDict[Consumer, None]", count: int) -> tuple[list[Consumer], int]:
+        """The first of a ring that have room, and the least room; those on the way that have none leave it.
+
+        A consumer whose deliveries may leave others less room is found alone, and takes one message if there are others.
+        """
+        found: list[Consumer] = []
+        full: list[Consumer] = []
+        least, alone = CHUNK, len(ring) == 1
+        for consumer in ring:
+            capacity = consumer.capacity()
+            if capacity <= 0:
+                full.append(consumer)
+                continue
+            shares = not alone and consumer.shares_capacity
+            if shares and found:
+                break
+            found.append(consumer)
+            least = 1 if shares else min(least, capacity)
+            if shares or len(found) == count:
+                break
+        for consumer in full:
+            self._leave_ring(consumer)
+            consumer.passed_over()
+        return found, least
+
+    def _turn(self, eligible: list[Consumer], count: int) -> None:
         """Turn the ring: ``count`` messages go to the consumers with room, one after the other."""
-        last = eligible[(count - 1) % len(eligible)][0]
-        served = {id(consumer) for consumer, _ in eligible[:count]}
-        level = [consumer for consumer in self._ring if consumer.priority == last.priority]
-        reached = level if count >= len(eligible) else level[: level.index(last) + 1]
-        passed = [consumer for consumer in self._ring if consumer.priority > last.priority]
-        passed += [consumer for consumer in reached if id(consumer) not in served]
-        turn = level.index(last) + 1
-        level = [consumer for consumer in level[turn:] + level[:turn] if consumer not in passed]
-        self._ring = level + [consumer for consumer in self._ring if consumer.priority < last.priority]
-        self._passed_over += passed
-
-    def _readmit(self) -> None:
-        """Put those that have room again at the end of the ring."""
-        ready = [consumer for consumer in self._passed_over if consumer.capacity() > 0]
-        if ready:
-            self._passed_over = [consumer for consumer in self._passed_over if consumer not in ready]
-            self._ring = sorted(self._ring + ready, key=_precedence)
+        ring = self._rings[eligible[0].priority]
+        if len(ring) == 1:
+            return
+        if count >= len(eligible) and len(eligible) < len(ring):
+            for consumer in eligible:
+                ring.move_to_end(consumer)
+        for consumer in eligible[: count % len(eligible)]:
+            ring.move_to_end(consumer)
 
     def _hand(self, consumer: Consumer, messages: list[Message]) -> None:
-        if not messages:
-            return
         consumer.deliver(messages)
         if consumer.no_ack:
             self._source.delivered_unacknowledged(messages)

@@ -214,6 +214,8 @@ class Stream(Queue):
             self.delivered += len(rows)
             self.unacknowledged_count += len(rows)
             reader.consumer.deliver_rows(rows)
+        if capacity <= 0 and reader.offset < self._log.end:
+            reader.consumer.passed_over()
 
     def _start(self, consumer: Consumer) -> int:
         """The first offset that a consumer wants.

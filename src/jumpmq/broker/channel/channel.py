@@ -1,6 +1,6 @@
 """A channel of a live connection: its state. Which function acts on which method is in :mod:`methods`."""
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
@@ -25,12 +25,18 @@ if TYPE_CHECKING:
     from jumpmq.broker.services import Services
 
 
+SERVED_AT_ONCE = 64
+"""Consumers that are offered messages before it is asked whether the connection takes more."""
+
+
 class Channel:
     """One open channel.
 
     Attributes:
         unacknowledged: deliveries that await their acknowledgement, and what was got.
         prefetch: deliveries that all consumers of the channel together may hold, 0 is any number.
+        waiting: consumers that were passed over for want of room that they share with others: the connection's, or that
+            of ``prefetch``. The first has waited longest.
         held: deliveries that its consumers hold; not what was got, but what a transaction will acknowledge.
         consumer_prefetch: the prefetch that the next consumers get.
         consumer_max: how many consumers it may have; None is any number.
@@ -59,7 +65,7 @@ class Channel:
         self.consumers: dict[str, ChannelConsumer] = {}
         self.unacknowledged = Deliveries()
         self.next_delivery_tag = 1
-        self._next_served = 0
+        self.waiting: OrderedDict[ChannelConsumer, None] = OrderedDict()
         self.prefetch = 0
         self.held = 0
         self.consumer_prefetch = 0
@@ -148,14 +154,33 @@ class Channel:
     # --- what methods need ---
 
     def serve(self) -> None:
-        """Offer the channel's consumers what waits for them; they may have room again."""
-        consumers = list(self.consumers.values())
-        if self.prefetch and consumers:  # whoever comes first may take all that the limit allows: begin with the next
-            self._next_served = (self._next_served + 1) % len(consumers)
-            consumers = consumers[self._next_served :] + consumers[: self._next_served]
-        for consumer in consumers:
-            if consumer.queue.ready_count and consumer.capacity() > 0:
-                consumer.queue.serve(consumer)
+        """There may be room again that the consumers share: offer it to those that wait for it.
+
+        A few at a time while their queues have messages for them, as they may soon wait again.
+        """
+        waiting = self.waiting
+        while waiting and not self.connection.congested:
+            left = self.prefetch - self.held if self.prefetch else SERVED_AT_ONCE
+            if left <= 0:
+                return
+            served: dict[Queue, ChannelConsumer] = {}
+            for _ in range(len(waiting)):
+                consumer, _none = waiting.popitem(last=False)
+                consumer.admit()
+                if not consumer.waits and consumer.queue.ready_count:
+                    served[consumer.queue] = consumer
+                    left -= 1
+                    if left <= 0:
+                        break
+            if not served:
+                return
+            for queue, consumer in served.items():
+                queue.serve(consumer)
+
+    def forget(self, consumer: ChannelConsumer) -> None:
+        """A consumer is gone."""
+        self.consumers.pop(consumer.tag, None)
+        self.waiting.pop(consumer, None)
 
     def queue(self, name: str) -> Queue:
         """The queue of that name, "" being the one declared last on this channel.

@@ -49,6 +49,7 @@ class ChannelConsumer:
     Attributes:
         prefetch: unacknowledged deliveries that it may hold, 0 is any number; of no account if it has none.
         unacknowledged: how many it holds.
+        waits: whether its queue passed it over, and has not been told of room since.
 
     Raises:
         PreconditionFailed: the queue does not take these arguments.
@@ -74,6 +75,7 @@ class ChannelConsumer:
         self.arguments = arguments
         self.priority = check_arguments(queue, arguments)
         self.unacknowledged = 0
+        self.waits = False
         self._tag_octets = tag.encode()
 
     def capacity(self) -> int:
@@ -86,6 +88,26 @@ class ChannelConsumer:
             if left <= 0 or not self.no_ack:
                 return min(capacity, left)
         return capacity
+
+    def passed_over(self) -> None:
+        self.waits = True
+        if self.no_ack or not self.prefetch or self.unacknowledged < self.prefetch:
+            self.channel.waiting[self] = None  # for room that is not its own
+
+    def release(self, count: int) -> None:
+        """So many of its deliveries are no longer held; its queue knows of the room then, and delivers when asked to."""
+        self.unacknowledged -= count
+        self.channel.held -= count
+        if self.waits and self not in self.channel.waiting:
+            self.admit()
+
+    def admit(self) -> None:
+        """Tell the queue that passed it over where there is room."""
+        if self.capacity() > 0:
+            self.waits = False
+            self.queue.admit(self)
+        else:
+            self.passed_over()
 
     @property
     def shares_capacity(self) -> bool:
@@ -129,6 +151,6 @@ class ChannelConsumer:
 
     def cancelled(self) -> None:
         channel = self.channel
-        channel.consumers.pop(self.tag, None)
+        channel.forget(self)
         if channel.connection.handshake.wants_cancel_notice:
             channel.send(m.BasicCancel(self.tag, True))

@@ -110,7 +110,7 @@ def _get(channel: "Channel", queue: Queue, method: m.BasicGet) -> None:
 
 def remove(channel: "Channel", consumer: ChannelConsumer) -> None:
     """A consumer leaves; an auto-delete queue goes with its last one."""
-    channel.consumers.pop(consumer.tag, None)
+    channel.forget(consumer)
     queue = consumer.queue
     queue.unsubscribe(consumer)
     if queue.auto_delete and not queue.consumers and not queue.deleted:

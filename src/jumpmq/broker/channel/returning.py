@@ -5,12 +5,16 @@ front that is missing, and nobody gets a message before those that came before i
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.runs import by_holder
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
 
 
 def give_back(upkeep: Upkeep, waiting: Deliveries, outcome: Outcome) -> None:
@@ -34,6 +38,7 @@ class _Return:
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
         self._queues: dict[Queue, list[Message]] = {}
+        self._channels: set[Channel] = set()
 
     def steps(self, waiting: Deliveries) -> Iterator[None]:
         """Return them, and have the queues deliver again."""
@@ -47,8 +52,8 @@ class _Return:
     def _give_back(self, messages: list[Message]) -> None:
         for consumer, queue, share in by_holder(messages):
             if consumer is not None:
-                consumer.unacknowledged -= len(share)
-                consumer.channel.held -= len(share)
+                consumer.release(len(share))
+                self._channels.add(consumer.channel)
             if queue not in self._queues:
                 self._queues[queue] = []
                 queue.begin_return()
@@ -65,3 +70,6 @@ class _Return:
             if shares:
                 queue.settle(sorted(shares, key=lambda message: message.seq), self._outcome)
             queue.end_return()
+        channels, self._channels = self._channels, set()
+        for channel in channels:
+            channel.serve()

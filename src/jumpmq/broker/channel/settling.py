@@ -105,12 +105,16 @@ def settling(channel: "Channel", waiting: Deliveries, settlement: Settlement) ->
 
 
 def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> None:
+    released = {}
     for consumer, queue, share in by_holder(messages):
         if consumer is not None:
-            consumer.unacknowledged -= len(share)
-            consumer.channel.held -= len(share)
+            consumer.release(len(share))
+            released[consumer] = queue
         queue.settle(share, outcome)
-    if messages:
+    for consumer, queue in released.items():
+        if queue.ready_count and consumer.capacity() > 0:
+            queue.serve(consumer)
+    if channel.waiting:
         channel.serve()
 
 
