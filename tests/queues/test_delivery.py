@@ -1,11 +1,11 @@
 """Who of many consumers is asked, told and served, and how often."""
 
 import pytest
+from tests.queues.consumers import Taker, message, push
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.classic import ClassicQueue
-from tests.queues.consumers import Taker, message, push
 
 MANY = 1000
 

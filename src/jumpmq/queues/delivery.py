@@ -1,10 +1,11 @@
 """Delivery in turn: who of a queue's consumers gets its messages, and in which order.
 
-Consumers of a higher priority are served first, as long as they have room; those of one priority take turns, in a ring:
-the next is at its front, and a consumer that was served goes to its end. One that is found without room when it would be
-next leaves its ring, is told so, and is not asked again until it says that it has room (:meth:`Delivery.admit`): then it
-is at the end. So a delivery costs the same with one consumer and with many thousands that have no room. Where one
-consumer is served at a time (``x-single-active-consumer``), the first to come is, until it leaves.
+Consumers of a higher priority are served first, as long as they have room; those of one priority take turns, in a
+ring: the next is at its front, and a consumer that was served goes to its end. One that is found without room when it
+would be next leaves its ring, is told so, and is not asked again until it says that it has room
+(:meth:`Delivery.admit`): then it is at the end. So a delivery costs the same with one consumer and with many thousands
+that have no room. Where one consumer is served at a time (``x-single-active-consumer``), the first to come is, until it
+leaves.
 
 It is a thing of its own that a queue has: the queue says what is ready, and this decides for whom.
 """
@@ -66,7 +67,8 @@ class Delivery:
     """
 
     __slots__ = (
-        "_arrivals", "_exclusive", "_levels", "_ranks", "_rings", "_single", "_source", "_subject", "active", "consumers",
+        "_arrivals", "_exclusive", "_levels", "_ranks", "_rings", "_single", "_source", "_subject", "active",
+        "consumers",
     )  # fmt: skip
 
     def __init__(self, source: Source, subject: str, exclusive: bool = True) -> None:
@@ -197,7 +199,7 @@ class Delivery:
     def _with_room(self, ring: "OrderedDict[Consumer, None]", count: int) -> tuple[list[Consumer], int]:
         """The first of a ring that have room, and the least room; those on the way that have none leave it.
 
-        A consumer whose deliveries may leave others less room is found alone, and takes one message if there are others.
+        One whose deliveries may leave others less room is found alone, and takes one message if there are others.
         """
         found: list[Consumer] = []
         full: list[Consumer] = []

@@ -95,7 +95,7 @@ class ChannelConsumer:
             self.channel.waiting[self] = None  # for room that is not its own
 
     def release(self, count: int) -> None:
-        """So many of its deliveries are no longer held; its queue knows of the room then, and delivers when asked to."""
+        """So many of its deliveries are no longer held: its queue knows of the room, and delivers when asked to."""
         self.unacknowledged -= count
         self.channel.held -= count
         if self.waits and self not in self.channel.waiting:
