@@ -1,4 +1,4 @@
-"""What 1,000, 10,000 and 100,000 of something cost JumpMQ: queues with a binding each, consumers of one queue, channels.
+"""What 1,000, 10,000 and 100,000 of something cost JumpMQ: queues with bindings, consumers of one queue, channels.
 
     python -m benchmarks.growth                       # 1,000, 10,000 and 100,000 of each
     python -m benchmarks.growth --of queues -n 1000 10000
