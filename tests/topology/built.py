@@ -35,18 +35,18 @@ class Built:
 
     def exchange(self, name: str, type: str = "direct", arguments: Mapping[str, Any] = {}, **flags: bool) -> Exchange:
         definition = ExchangeDefinition("/", name, type, arguments=Arguments.of(arguments), **flags)
-        self.topology.make(DeclareExchange(definition))
+        self.topology.apply(DeclareExchange(definition))
         return self.vhost.exchange(name)
 
     def queue(self, name: str, arguments: Mapping[str, Any] = {}, server_named: bool = False, **options: Any) -> Queue:
         definition = self.topology.define_queue("/", name, arguments=Arguments.of(arguments), **options)
-        self.topology.make(DeclareQueue(definition, server_named))
+        self.topology.apply(DeclareQueue(definition, server_named))
         return self.vhost.queue(name)
 
     def delete_queue(self, name: str, **conditions: Any) -> None:
         deletion = rules.queue_deletion(self.vhost, name, **conditions)
         if deletion is not None:
-            self.topology.make(deletion)
+            self.topology.apply(deletion)
 
     def bind(self, source: str, queue: str, key: str = "", arguments: Mapping[str, Any] = {}) -> None:
         self.topology.apply(Bind("/", Binding(source, "queue", queue, key.encode(), Arguments.of(arguments))))

@@ -9,6 +9,7 @@ from jumpmq.topology.json_form import to_json
 def state_of(topology: Topology) -> dict[str, Any]:
     """Every definition, in order, with what is in force and where hash rings stand."""
     return {
+        "homes": topology.homes,
         "users": [to_json(user) for user in topology.users.values()],
         "vhosts": {name: _state_of_host(host) for name, host in topology.vhosts.items()},
     }

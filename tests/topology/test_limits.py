@@ -33,10 +33,10 @@ def test_a_policy_makes_no_shards_beyond_a_limit(built: Built, what: str) -> Non
     built.exchange("x", "fanout")
     limit(built, f"max-{what}s", 2)
     with pytest.raises(InvalidPolicy) as refused:
-        built.topology.make(SetPolicy("/", "p", "^x$", {"shards-per-node": 3}))
+        built.topology.apply(SetPolicy("/", "p", "^x$", {"shards-per-node": 3}))
     assert refused.value.text == f"policy would make 3 shards, beyond the {what} limit in vhost '/' (2)"
     assert list(built.vhost.queues) == []
-    built.topology.make(SetPolicy("/", "p", "^x$", {"shards-per-node": 2}))
+    built.topology.apply(SetPolicy("/", "p", "^x$", {"shards-per-node": 2}))
     assert len(built.vhost.queues) == 2
 
 

@@ -20,7 +20,7 @@ from jumpmq.topology import (
 
 
 def set_policy(built: Built, name: str, definition: Any, pattern: str = "", **options: Any) -> None:
-    built.topology.make(SetPolicy("/", name, pattern, definition, **options))
+    built.topology.apply(SetPolicy("/", name, pattern, definition, **options))
 
 
 def policy_of(built: Built, queue: str) -> str | None:
@@ -58,7 +58,7 @@ def test_patterns(built: Built, pattern: str, names: list[str]) -> None:
 def test_what_is_in_force_is_merged(built: Built) -> None:
     queue, exchange = built.queue("q"), built.exchange("x")
     set_policy(built, "p", {"max-length": 5, "expires": 7, "overflow": "drop-head"})
-    built.topology.make(SetOperatorPolicy("/", "o", "", {"max-length": 9, "expires": 3, "message-ttl": 1}))
+    built.topology.apply(SetOperatorPolicy("/", "o", "", {"max-length": 9, "expires": 3, "message-ttl": 1}))
     for one in (queue, exchange):
         in_force = built.vhost.in_force(one)
         assert in_force.policy is not None
@@ -66,9 +66,9 @@ def test_what_is_in_force_is_merged(built: Built) -> None:
         assert (in_force.policy.name, in_force.operator_policy.name) == ("p", "o")
         assert in_force.definition == {"max-length": 5, "expires": 3, "message-ttl": 1, "overflow": "drop-head"}
     assert (queue.limits.max_length, queue.limits.expires, queue.limits.message_ttl) == (5, 3, 1)
-    built.topology.make(ClearPolicy("/", "p"))
+    built.topology.apply(ClearPolicy("/", "p"))
     assert built.vhost.in_force(queue).definition == {"max-length": 9, "expires": 3, "message-ttl": 1}
-    built.topology.make(ClearOperatorPolicy("/", "o"))
+    built.topology.apply(ClearOperatorPolicy("/", "o"))
     assert built.vhost.in_force(queue).definition == {}
     assert queue.limits.max_length is None
 
@@ -116,7 +116,7 @@ def test_the_default_exchange_keeps_to_itself(built: Built) -> None:
 def test_what_is_refused_changes_nothing(built: Built, wrong: dict[str, Any], text: str) -> None:
     parts: dict[str, Any] = {"pattern": "", "definition": {"max-length": 1}, **wrong}
     with pytest.raises(InvalidPolicy) as refused:
-        built.topology.make(SetPolicy("/", "p", **parts))
+        built.topology.apply(SetPolicy("/", "p", **parts))
     assert refused.value.text == text
     assert built.vhost.policies.all(operator=False) == []
 
@@ -131,16 +131,16 @@ def test_a_definition_without_end_is_refused(built: Built) -> None:
 
 def test_what_is_not_there_cannot_be_cleared(built: Built) -> None:
     with pytest.raises(NotFound, match=r"^no policy 'p'$"):
-        built.topology.make(ClearPolicy("/", "p"))
+        built.topology.apply(ClearPolicy("/", "p"))
     with pytest.raises(NotFound, match=r"^no operator policy 'p'$"):
-        built.topology.make(ClearOperatorPolicy("/", "p"))
+        built.topology.apply(ClearOperatorPolicy("/", "p"))
     with pytest.raises(NotAllowed, match=r"^vhost lost not found$"):
-        built.topology.make(SetPolicy("lost", "p", "", {"max-length": 1}))
+        built.topology.apply(SetPolicy("lost", "p", "", {"max-length": 1}))
 
 
 def test_policies_end_with_their_virtual_host(built: Built) -> None:
     built.topology.apply(AddVirtualHost("other"))
-    built.topology.make(SetPolicy("other", "p", "", {"max-length": 1}))
+    built.topology.apply(SetPolicy("other", "p", "", {"max-length": 1}))
     built.topology.apply(DeleteVirtualHost("other"))
     built.topology.apply(AddVirtualHost("other"))
     assert built.topology.vhost("other").policies.all(operator=False) == []

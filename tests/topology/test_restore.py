@@ -11,6 +11,7 @@ from tests.topology.built import Built, message
 from jumpmq.amqp.fields import Field
 from jumpmq.store import Store
 from jumpmq.topology import (
+    AddHome,
     AddVirtualHost,
     Arguments,
     Bind,
@@ -193,13 +194,17 @@ def test_numbers_of_queues_are_never_given_again(opened: Opened) -> None:
         assert built.queue("b", durable=True).id > numbers[2]
 
 
-def test_a_queue_keeps_its_home_node(tmp_path: Path, opened: Opened) -> None:
+def test_a_queue_keeps_its_home_and_is_where_that_is(tmp_path: Path, opened: Opened) -> None:
     with opened() as built:
-        built.queue("q", durable=True)
+        built.topology.apply(AddHome(1, "jumpmq@test"))
+        number = built.queue("q", durable=True).id
     store = Store.open(tmp_path, on_commit=lambda number: None)
-    topology = Topology("jumpmq@elsewhere", store)
+    topology = Topology("jumpmq@elsewhere", store, home=2)
     topology.restore(store.definitions())
-    assert topology.vhost("/").queue("q").node == "jumpmq@test"
+    queue = topology.vhost("/").queue("q")
+    assert (topology.vhost("/").definition(queue).home, queue.id, queue.node) == (1, number, "jumpmq@test")
+    topology.apply(AddHome(1, "jumpmq@renamed"))
+    assert queue.node == "jumpmq@renamed"
     store.close()
 
 

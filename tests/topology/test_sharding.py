@@ -1,5 +1,6 @@
 """Sharded exchanges, where the conformance tests do not reach: restarts, limits, and what is beyond RabbitMQ."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,22 +8,32 @@ from typing import Any
 
 import pytest
 from tests.queues.consumers import Taker
-from tests.topology.built import Built, message
+from tests.topology.built import Built, keys, message
+from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.store import Store
 from jumpmq.topology import (
+    AddHome,
     AddVirtualHost,
+    Bind,
+    Binding,
     ClearPolicy,
+    DeclareExchange,
     DeleteExchange,
+    DeleteQueue,
+    DeleteVirtualHost,
+    ExchangeDefinition,
     InvalidPolicy,
     SetPolicy,
     Topology,
+    preparing,
+    proposals,
 )
 
 
 def shard(built: Built, per_node: int, pattern: str = "^x$", **definition: Any) -> None:
-    built.topology.make(SetPolicy("/", "shards", pattern, {"shards-per-node": per_node, **definition}))
+    built.topology.apply(SetPolicy("/", "shards", pattern, {"shards-per-node": per_node, **definition}))
 
 
 def names(built: Built) -> list[str]:
@@ -41,8 +52,7 @@ def opened(directory: Path, node: str = "jumpmq@test") -> Iterator[Built]:
         topology = Topology(node, store)
         topology.restore(store.definitions())
         topology.apply(AddVirtualHost("/"))
-        for change in topology.sharding.missing(topology.vhost("/")):
-            topology.apply(change)
+        topology.apply(AddHome(1, node))
         yield Built(topology)
         topology.flush_rings()
     finally:
@@ -63,7 +73,7 @@ def test_after_a_restart_everything_is_as_before(tmp_path: Path) -> None:
         assert bound(built) == [(name, "1234") for name in SHARDS]
         assert [built.vhost.queues[name].limits.single_active_consumer for name in names(built)] == [True, True]
         assert built.vhost.policies.get("shards", operator=False).definition["routing-key"] == "1234"
-        built.topology.make(ClearPolicy("/", "shards"))
+        built.topology.apply(ClearPolicy("/", "shards"))
     with opened(tmp_path) as built:
         assert (names(built), bound(built)) == (SHARDS, [])
 
@@ -125,7 +135,7 @@ def test_names_that_would_be_too_long(built: Built) -> None:
         built.exchange(long)
     assert refused.value.text == problem
     assert long not in built.vhost.exchanges
-    built.topology.make(ClearPolicy("/", "shards"))
+    built.topology.apply(ClearPolicy("/", "shards"))
     built.exchange(long)
     with pytest.raises(InvalidPolicy) as invalid:
         shard(built, 1, "^x")
@@ -149,34 +159,138 @@ def test_one_policy_makes_a_thousand_shards(built: Built) -> None:
     assert len(bound(built)) == 1000
 
 
-def test_of_very_many_shards_the_first_are_made_at_once() -> None:
+class Slowly:
+    """Takes the steps of long work when told."""
+
+    def __init__(self) -> None:
+        self.work: list[Iterator[None]] = []
+
+    def __call__(self, subject: str, steps: Iterator[None]) -> None:
+        self.work.append(steps)
+
+    def steps(self) -> Iterator[None]:
+        while self.work:
+            yield from self.work.pop(0)
+
+
+@pytest.fixture
+def slowly(monkeypatch: pytest.MonkeyPatch) -> Slowly:
+    """After each step of a change others are served."""
+    monkeypatch.setattr(proposals, "STEPS_AT_ONCE", 1)
+    monkeypatch.setattr(preparing, "FEW", 0)
+    return Slowly()
+
+
+def test_of_very_many_shards_none_is_there_before_all_are() -> None:
     """Who declares an exchange does not hold up all others until its last shard is made."""
-    later: list[Iterator[None]] = []
-    topology = Topology("jumpmq@test", later=lambda subject, steps: later.append(steps))
+    later = Slowly()
+    topology = Topology("jumpmq@test", later=later)
     topology.apply(AddVirtualHost("/"))
     built = Built(topology)
     shard(built, 1000)
-    built.exchange("x", "fanout")
-    assert 100 <= len(names(built)) < 1000
-    for steps in later:
-        for _ in steps:
-            pass
+    pending = topology.propose(DeclareExchange(ExchangeDefinition("/", "x", "fanout")))
+    seen = {(len(names(built)), "x" in built.vhost.exchanges) for _ in later.steps()}
+    assert seen == {(0, False)}
+    assert pending.decided
     assert len(bound(built)) == 1000
 
 
-def test_shards_to_come_are_not_made_for_an_exchange_that_is_gone() -> None:
-    later: list[Iterator[None]] = []
-    topology = Topology("jumpmq@test", later=lambda subject, steps: later.append(steps))
+@pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers"])
+def test_an_exchange_routes_as_before_a_new_key_until_it_routes_as_after(slowly: Slowly, kind: str) -> None:
+    topology = Topology("jumpmq@test", later=slowly)
     topology.apply(AddVirtualHost("/"))
     built = Built(topology)
-    shard(built, 1000)
+    built.exchange("x", kind)
+    for name in ("first", "last"):
+        built.queue(name)
+    built.bind("x", "first", "1")
+    shard(built, 4, **{"routing-key": "1"})
+    built.bind("x", "last", "2")
+    topology.apply(DeleteQueue("/", SHARDS[1], built.vhost.queue(SHARDS[1]).id))
+
+    def routed() -> dict[str, list[str]]:
+        return keys(built.route("x", *[message(str(number)) for number in range(50)]))
+
+    before, after = routed(), None
+    definition = {"shards-per-node": 6, "routing-key": "2"}
+    pending = topology.propose(SetPolicy("/", "shards", "^x$", definition))
+    steps = 0
+    for _ in slowly.steps():
+        steps += 1
+        if not pending.decided:
+            assert routed() == before
+        elif after is None:
+            after = routed()
+        assert after is None or routed() == after
+    assert steps > 20
+    assert bound(built)[:2] == [("first", "1"), ("last", "2")]
+    assert bound(built)[2:] == [(f"sharding: x - jumpmq@test - {number}", "2") for number in range(6)]
+
+
+def test_what_is_asked_for_during_a_change_waits_for_it_in_order(slowly: Slowly) -> None:
+    topology = Topology("jumpmq@test", later=slowly)
+    topology.apply(AddVirtualHost("/"))
+    built = Built(topology)
     built.exchange("x", "fanout")
-    made = len(names(built))
-    topology.make(DeleteExchange("/", "x"))
-    for steps in later:
-        for _ in steps:
-            pass
-    assert len(names(built)) == made
+    told: list[str] = []
+    asked = {
+        "policy": SetPolicy("/", "shards", "^x$", {"shards-per-node": 3}),
+        "exchange": DeleteExchange("/", "x"),
+        "refused": Bind("/", Binding("x", "queue", SHARDS[0])),
+    }
+    for name, change in asked.items():
+        topology.propose(change).then(lambda name=name: told.append(name))
+    assert told == []
+    for _ in slowly.steps():
+        pass
+    assert told == ["policy", "exchange", "refused"]
+    assert "x" not in built.vhost.exchanges
+    assert len(names(built)) == 3
+
+
+@pytest.mark.parametrize("kind", ["x-consistent-hash", "fanout"])
+def test_a_kill_leaves_a_change_whole_or_undone(tmp_path: Path, slowly: Slowly, kind: str) -> None:
+    """Each commit that a change's steps could begin is looked at as a crash would leave it."""
+    with opened(tmp_path / "kept") as built:
+        built.exchange("x", kind, durable=True)
+        shard(built, 3, **{"routing-key": "1"})
+        before = state_of(built.topology)
+    changes = [
+        SetPolicy("/", "shards", "^x$", {"shards-per-node": 5, "routing-key": "2"}),
+        ClearPolicy("/", "shards"),
+        DeleteVirtualHost("/"),
+    ]
+    for change in changes:
+        store = Store.open(tmp_path / "kept", on_commit=lambda number: None)
+        topology = Topology("jumpmq@test", store, later=slowly)
+        topology.restore(store.definitions())
+        pending, left = topology.propose(change), []
+        for number, _ in enumerate(slowly.steps()):
+            if not pending.decided:
+                topology.flush_rings()
+                store.wait(store.flush())
+                left.append(tmp_path / f"{type(change).__name__}{number}")
+                shutil.copytree(tmp_path / "kept", left[-1])
+        topology.flush_rings()
+        store.close()
+        with restarted(tmp_path / "kept") as topology:
+            after = state_of(topology)
+        assert after != before
+        for directory in left:
+            with restarted(directory) as topology:
+                assert state_of(topology) in (before, after)
+        assert len(left) >= 3
+        before = after
+
+
+@contextmanager
+def restarted(directory: Path) -> Iterator[Topology]:
+    """The definitions that a directory has, and nothing added."""
+    store = Store.open(directory, on_commit=lambda number: None)
+    topology = Topology("jumpmq@test", store)
+    topology.restore(store.definitions())
+    yield topology
+    store.close()
 
 
 def test_an_exchange_that_goes_with_its_last_binding_survives_a_new_key(built: Built) -> None:
@@ -210,7 +324,7 @@ def test_without_the_policy_or_the_exchange_all_are_served(built: Built, end: An
     shard(built, 1, **{"single-active-consumer": True})
     (queue,) = built.vhost.queues.values()
     assert queue.limits.single_active_consumer
-    built.topology.make(end)
+    built.topology.apply(end)
     assert not queue.limits.single_active_consumer
     if isinstance(end, DeleteExchange):
         built.exchange("x", "fanout")
@@ -252,7 +366,7 @@ def test_streams_have_no_single_active_consumer(built: Built) -> None:
 def test_the_virtual_hosts_default_is_for_policies_that_name_no_kind(
     built: Built, policy: dict[str, Any], expected: str
 ) -> None:
-    built.topology.make(AddVirtualHost("/", "quorum"))
+    built.topology.apply(AddVirtualHost("/", "quorum"))
     built.exchange("x", "fanout", durable=True)
     shard(built, 1, **policy)
     assert [queue.type for queue in built.vhost.queues.values()] == [expected]

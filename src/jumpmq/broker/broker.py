@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from jumpmq.amqp.errors import AccessRefused, ConnectionForced
 from jumpmq.broker.bulk.reader_groups import ReaderGroups
@@ -13,7 +15,7 @@ from jumpmq.broker.bulk.writers import Writers
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.config import Config
+from jumpmq.broker.config import Config, default_node
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.deleted_users import closing_connections
 from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refused, connection_limit
@@ -43,9 +45,12 @@ from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store, StoreError
 from jumpmq.store.definitions import named, numbered
-from jumpmq.topology import Topology, changes
+from jumpmq.topology import Topology, changes, records
 
 log = logging.getLogger(__name__)
+
+HOME = 1
+"""The number of the home that this process serves."""
 
 IDENTITY = "run", "identity"
 """Where the store keeps what tells this broker from all others."""
@@ -64,7 +69,7 @@ class Broker:
     """A broker in the running event loop. Its parts are there once it is started.
 
     Attributes:
-        node: name of this node.
+        node: name of this node; once started, the one that the data directory keeps, unless another was given.
         identity: tells this broker from all others, also after a restart; None where everything is in memory.
         listeners: where it listens, the management port's listeners among them.
         certificates: renews those of listeners with TLS.
@@ -96,7 +101,7 @@ class Broker:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.node = config.node
+        self.node = config.node or default_node()
         self.identity = None if config.data_dir is None else uuid.uuid4().hex
         self.listeners: list[Listener] = []
         self.certificates = CertificateWatch()
@@ -109,7 +114,7 @@ class Broker:
         self.connections: set[Connection] = set()
         self.churn = Churn()
         self.figures = HomeFigures(self)
-        self.spans = None if config.otlp_endpoint is None else Spans(config.otlp_endpoint, config.node)
+        self.spans: Spans | None = None
         self.reader_groups = ReaderGroups(self)
         self.writers = Writers()
         self.slices = Slices()
@@ -139,28 +144,34 @@ class Broker:
         self.started_at = time.time()
         self._commits = Commits()
         try:
-            self._open_store()
+            definitions = self._open_store()
+            if self.config.node is None:
+                self.node = records.kept_node(definitions, HOME) or self.node
             self._make_parts()
-            self._restore()
+            self._restore(definitions)
             await self._mark_started()
             await self._listen()
         except BaseException:
             self._stop_listening()
             await self._commits.close()
             raise
-        self.topology.listeners.append(audit.recording(self.topology, self.turns))
-        self.topology.listeners.append(lambda change: self.churn.follow(self.topology, change))
+        self.topology.listeners.append(audit.recording(self.topology))
+        self.topology.listeners.append(lambda change, asker: self.churn.follow(self.topology, change))
         if self.config.key_sketches == "on":
             self.ring_traffic.start()
         self._timers.start()
         self.reader_groups.start()
 
-    def _open_store(self) -> None:
-        if self.config.data_dir is not None:
-            try:
-                self._commits.open(self.config.data_dir, self._write_backlog // 2)
-            except StoreError as error:
-                raise BrokerError(str(error)) from None
+    def _open_store(self) -> list[tuple[str, str, Any]]:
+        """Open the store, if there is to be one; returns the definitions that it keeps."""
+        if self.config.data_dir is None:
+            return []
+        try:
+            self._commits.open(self.config.data_dir, self._write_backlog // 2)
+        except StoreError as error:
+            raise BrokerError(str(error)) from None
+        assert self.store is not None
+        return self.store.definitions()
 
     @property
     def _write_backlog(self) -> int:
@@ -168,6 +179,8 @@ class Broker:
         return min(self.config.write_backlog, max(self.memory.limit // 8, LEAST_BACKLOG))
 
     def _make_parts(self) -> None:
+        if self.config.otlp_endpoint is not None:
+            self.spans = Spans(self.config.otlp_endpoint, self.node)
         self.turns = Turns(self._commits, self._write_backlog)
         self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, self._disk_free_limit)
         self._upkeep = Upkeep(self.turns)
@@ -180,6 +193,7 @@ class Broker:
             dead_letters=self.dead_letters,
             wake=self._upkeep.wake,
             later=self._upkeep.work,
+            home=HOME,
         )
         if self.store is not None:
             self.store.name_queues(self._queue_name)
@@ -189,6 +203,7 @@ class Broker:
         self._commits.before_flush = self.topology.flush_rings
         self.authorization = Authorization(self.topology)
         self.authenticator = Authenticator(self.topology, self._tokens())
+        boot = uuid.uuid4().hex
         self._services = Services(
             self.config,
             self.topology,
@@ -200,6 +215,7 @@ class Broker:
             self.authenticator,
             UserLimits(self.topology, self.connections),
             self.connections,
+            (f"{boot}.{counter}" for counter in itertools.count(1)),
             {},
             ReceiveBuffer(),
             Paces(),
@@ -227,20 +243,18 @@ class Broker:
         return Tokens(resource, keys)
 
     def _delete_unused(self, queue: Queue) -> None:
-        self.topology.apply(changes.DeleteQueue(queue.vhost, queue.name, queue.id))
+        self.topology.propose(changes.DeleteQueue(queue.vhost, queue.name, queue.id))
 
-    def _restore(self) -> None:
+    def _restore(self, definitions: list[tuple[str, str, Any]]) -> None:
         if self.store is not None:
-            self._restore_definitions(self.store)
+            self._restore_definitions(self.store, definitions)
         if not self.topology.vhosts and not self.topology.users:
             self._create_defaults()
 
-    def _restore_definitions(self, store: Store) -> None:
-        definitions, batches = store.definitions(), store.batches()
+    def _restore_definitions(self, store: Store, definitions: list[tuple[str, str, Any]]) -> None:
+        batches = store.batches()
         self.topology.restore(definitions)
-        for vhost in self.topology.vhosts.values():
-            for change in self.topology.sharding.missing(vhost):
-                self.topology.apply(change)
+        self.topology.apply(changes.AddHome(HOME, self.node))
         next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
         delivered = {key: value for kind, key, value in definitions if kind == "delivered"}
         attempts: dict[int, dict[int, int]] = {}
@@ -262,6 +276,7 @@ class Broker:
         """What a new broker begins with: virtual host ``/`` and the default user, who may do everything in it."""
         user, password = self.config.default_user, self.config.default_pass
         with self.turns.turn():
+            self.topology.apply(changes.AddHome(HOME, self.node))
             self.topology.apply(changes.AddVirtualHost("/"))
             self.topology.apply(changes.PutUser(user, hash_password(password), ("administrator",)))
             self.topology.apply(changes.SetPermissions(user, "/", ".*", ".*", ".*"))

@@ -1,7 +1,7 @@
 """How a broker is set up."""
 
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from jumpmq.amqp.protocol import CHANNEL_MAX, FRAME_MAX
@@ -25,7 +25,7 @@ class Config:
         tls_cert, tls_key, tls_ca, tls_client: as in :class:`~jumpmq.broker.security.certificates.ServerTLS`.
         tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
         data_dir: where durable things are kept; None keeps everything in memory.
-        node: name of this node.
+        node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
         default_user, default_pass: the administrator that a new data directory begins with, as RabbitMQ's settings of
             these names. Only guest is let in from loopback addresses alone.
         oauth_resource, oauth_keys: whose tokens are logins, as in :class:`~jumpmq.broker.security.tokens.Tokens`.
@@ -59,7 +59,7 @@ class Config:
     tls_client: ClientCertificates = "none"
     tls_login_from: LoginName = "distinguished_name"
     data_dir: Path | None = None
-    node: str = field(default_factory=default_node)
+    node: str | None = None
     default_user: str = "guest"
     default_pass: str = "guest"
     oauth_resource: str | None = None

@@ -1,6 +1,7 @@
 """What the broker offers its connections and channels."""
 
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ class Services:
 
     Attributes:
         connections: those that are open; each enters and leaves by itself.
+        identities: one for each connection: the boot id, which is another at each start, and a counter.
         reply_queues: direct reply-to addresses in use.
     """
 
@@ -43,6 +45,7 @@ class Services:
     authenticator: Authenticator
     user_limits: UserLimits
     connections: "set[Connection]"
+    identities: Iterator[str]
     reply_queues: "dict[bytes, ReplyQueue]"
     receive_buffer: ReceiveBuffer
     paces: Paces

@@ -49,6 +49,7 @@ class Journal(BatchReader, Protocol):
 
     def append(self, queue_id: int, messages: list[Message]) -> object: ...
     def put(self, kind: str, key: str, value: Any) -> None: ...
+    def put_text(self, kind: str, key: str, value: str) -> None: ...
     def delete(self, kind: str, key: str) -> None: ...
     def drop_queue(self, queue_id: int) -> None: ...
 
@@ -95,10 +96,6 @@ def never_wake(queue: "Queue", at: float) -> None:
 
 
 NEVER = float("inf")
-
-
-STORE, STREAMS = 1, 2
-"""Bits of what keeps messages, and tells when they are safe; a kind names its own as ``source``."""
 
 
 class Queue(ABC):
@@ -153,7 +150,6 @@ class Queue(ABC):
     knows_exclusive_consumers: ClassVar[bool] = True
     append_only: ClassVar[bool] = False
     requeues_in_place: ClassVar[bool] = True
-    source: ClassVar[int] = STORE
 
     def __init__(
         self,

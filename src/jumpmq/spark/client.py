@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
-from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere, QueueInUse
+from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere
 from jumpmq.spark.options import Broker
 from jumpmq.spark.patience import retried, taken_up
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 Slice = list[Any]
 """What to read of a queue: its name and numbers, as the broker's endpoints want them."""
 
-REFUSALS: dict[int, type[JumpMQError]] = {404: NotThere, 409: GroupInUse, 410: Gone, 412: NoSession, 423: QueueInUse}
+REFUSALS: dict[int, type[JumpMQError]] = {404: NotThere, 409: GroupInUse, 410: Gone, 412: NoSession}
 
 LOGIN_FAILED = "Login failed"
 """What the broker says of a user or password that it does not know; else it knows the user, who may not."""

@@ -3,6 +3,7 @@
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import (
+    AddHome,
     AddVirtualHost,
     Bind,
     Change,
@@ -32,6 +33,7 @@ from jumpmq.topology.changes import (
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
 from jumpmq.topology.policies import InForce, InvalidPolicy, Policy
+from jumpmq.topology.proposals import THE_BROKER, Asker, Pending
 from jumpmq.topology.routing import Routes
 from jumpmq.topology.sharding import Shard
 from jumpmq.topology.topology import Topology
@@ -39,8 +41,11 @@ from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
 
 __all__ = [
+    "THE_BROKER",
+    "AddHome",
     "AddVirtualHost",
     "Arguments",
+    "Asker",
     "Bind",
     "Binding",
     "Change",
@@ -62,6 +67,7 @@ __all__ = [
     "ExchangeDefinition",
     "InForce",
     "InvalidPolicy",
+    "Pending",
     "Permissions",
     "Policy",
     "PutUser",

@@ -1,10 +1,11 @@
-"""The changes of definitions: one small value each. :meth:`Topology.apply` is the only way they take effect.
+"""The changes of definitions: one small value each. :meth:`Topology.propose` is the only way they take effect.
 
-They hold plain data only, and all that their effect depends on, so that a log of them can be replayed on another node,
-in the same order, to the same state: a queue brings its number and its home node, a user the hash of the password. What
-only a queue's home can judge (whether it is in use, or empty) is judged before there is a change.
+They hold plain data only, and all that their effect depends on, so that a log of them can be replayed in another
+process, in the same order, to the same state: a queue brings its home, a user the hash of the password. What only a
+queue's home can judge (whether it is in use, or empty) is judged before there is a change.
 
-``connection`` names the connection that asks; None is the broker itself or an operator, who may touch exclusive queues.
+``connection`` is the identity of the connection that asks; None is the broker itself or an operator, who may touch
+exclusive queues.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,18 @@ class Change:
     """Base of all changes."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AddHome(Change):
+    """A home starts, on a node; the shards that its node lacks are made, and it moves there if it was elsewhere.
+
+    Attributes:
+        home: its number, from 1 on.
+    """
+
+    home: int
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +198,7 @@ class DeclareQueue(Change):
     """Declare a queue; one that exists must be equivalent, and keeps its number and home.
 
     Attributes:
-        definition: :meth:`Topology.define_queue` makes one with the next number, at home here.
+        definition: :meth:`Topology.define_queue` makes one; it gets its number when it takes effect.
         server_named: whether the broker has made up the name, which may then start with ``amq.``.
     """
 

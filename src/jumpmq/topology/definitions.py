@@ -36,9 +36,10 @@ class QueueDefinition:
     """A queue as declared, with what it was given then.
 
     Attributes:
-        owner: name of the connection that an exclusive queue belongs to.
-        node: its home node.
-        id: its number, never given again; 0 where it is only compared with the queue that exists.
+        owner: identity of the connection that an exclusive queue belongs to.
+        node: the node that its home was on when it was declared, "" until then; a shard's name says it too.
+        id: ``home << 40 | counter``, never given again; 0 until it is declared.
+        home: number of the home where its messages are.
         user: who declared it first; "" where that is nobody in particular, as of shards.
     """
 
@@ -52,6 +53,7 @@ class QueueDefinition:
     node: str = ""
     id: int = 0
     user: str = ""
+    home: int = 1
 
     @property
     def is_kept(self) -> bool:

@@ -5,11 +5,14 @@ No clock, no random number and no name of this node has a say here: a log of cha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.topology import changes
-from jumpmq.topology.policies import policy_of
+from jumpmq.topology.exchanges import make_exchange
+from jumpmq.topology.policies import Policies, policy_of
+from jumpmq.topology.preparing import Preparation
+from jumpmq.topology.sharding import settings_under
 from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
 
@@ -17,9 +20,22 @@ if TYPE_CHECKING:
     from jumpmq.topology.topology import Topology
 
 
-def take_effect(topology: Topology, change: changes.Change) -> None:
-    """Make a change that the rules admit."""
-    _EFFECTS[type(change)](topology, change)
+Steps = Generator[None, None, list[changes.Change]]
+"""The steps of an effect, and the changes that followed."""
+
+
+def take_effect(topology: Topology, change: changes.Change) -> Steps:
+    """Let a change take effect that the rules admit.
+
+    It takes one step, or several between which the definitions are as before, and others can be served.
+
+    Returns:
+        The change as it took effect, and those that followed.
+    """
+    if (in_steps := _IN_STEPS.get(type(change))) is not None:
+        with topology.records.aside():
+            return [change, *(yield from in_steps(topology, change))]
+    return [_EFFECTS[type(change)](topology, change) or change]
 
 
 # --- virtual hosts and users ---
@@ -38,8 +54,13 @@ def _add_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> Non
         topology.records.put_virtual_host(vhost.name, vhost.default_queue_type, vhost.description, vhost.tags)
 
 
-def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) -> None:
-    vhost = topology.vhost(change.name)
+def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) -> Steps:
+    vhost = topology.vhosts.pop(change.name)  # where nobody finds it, it may be taken apart
+    topology.revision += 1
+    queues = list(vhost.queues.values())
+    for queue in queues:
+        vhost.take_queue(queue)
+        yield
     for operator in (False, True):
         for policy in vhost.policies.all(operator):
             topology.records.delete_policy(policy, operator)
@@ -47,11 +68,16 @@ def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) 
     for user in topology.users.values():
         _clear_permissions(topology, changes.ClearPermissions(user.name, change.name))
         _clear_topic_permissions(topology, changes.ClearTopicPermissions(user.name, change.name))
-    del topology.vhosts[change.name]
     topology.past.add(vhost.past)
     vhost.past = topology.past  # its channels have yet to close
     topology.records.put_virtual_host_limits(change.name, {})
     topology.records.delete_virtual_host(change.name)
+    topology.records.hand_over()
+    topology.drop_contents(queues)
+    for queue in queues:
+        queue.delete()
+        yield
+    return [changes.DeleteQueue(change.name, queue.name, queue.id) for queue in queues]
 
 
 def _put_user(topology: Topology, change: changes.PutUser) -> None:
@@ -135,29 +161,69 @@ def _clear_global_parameter(topology: Topology, change: changes.ClearGlobalParam
 # --- policies ---
 
 
-def _set_policy(topology: Topology, change: changes.SetPolicy | changes.SetOperatorPolicy) -> None:
+def _set_policy(topology: Topology, change: changes.SetPolicy | changes.SetOperatorPolicy) -> Steps:
     vhost, policy = topology.vhost(change.vhost), policy_of(change)
     operator = isinstance(change, changes.SetOperatorPolicy)
-    vhost.policies.put(policy, operator)
     topology.records.put_policy(policy, operator)
-    topology.later(f"following the policies of vhost '{vhost.name}'", vhost.follow_policies())
+    policies = vhost.policies.with_policy(policy, operator)
+    return (yield from _bring_into_force(topology, vhost, policies))
 
 
-def _clear_policy(topology: Topology, change: changes.ClearPolicy | changes.ClearOperatorPolicy) -> None:
+def _clear_policy(topology: Topology, change: changes.ClearPolicy | changes.ClearOperatorPolicy) -> Steps:
     vhost = topology.vhost(change.vhost)
     operator = isinstance(change, changes.ClearOperatorPolicy)
-    topology.records.delete_policy(vhost.policies.remove(change.name, operator), operator)
-    topology.later(f"following the policies of vhost '{vhost.name}'", vhost.follow_policies())
+    topology.records.delete_policy(vhost.policies.get(change.name, operator), operator)
+    policies = vhost.policies.without_policy(change.name, operator)
+    return (yield from _bring_into_force(topology, vhost, policies))
+
+
+def _bring_into_force(topology: Topology, vhost: VirtualHost, policies: Policies) -> Steps:
+    shards = Preparation(topology, vhost, policies)
+    yield from shards.prepare(topology.sharding.follow(vhost, policies))
+    vhost.policies = policies
+    following = vhost.follow_policies()
+    shards.reveal()
+    topology.records.hand_over()
+    topology.later(f"following the policies of vhost '{vhost.name}'", following)
+    return shards.changes
+
+
+# --- homes ---
+
+
+def _add_home(topology: Topology, change: changes.AddHome) -> Steps:
+    if topology.homes.get(change.home) != change.node:
+        topology.homes[change.home] = change.node
+        topology.records.put_home(change.home, change.node)
+        for vhost in topology.vhosts.values():
+            vhost.follow_home(change.home, change.node)
+    prepared = []
+    for vhost in topology.vhosts.values():
+        shards = Preparation(topology, vhost, vhost.policies)
+        yield from shards.prepare(topology.sharding.missing(vhost))
+        prepared.append(shards)
+    for shards in prepared:
+        shards.reveal()
+    topology.records.hand_over()
+    return [made for shards in prepared for made in shards.changes]
 
 
 # --- exchanges, queues and bindings ---
 
 
-def _declare_exchange(topology: Topology, change: changes.DeclareExchange) -> None:
-    vhost = topology.vhost(change.definition.vhost)
-    if change.definition.name not in vhost.exchanges:
-        vhost.insert_exchange(change.definition)
-        topology.records.put_exchange(change.definition)
+def _declare_exchange(topology: Topology, change: changes.DeclareExchange) -> Steps:
+    vhost, definition = topology.vhost(change.definition.vhost), change.definition
+    if definition.name in vhost.exchanges:
+        return []
+    exchange = make_exchange(definition)
+    topology.records.put_exchange(definition)
+    shards = Preparation(topology, vhost, vhost.policies, exchange)
+    settings = settings_under(vhost.policies, definition.name)
+    yield from shards.prepare(topology.sharding.reshard(vhost, exchange, None, settings))
+    vhost.add_exchange(exchange)
+    shards.reveal()
+    topology.records.hand_over()
+    return shards.changes
 
 
 def _delete_exchange(topology: Topology, change: changes.DeleteExchange) -> None:
@@ -166,11 +232,14 @@ def _delete_exchange(topology: Topology, change: changes.DeleteExchange) -> None
         vhost.remove_exchange(vhost.exchanges[change.name])
 
 
-def _declare_queue(topology: Topology, change: changes.DeclareQueue) -> None:
+def _declare_queue(topology: Topology, change: changes.DeclareQueue) -> changes.Change | None:
     vhost = topology.vhost(change.definition.vhost)
-    if change.definition.name not in vhost.queues:
-        topology.insert_queue(change.definition)
-        topology.records.put_queue(change.definition, topology.next_queue_id)
+    if change.definition.name in vhost.queues:
+        return None
+    definition = topology.number(change.definition)
+    topology.insert_queue(definition)
+    topology.records.put_queue(definition)
+    return changes.DeclareQueue(definition, change.server_named)
 
 
 def _delete_queue(topology: Topology, change: changes.DeleteQueue) -> None:
@@ -195,9 +264,8 @@ def _unbind(topology: Topology, change: changes.Unbind) -> None:
         vhost.remove_binding(binding)
 
 
-_EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], None]] = {
+_EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], changes.Change | None]] = {
     changes.AddVirtualHost: _add_virtual_host,
-    changes.DeleteVirtualHost: _delete_virtual_host,
     changes.PutUser: _put_user,
     changes.DeleteUser: _delete_user,
     changes.SetPermissions: _set_permissions,
@@ -210,14 +278,20 @@ _EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], None]] = {
     changes.ClearVirtualHostLimit: _clear_virtual_host_limit,
     changes.SetGlobalParameter: _set_global_parameter,
     changes.ClearGlobalParameter: _clear_global_parameter,
-    changes.SetPolicy: _set_policy,
-    changes.SetOperatorPolicy: _set_policy,
-    changes.ClearPolicy: _clear_policy,
-    changes.ClearOperatorPolicy: _clear_policy,
-    changes.DeclareExchange: _declare_exchange,
     changes.DeleteExchange: _delete_exchange,
     changes.DeclareQueue: _declare_queue,
     changes.DeleteQueue: _delete_queue,
     changes.Bind: _bind,
     changes.Unbind: _unbind,
 }
+
+_IN_STEPS: dict[type[changes.Change], Callable[[Topology, Any], Steps]] = {
+    changes.AddHome: _add_home,
+    changes.DeleteVirtualHost: _delete_virtual_host,
+    changes.SetPolicy: _set_policy,
+    changes.SetOperatorPolicy: _set_policy,
+    changes.ClearPolicy: _clear_policy,
+    changes.ClearOperatorPolicy: _clear_policy,
+    changes.DeclareExchange: _declare_exchange,
+}
+"""Those of which much may follow."""

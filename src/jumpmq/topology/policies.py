@@ -152,12 +152,27 @@ class Policies:
         operator_policy = _first(self._operator_order, kind, name, refused)
         return NOTHING_IN_FORCE if policy is operator_policy is None else InForce(policy, operator_policy)
 
-    def with_policy(self, policy: Policy) -> "Policies":
+    def with_policy(self, policy: Policy, operator: bool = False) -> "Policies":
         """What would be if a policy were put."""
-        changed = Policies()
-        changed.policies, changed.operator_policies = {**self.policies, policy.name: policy}, self.operator_policies
-        changed._sort()
+        changed = self._copy()
+        changed.put(policy, operator)
         return changed
+
+    def without_policy(self, name: str, operator: bool = False) -> "Policies":
+        """What would be if a policy were removed.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
+        changed = self._copy()
+        changed.remove(name, operator)
+        return changed
+
+    def _copy(self) -> "Policies":
+        copy = Policies()
+        copy.policies, copy.operator_policies = dict(self.policies), dict(self.operator_policies)
+        copy._sort()
+        return copy
 
     def _of_kind(self, operator: bool) -> dict[str, Policy]:
         return self.operator_policies if operator else self.policies

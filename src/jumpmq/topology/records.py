@@ -1,11 +1,14 @@
 """How definitions are kept: each durable one as (kind, key, JSON value) in a journal, and back.
 
 Kinds: ``vhost``, ``vhost_limits``, ``user``, ``user_limits``, ``permissions``, ``topic_permissions``,
-``global_parameter``, ``policy``, ``operator_policy``, ``exchange``, ``queue``, ``binding``, ``ring`` and ``counter``.
+``global_parameter``, ``policy``, ``operator_policy``, ``exchange``, ``queue``, ``binding``, ``ring``, ``home`` and
+``counter``.
 The key only tells one from the other; all that is needed to restore one is in its value.
 """
 
 import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +22,10 @@ from jumpmq.topology.policies import Policy
 from jumpmq.topology.users import TopicPermissions, User
 
 NEXT_QUEUE_ID = "next-queue-id"
+"""Key of the counter of home 1; those of others have their number behind it."""
+
+COUNTER = (1 << 40) - 1
+"""The bits of a queue's id that its home counts."""
 
 
 class Records:
@@ -31,6 +38,28 @@ class Records:
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
         self._changed_rings: dict[ConsistentHashExchange, None] = {}
+        self._set_aside: list[tuple[str, str, str | None]] | None = None
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Within the block records are laid out and kept, and go to the journal together by :meth:`hand_over`: a change
+        that takes effect in steps is in one commit."""
+        self._set_aside = []
+        try:
+            yield
+        finally:
+            self._set_aside = None
+
+    def hand_over(self) -> None:
+        """Give the journal what was kept, in order."""
+        kept, self._set_aside = self._set_aside or [], []
+        if self._journal is None:
+            return
+        for kind, key, text in kept:
+            if text is None:
+                self._journal.delete(kind, key)
+            else:
+                self._journal.put_text(kind, key, text)
 
     def put_virtual_host(
         self, name: str, default_queue_type: str | None, description: str, tags: tuple[str, ...]
@@ -98,9 +127,12 @@ class Records:
             self._changed_rings.pop(exchange, None)
             self._delete("ring", _key(exchange.vhost, exchange.name))
 
-    def put_queue(self, definition: QueueDefinition, next_id: int) -> None:
+    def put_home(self, home: int, node: str) -> None:
+        self._put("home", str(home), {"home": home, "node": node})
+
+    def put_queue(self, definition: QueueDefinition) -> None:
         if definition.is_kept:
-            self._put("counter", NEXT_QUEUE_ID, next_id)
+            self._put("counter", _counter_key(definition.home), (definition.id & COUNTER) + 1)
             self._put("queue", _key(definition.vhost, definition.name), to_json(definition))
 
     def delete_queue(self, definition: QueueDefinition) -> None:
@@ -130,7 +162,8 @@ class Records:
         """Write each ring that has changed, once, however often it has."""
         for exchange in self._changed_rings:
             value = {"vhost": exchange.vhost, "exchange": exchange.name, "state": exchange.ring.state()}
-            self._put("ring", _key(exchange.vhost, exchange.name), value)
+            if self._journal is not None:
+                self._journal.put("ring", _key(exchange.vhost, exchange.name), value)
         self._changed_rings.clear()
 
     def _note_ring(self, source: Exchange) -> None:
@@ -138,12 +171,39 @@ class Records:
             self.note_ring(source)
 
     def _put(self, kind: str, key: str, value: Any) -> None:
-        if self._journal is not None:
+        if self._set_aside is not None:
+            self._set_aside.append((kind, key, json.dumps(value, separators=(",", ":"))))
+        elif self._journal is not None:
             self._journal.put(kind, key, value)
 
     def _delete(self, kind: str, key: str) -> None:
-        if self._journal is not None:
+        if self._set_aside is not None:
+            self._set_aside.append((kind, key, None))
+        elif self._journal is not None:
             self._journal.delete(kind, key)
+
+
+def kept_node(definitions: Iterable[tuple[str, str, Any]], home: int) -> str | None:
+    """The node that a home was on, by the records; None where they do not say.
+
+    Those of a data directory from before homes were recorded name it with each queue.
+    """
+    node = None
+    for kind, key, value in definitions:
+        if kind == "home" and key == str(home):
+            return str(value["node"])
+        if kind == "queue" and value.get("home", 1) == home:
+            node = value.get("node") or node
+    return node
+
+
+def home_of_counter(key: str) -> int:
+    """The number of the home whose queues a ``counter`` record counts."""
+    return int(key.removeprefix(NEXT_QUEUE_ID) or 1)
+
+
+def _counter_key(home: int) -> str:
+    return NEXT_QUEUE_ID if home == 1 else f"{NEXT_QUEUE_ID} {home}"
 
 
 def read_exchange(value: dict[str, Any]) -> ExchangeDefinition:

@@ -233,6 +233,7 @@ def _refuse_reserved(kind: str, name: str) -> None:
 
 
 _CHECKS: dict[type[changes.Change], Callable[[Topology, Any], object]] = {
+    changes.AddHome: lambda topology, change: None,
     changes.AddVirtualHost: _check_virtual_host,
     changes.DeleteVirtualHost: lambda topology, change: topology.vhost(change.name),
     changes.PutUser: lambda topology, change: None,

@@ -8,19 +8,19 @@ cleared policy and a deleted exchange leave them where they are, for they may ho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.queues import QUEUE_TYPES, Queue
 from jumpmq.topology import erlang
-from jumpmq.topology.arguments import Arguments
+from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import Bind, Change, ClearPolicy, DeclareExchange, DeclareQueue, SetPolicy, Unbind
+from jumpmq.topology.changes import Bind, Change, DeclareExchange, DeclareQueue, SetPolicy, Unbind
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange, make_exchange
-from jumpmq.topology.policies import InvalidPolicy, Policy, policy_of
+from jumpmq.topology.policies import InvalidPolicy, Policies, Policy, policy_of
 from jumpmq.topology.shards import MAX_NAME, MAX_SHARDS, ShardSettings, shard_name, shard_names
 from jumpmq.topology.vhost import VirtualHost
 
@@ -53,21 +53,19 @@ class Shard:
 
 
 class Sharding:
-    """Finds the shards on a node, and says by which changes they are made and bound.
+    """Finds the shards on this node, and says by which changes those of all nodes are made and bound."""
 
-    Args:
-        node: the name of the node.
-        define: :meth:`Topology.define_queue`.
-    """
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
 
-    def __init__(self, node: str, define: Callable[..., QueueDefinition]) -> None:
-        self._node = node
-        self._define = define
+    @property
+    def _node(self) -> str:
+        return self._topology.node
 
-    # --- as policies and exchanges change ---
+    # --- as policies, exchanges and nodes change ---
 
-    def steps(self, topology: Topology, change: Change) -> Iterator[Change]:
-        """A change that the rules admit, and what sharding adds to it; see :meth:`Topology.steps`.
+    def check(self, change: Change) -> None:
+        """Refuse a change after which an exchange were to be sharded that cannot be.
 
         Raises:
             InvalidPolicy: by the policy an exchange that is there cannot be sharded, or too many shards are to be made.
@@ -75,111 +73,93 @@ class Sharding:
         """
         match change:
             case SetPolicy():
-                vhost = topology.vhost(change.vhost)
-                self._check_policy(vhost, policy_of(change))
-                yield from self._policy_steps(vhost, change)
-            case ClearPolicy():
-                yield from self._policy_steps(topology.vhost(change.vhost), change)
-            case DeclareExchange():
-                yield from self._exchange_steps(topology.vhost(change.definition.vhost), change)
-            case _:
-                yield change
-
-    def missing(self, vhost: VirtualHost) -> Iterator[Change]:
-        """What makes and binds the shards that this node lacks, as one whose name is new does."""
-        for exchange in list(vhost.exchanges.values()):
-            yield from self._reshard(vhost, exchange, None)
-
-    def _policy_steps(self, vhost: VirtualHost, change: Change) -> Iterator[Change]:
-        before = {exchange: vhost.sharding(exchange) for exchange in vhost.exchanges.values()}
-        yield change
-        for exchange, settings in before.items():
-            yield from self._reshard(vhost, exchange, settings)
-
-    def _exchange_steps(self, vhost: VirtualHost, change: DeclareExchange) -> Iterator[Change]:
-        definition = change.definition
-        in_force = vhost.policies.in_force("exchange", definition.name)
-        settings = ShardSettings.of(in_force.definition)
-        if settings is None or definition.name in vhost.exchanges:
-            yield change
-            return
-        if (problem := self._problem(make_exchange(definition), settings)) is not None:
-            raise PreconditionFailed(problem)
-        yield change
-        yield from self._reshard(vhost, vhost.exchanges[definition.name], None)
+                self._check_policy(self._topology.vhost(change.vhost), policy_of(change))
+            case DeclareExchange(definition):
+                vhost = self._topology.vhost(definition.vhost)
+                settings = settings_under(vhost.policies, definition.name)
+                if settings is not None and definition.name not in vhost.exchanges:
+                    if (problem := self._problem(make_exchange(definition), settings)) is not None:
+                        raise PreconditionFailed(problem)
+                    made = settings.count * len(self._topology.nodes)
+                    if (problem := _beyond_limits(vhost, f"exchange '{definition.name}'", made)) is not None:
+                        raise PreconditionFailed(problem)
 
     def _check_policy(self, vhost: VirtualHost, policy: Policy) -> None:
-        if ShardSettings.of(policy.definition) is None:
+        if (settings := ShardSettings.of(policy.definition)) is None:
             return
         policies, new_shards = vhost.policies.with_policy(policy), 0
         for exchange in vhost.exchanges.values():
             if not exchange.name or policies.in_force("exchange", exchange.name).policy is not policy:
                 continue
-            if (settings := ShardSettings.of(policy.definition)) is not None:
-                if (problem := self._problem(exchange, settings)) is not None:
-                    raise InvalidPolicy(problem)
-                before = vhost.sharding(exchange)
-                new_shards += max(0, settings.count - (before.count if before is not None else 0))
+            if (problem := self._problem(exchange, settings)) is not None:
+                raise InvalidPolicy(problem)
+            before = vhost.sharding(exchange)
+            new_shards += max(0, settings.count - (before.count if before is not None else 0))
         if new_shards > MAX_SHARDS:
             raise InvalidPolicy(f"policy would make {new_shards} shards, at most {MAX_SHARDS} may be made at once")
-        for what, count in (("queue", len(vhost.queues)), ("binding", vhost.binding_count)):
-            limit = vhost.limits.get(f"max-{what}s", -1)
-            if new_shards and 0 <= limit < count + new_shards:
-                text = (
-                    f"policy would make {new_shards} shards, beyond the {what} limit in vhost '{vhost.name}' ({limit})"
-                )
-                raise InvalidPolicy(text)
+        if (problem := _beyond_limits(vhost, "policy", new_shards * len(self._topology.nodes))) is not None:
+            raise InvalidPolicy(problem)
 
-    def _reshard(self, vhost: VirtualHost, exchange: Exchange, before: ShardSettings | None) -> Iterator[Change]:
-        """Shard an exchange as the policy in force says; make shards that are missing.
+    def follow(self, vhost: VirtualHost, policies: Policies) -> Iterator[Change]:
+        """What follows where policies come into force: shards of exchanges are made, bound and unbound."""
+        for exchange in vhost.exchanges.values():
+            if exchange.name:
+                after = settings_under(policies, exchange.name)
+                yield from self.reshard(vhost, exchange, vhost.sharding(exchange), after)
+
+    def missing(self, vhost: VirtualHost) -> Iterator[Change]:
+        """What makes and binds the shards that are missing, as those of a new node are."""
+        for exchange in vhost.exchanges.values():
+            yield from self.reshard(vhost, exchange, None, vhost.sharding(exchange))
+
+    def reshard(
+        self, vhost: VirtualHost, exchange: Exchange, before: ShardSettings | None, after: ShardSettings | None
+    ) -> Iterator[Change]:
+        """What follows where an exchange is sharded otherwise; what is right already stays.
 
         Args:
-            before: how it was sharded until now.
+            before, after: how it is sharded; None where it is not.
         """
-        after = vhost.sharding(exchange)
-        if after is not None and exchange.auto_delete:  # before its last binding goes, and the exchange with it
-            yield from self._bind(vhost, exchange, after)
-        if before is not None and (after is None or after.routing_key != before.routing_key):
-            for binding in self._bindings(exchange, before):
+        if before is not None and (after is None or _binding_key(exchange, after) != _binding_key(exchange, before)):
+            for binding, _ in self._bindings(exchange, before):
                 if binding in exchange.bindings:
                     yield Unbind(vhost.name, binding)
-        if after is not None:
-            yield from self._bind(vhost, exchange, after)
-
-    def _bind(self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings) -> Iterator[Change]:
-        """Bind the shards of an exchange, made where they are missing, as long as it is there and sharded so."""
-        if self._problem(exchange, settings) is not None:
+        if after is None or self._problem(exchange, after) is not None:
             return
-        for binding in self._bindings(exchange, settings):
-            if not _is_sharded(vhost, exchange, settings):
-                return
+        for binding, home in self._bindings(exchange, after):
             if binding.destination not in vhost.queues:
-                yield DeclareQueue(self._shard(vhost, exchange, settings, binding.destination))
-            is_missing = binding not in exchange.bindings and binding.destination in vhost.queues
-            if is_missing and _is_sharded(vhost, exchange, settings):
+                yield DeclareQueue(self._shard(vhost, exchange, after, binding.destination, home))
+            if binding not in exchange.bindings:
                 yield Bind(vhost.name, binding)
 
-    def _shard(self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings, name: str) -> QueueDefinition:
+    def _shard(
+        self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings, name: str, home: int
+    ) -> QueueDefinition:
         """A shard's definition: as durable as its exchange, unless its kind of queue always is."""
-        if settings.queue_type is None:
-            return self._define(vhost.name, name, durable=exchange.durable)
-        durable = exchange.durable or QUEUE_TYPES[settings.queue_type].always_durable
-        arguments = Arguments.of({"x-queue-type": settings.queue_type})
-        return self._define(vhost.name, name, durable=durable, arguments=arguments)
+        durable, arguments = exchange.durable, NO_ARGUMENTS
+        if settings.queue_type is not None:
+            durable = durable or QUEUE_TYPES[settings.queue_type].always_durable
+            arguments = Arguments.of({"x-queue-type": settings.queue_type})
+        defined = self._topology.define_queue(vhost.name, name, durable=durable, arguments=arguments, home=home)
+        return self._topology.number(defined)
 
-    def _bindings(self, exchange: Exchange, settings: ShardSettings) -> Iterator[Binding]:
+    def _bindings(self, exchange: Exchange, settings: ShardSettings) -> Iterator[tuple[Binding, int]]:
+        """The bindings of an exchange's shards, each with its shard's home: the homes of a node in turn."""
         key = _binding_key(exchange, settings)
-        for name in shard_names(exchange.name, self._node, settings.count):
-            yield Binding(exchange.name, "queue", name, key)
+        for node, homes in self._topology.nodes.items():
+            for number in range(settings.count):
+                name = shard_name(exchange.name, node, number)
+                yield Binding(exchange.name, "queue", name, key), homes[number % len(homes)]
 
     def _problem(self, exchange: Exchange, settings: ShardSettings) -> str | None:
         """Why an exchange cannot be sharded, or None."""
         if not settings.count:
             return None
         subject = f"exchange '{exchange.name}' in vhost '{exchange.vhost}' cannot be sharded"
-        last = shard_name(exchange.name, self._node, settings.count - 1)
-        if len(last.encode()) > MAX_NAME:
-            return f"{subject}: its shards' names would be longer than {MAX_NAME} octets"
+        for node in self._topology.nodes:
+            last = shard_name(exchange.name, node, settings.count - 1)
+            if len(last.encode()) > MAX_NAME:
+                return f"{subject}: its shards' names would be longer than {MAX_NAME} octets"
         try:
             exchange.check(Binding(exchange.name, "queue", last, _binding_key(exchange, settings)))
         except PreconditionFailed as error:
@@ -238,9 +218,20 @@ class Sharding:
         return shards
 
 
-def _is_sharded(vhost: VirtualHost, exchange: Exchange, settings: ShardSettings) -> bool:
-    """Whether the exchange is still there, and to be sharded so."""
-    return vhost.exchanges.get(exchange.name) is exchange and vhost.sharding(exchange) == settings
+def settings_under(policies: Policies, exchange: str) -> ShardSettings | None:
+    """How an exchange is sharded under policies; None where it is not, as the default exchange never is."""
+    return ShardSettings.of(policies.in_force("exchange", exchange).definition) if exchange else None
+
+
+def _beyond_limits(vhost: VirtualHost, subject: str, new_shards: int) -> str | None:
+    """Why a virtual host may not have so many more shards, or None."""
+    for what, count in (("queue", len(vhost.queues)), ("binding", vhost.binding_count)):
+        limit = vhost.limits.get(f"max-{what}s", -1)
+        if new_shards and 0 <= limit < count + new_shards:
+            return (
+                f"{subject} would make {new_shards} shards, beyond the {what} limit in vhost '{vhost.name}' ({limit})"
+            )
+    return None
 
 
 def _binding_key(exchange: Exchange, settings: ShardSettings) -> bytes:

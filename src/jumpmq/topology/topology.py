@@ -1,14 +1,14 @@
 """All definitions of a broker, and the one way to change them.
 
-A change is a value (:mod:`jumpmq.topology.changes`). :meth:`Topology.apply` checks it against the rules, applies it to
-the state in memory, and has it recorded in the journal as far as it is durable. A change that is refused changes
-nothing. What sharding adds to a change are changes too: :meth:`Topology.steps` gives them all, one by one, and
-:meth:`Topology.make` applies them at once.
+A change is a value (:mod:`jumpmq.topology.changes`), which is *proposed*. In its turn it is *judged* by the rules, and
+*takes effect* in memory and in the journal as far as it is durable, together with what follows from it (shards): as a
+whole, in one commit. A change that is refused changes nothing.
 """
 
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from jumpmq.topology.effects import take_effect
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import Policy
+from jumpmq.topology.proposals import THE_BROKER, Asker, Later, Pending, Proposals
 from jumpmq.topology.sharding import Sharding
 from jumpmq.topology.tally import Past
 from jumpmq.topology.users import Permissions, TopicPermissions, User
@@ -33,17 +34,14 @@ from jumpmq.topology.vhost import VirtualHost
 
 log = logging.getLogger(__name__)
 
-Later = Callable[[str, Iterator[None]], None]
-"""Takes the steps of long work, whose subject is given, when there is time."""
-
-_WITH_MORE = (changes.SetPolicy, changes.ClearPolicy, changes.DeclareExchange, changes.DeleteVirtualHost)
-"""The changes that others follow from."""
-
 CLUSTER_NAME = "cluster_name"
 """The global parameter that names the cluster."""
 
-STEPS_AT_ONCE = 400
-"""Steps of a change that a client waits for: 200 shards. What is beyond is made while others are served."""
+HOME_BITS = 40
+"""Bits of a queue's id behind the number of its home."""
+
+Listener = Callable[[changes.Change, Asker], None]
+"""Is told of each change that took effect, and who asked for it; may propose others."""
 
 
 def _at_once(subject: str, steps: Iterator[None]) -> None:
@@ -56,7 +54,8 @@ class Topology:
     """Virtual hosts with what is in them, and users.
 
     Args:
-        node: name of this broker's node, home of the queues defined here.
+        node: name of this broker's node.
+        home: number of the home that this process serves.
         journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
         streams: where streams keep their messages; None keeps them till the end.
         memory: what queues charge for the messages that they hold.
@@ -66,13 +65,13 @@ class Topology:
 
     Attributes:
         vhosts, users, global_parameters: by name.
+        homes: the node of each home, by number, in the order of joining.
         sharding: knows the shards of exchanges.
         records: where durable definitions are kept.
         holdings: how much each user has made.
         past: what was counted of virtual hosts that are gone.
-        next_queue_id: the number of the next queue; those below were given, or are not to be.
-        revision: how many changes were applied: what was concluded from definitions holds as long as it is the same.
-        listeners: called with each change that was applied.
+        revision: grows with each change: what was concluded from definitions holds as long as it is the same.
+        listeners: called with each change that took effect, first the one that was proposed.
     """
 
     def __init__(
@@ -85,8 +84,10 @@ class Topology:
         dead_letters: DeadLettering = NO_DEAD_LETTERING,
         wake: Wake = never_wake,
         later: Later = _at_once,
+        home: int = 1,
     ) -> None:
         self.node = node
+        self.home = home
         self._memory = memory
         self._dead_letters = dead_letters
         self._journal = journal
@@ -99,15 +100,29 @@ class Topology:
         self.records = records.Records(journal)
         self.holdings = Holdings()
         self.past = Past()
-        self.next_queue_id = 1
-        self.sharding = Sharding(node, self.define_queue)
+        self.homes: dict[int, str] = {}
+        self.sharding = Sharding(self)
         self.revision = 0
-        self.listeners: list[Callable[[changes.Change], None]] = []
+        self.listeners: list[Listener] = []
+        self._counters: dict[int, int] = {}
+        self._proposals = Proposals(self._take, later)
 
     @property
     def cluster_name(self) -> str:
         """The name of the cluster: the node's, unless another was set."""
         return str(self.global_parameters.get(CLUSTER_NAME, self.node))
+
+    @property
+    def nodes(self) -> dict[str, list[int]]:
+        """The numbers of the homes on each node, in the order of joining; this node alone where none has joined."""
+        found: dict[str, list[int]] = {}
+        for home, node in (self.homes or {self.home: self.node}).items():
+            found.setdefault(node, []).append(home)
+        return found
+
+    def node_of(self, home: int) -> str:
+        """The node that a home is on."""
+        return self.homes.get(home, self.node)
 
     def vhost(self, name: str) -> VirtualHost:
         """The virtual host of this name.
@@ -133,6 +148,45 @@ class Topology:
 
     # --- changing ---
 
+    def propose(self, change: changes.Change, asker: Asker = THE_BROKER) -> Pending:
+        """Ask for a change; it is decided in its turn, which mostly is now."""
+        pending = Pending(change, asker)
+        self._proposals.add(pending)
+        return pending
+
+    def apply(self, change: changes.Change, asker: Asker = THE_BROKER) -> list[changes.Change]:
+        """As :meth:`propose`, and let nothing else happen until it is decided: as a replay and a start do.
+
+        Returns:
+            The change as it took effect, and those that followed.
+
+        Raises:
+            AMQPError: the change is refused, and nothing has changed.
+        """
+        pending = self.propose(change, asker)
+        self._proposals.finish()
+        pending.result()
+        return pending.effects
+
+    def check(self, change: changes.Change) -> None:
+        """Refuse a change that may not be made, by the definitions that there are.
+
+        Raises:
+            AMQPError: with the reason.
+        """
+        rules.check(self, change)
+        self.sharding.check(change)
+
+    def _take(self, pending: Pending) -> Iterator[None]:
+        """Judge a change, let it take effect, and tell of it."""
+        self.check(pending.change)
+        effects = yield from take_effect(self, pending.change)
+        self.revision += 1
+        for effect in effects:
+            for listener in self.listeners:
+                listener(effect, pending.asker)
+        pending.accept(effects)
+
     def define_queue(
         self,
         vhost: str,
@@ -143,79 +197,31 @@ class Topology:
         arguments: Arguments = NO_ARGUMENTS,
         owner: str | None = None,
         user: str = "",
+        home: int | None = None,
     ) -> QueueDefinition:
-        """A queue's definition with a number of its own, and this node as its home.
+        """The definition of a queue that is to be declared.
 
         One that is durable, and neither exclusive nor deleted automatically, has its virtual host's default queue type.
+
+        Args:
+            home: where its messages will be; here unless given.
         """
         default = self.vhosts[vhost].default_queue_type if vhost in self.vhosts else None
         if default and durable and not exclusive and not auto_delete and arguments.get("x-queue-type") is None:
             arguments = Arguments([*arguments, Field("x-queue-type", "S", default)])
-        number = self.next_queue_id
-        self.next_queue_id += 1
-        return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, self.node, number, user)
+        found = QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, user=user)
+        return replace(found, home=self.home if home is None else home)
 
-    def check(self, change: changes.Change) -> None:
-        """Refuse a change that may not be made, by the definitions that there are.
+    def number(self, definition: QueueDefinition) -> QueueDefinition:
+        """A definition with the next number of its home. It is given when a declaration takes effect, so that it is the
+        same in every process."""
+        counter = self._counters.get(definition.home, 1)
+        self._counters[definition.home] = counter + 1
+        return replace(definition, id=definition.home << HOME_BITS | counter, node=self.node_of(definition.home))
 
-        Raises:
-            AMQPError: with the reason.
-        """
-        rules.check(self, change)
-
-    def apply(self, change: changes.Change) -> None:
-        """Make one change, and nothing that should follow from it (see :meth:`steps`).
-
-        Raises:
-            AMQPError: the change is refused, and nothing has changed.
-        """
-        rules.check(self, change)
-        take_effect(self, change)
-        self.revision += 1
-        for listener in self.listeners:
-            listener(change)
-
-    def steps(self, change: changes.Change) -> Iterator[changes.Change]:
-        """A change, and the changes that follow from it: shards to be made, bound and unbound. A virtual host's queues
-        are deleted one by one before it is.
-
-        Each is to be applied before the next is asked for. Between two the state may change otherwise, so that somebody
-        who has many steps to make may let others go first.
-
-        Raises:
-            AMQPError: the change is refused, and nothing has changed.
-        """
-        if isinstance(change, _WITH_MORE):
-            rules.check(self, change)
-        if isinstance(change, changes.DeleteVirtualHost):
-            for queue in list(self.vhost(change.name).queues.values()):
-                yield changes.DeleteQueue(change.name, queue.name, queue.id)
-        yield from self.sharding.steps(self, change)
-
-    def make(self, change: changes.Change) -> None:
-        """Make a change with what follows from it: if that is much, the rest of it later.
-
-        Raises:
-            AMQPError: the change is refused, and nothing has changed.
-        """
-        if not isinstance(change, _WITH_MORE):
-            self.apply(change)
-            return
-        steps = self.make_in_steps(change)
-        for count, _ in enumerate(steps, 1):
-            if count == STEPS_AT_ONCE:
-                self.later(f"making the shards of {type(change).__name__}", steps)
-                return
-
-    def make_in_steps(self, change: changes.Change) -> Iterator[None]:
-        """As :meth:`make`, a step each time that the next is asked for."""
-        for step in self.steps(change):
-            self.apply(step)
-            yield
-
-    def insert_queue(self, definition: QueueDefinition) -> Queue:
-        """Add a queue that the rules admit, or that the records keep."""
-        queue = make_queue(
+    def make_queue(self, definition: QueueDefinition) -> Queue:
+        """A queue that the rules admit, or that the records keep; it is in no virtual host yet."""
+        return make_queue(
             definition.vhost,
             definition.name,
             id=definition.id,
@@ -223,7 +229,7 @@ class Topology:
             exclusive=definition.exclusive,
             auto_delete=definition.auto_delete,
             arguments=definition.arguments.plain(),
-            node=definition.node,
+            node=self.node_of(definition.home),
             journal=self._journal,
             owner=definition.owner,
             streams=self._streams,
@@ -231,9 +237,16 @@ class Topology:
             dead_letters=self._dead_letters,
             wake=self._wake,
         )
-        self.next_queue_id = max(self.next_queue_id, definition.id + 1)
-        self.vhosts[definition.vhost].insert_queue(queue, definition)
-        return queue
+
+    def drop_contents(self, queues: Iterable[Queue]) -> None:
+        """Have the journal forget the messages of queues that were taken away, in the commit that says so."""
+        for queue in queues:
+            if self._journal is not None and queue.durable and not queue.exclusive:
+                self._journal.drop_queue(queue.id)
+
+    def insert_queue(self, definition: QueueDefinition) -> None:
+        """Add a queue that the rules admit, or that the records keep."""
+        self.vhosts[definition.vhost].insert_queue(self.make_queue(definition), definition)
 
     def flush_rings(self) -> None:
         """Hand the hash rings that changed to the journal; to be called before each of its commits.
@@ -247,7 +260,7 @@ class Topology:
     def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
         """Rebuild what the journal kept, into an empty topology. Records of kinds that are not definitions are skipped.
 
-        Shards that this node lacks are the changes that :meth:`Sharding.missing` then gives.
+        Shards that this node lacks are made when its home joins (:class:`~jumpmq.topology.changes.AddHome`).
 
         Args:
             definitions: (kind, key, value), in the order in which they were first put.
@@ -255,6 +268,8 @@ class Topology:
         found: dict[str, list[Any]] = defaultdict(list)
         for kind, key, value in definitions:
             found[kind].append((key, value) if kind == "counter" else value)
+        self.homes = {value["home"]: value["node"] for value in found["home"]}
+        self._restore_counters(found)
         for value in found["vhost"]:
             host = VirtualHost(value["name"], self.records, self.holdings)
             host.default_queue_type = value.get("default_queue_type")
@@ -270,8 +285,12 @@ class Topology:
             ("ring", self._restore_ring),
         ):
             _restore_each(found, kind, restore)
-        counters = dict(found["counter"])
-        self.next_queue_id = max(self.next_queue_id, counters.get(records.NEXT_QUEUE_ID, 1))
+
+    def _restore_counters(self, found: Mapping[str, list[Any]]) -> None:
+        self._counters = {records.home_of_counter(key): value for key, value in found["counter"]}
+        for value in found["queue"]:  # the counter's record can be lost to a damage
+            home, counter = value.get("home", 1), value["id"] & records.COUNTER
+            self._counters[home] = max(self._counters.get(home, 1), counter + 1)
 
     def _restore_users(self, found: Mapping[str, list[Any]]) -> None:
         for value in found["user"]:

@@ -21,6 +21,21 @@ def inverse(topology: Topology, change: changes.Change) -> Changes:
     return _INVERSES[type(change)](topology, change)
 
 
+def inverse_of_effects(change: changes.Change, effects: Changes) -> Changes:
+    """What :func:`inverse` cannot know: the changes that take back the queue that a change declared, by its number, and
+    what followed from it; to be applied in reverse order, before the inverse."""
+    found: Changes = []
+    for effect in effects:
+        match effect:
+            case changes.DeclareQueue(definition) if definition.id:
+                found.append(changes.DeleteQueue(definition.vhost, definition.name, definition.id))
+            case changes.Bind(vhost, binding) if effect is not change:
+                found.append(changes.Unbind(vhost, binding))
+            case changes.Unbind(vhost, binding) if effect is not change:
+                found.append(changes.Bind(vhost, binding))
+    return found
+
+
 def _virtual_host(topology: Topology, change: changes.AddVirtualHost) -> Changes:
     vhost = topology.vhosts.get(change.name)
     if vhost is None:
@@ -76,13 +91,6 @@ def _exchange(topology: Topology, change: changes.DeclareExchange) -> Changes:
     return [changes.DeleteExchange(definition.vhost, definition.name)]
 
 
-def _queue(topology: Topology, change: changes.DeclareQueue) -> Changes:
-    definition = change.definition
-    if definition.name in topology.vhost(definition.vhost).queues:
-        return []
-    return [changes.DeleteQueue(definition.vhost, definition.name, definition.id)]
-
-
 def _binding(topology: Topology, change: changes.Bind) -> Changes:
     source = topology.vhost(change.vhost).exchanges.get(change.binding.source)
     if source is None or change.binding in source.bindings:
@@ -127,7 +135,7 @@ _INVERSES: dict[type[changes.Change], Callable[[Topology, Any], Changes]] = {
     changes.SetUserLimit: _user_limit,
     changes.SetVirtualHostLimit: _virtual_host_limit,
     changes.DeclareExchange: _exchange,
-    changes.DeclareQueue: _queue,
+    changes.DeclareQueue: lambda topology, change: [],
     changes.Bind: _binding,
     changes.Unbind: _unbinding,
     changes.SetGlobalParameter: _global_parameter,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue
-from jumpmq.topology.bindings import Binding, Kind
+from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Destination, Exchange, make_exchange
 from jumpmq.topology.holdings import Holdings
@@ -234,6 +234,12 @@ class VirtualHost:
                 self.follow_queue(queue)
             yield
 
+    def follow_home(self, home: int, node: str) -> None:
+        """A home is on another node now."""
+        for queue, definition in self._definitions.items():
+            if definition.home == home:
+                queue.node = node
+
     def follow_shards(self, exchange: str) -> None:
         """An exchange has come or gone: let the queues that are called as its shards act by that."""
         for queue in self._shards.get(exchange, {}).values():
@@ -241,29 +247,34 @@ class VirtualHost:
 
     def follow_queue(self, queue: Queue) -> None:
         """Let a queue act by its arguments, its policies, and the policy of the exchange it is a shard of."""
-        in_force = self._look_up("queue", queue)
-        shard = parse_shard_name(queue.name, queue.node)
-        exchange = self.exchanges.get(shard[0]) if shard is not None else None
-        settings = self.sharding(exchange) if exchange is not None else None
+        self._hold_in_force(queue, self._limit(queue, self._definitions[queue], self.policies))
+
+    def _limit(
+        self, queue: Queue, definition: QueueDefinition, policies: Policies, coming: str | None = None
+    ) -> InForce:
+        """Let a queue act by policies; returns those in force for it."""
+        in_force = policies.in_force("queue", queue.name, queue.refused_policy_keys)
         limits = queue.limits_under(in_force.definition)
-        if settings is not None and settings.single_active_consumer:
-            limits = limits.serving_one()
+        shard = parse_shard_name(queue.name, definition.node)
+        if shard is not None and (shard[0] in self.exchanges or shard[0] == coming):
+            settings = ShardSettings.of(policies.in_force("exchange", shard[0]).definition)
+            if settings is not None and settings.single_active_consumer:
+                limits = limits.serving_one()
         if limits != queue.limits:
             queue.set_limits(limits)
+        return in_force
 
     def follow_exchange(self, exchange: Exchange) -> None:
         """Let an exchange act by its arguments and its policies."""
-        in_force = self._look_up("exchange", exchange)
+        in_force = self.policies.in_force("exchange", exchange.name)
+        self._hold_in_force(exchange, in_force)
         exchange.alternate = exchange.declared_alternate or in_force.definition.get("alternate-exchange")
 
-    def _look_up(self, kind: Kind, destination: Destination) -> InForce:
-        refused = destination.refused_policy_keys if isinstance(destination, Queue) else frozenset[str]()
-        in_force = self.policies.in_force(kind, destination.name, refused)
+    def _hold_in_force(self, destination: Destination, in_force: InForce) -> None:
         if in_force is NOTHING_IN_FORCE:
             self._in_force.pop(destination, None)
         else:
             self._in_force[destination] = in_force
-        return in_force
 
     # --- exchanges ---
 
@@ -273,10 +284,15 @@ class VirtualHost:
         Raises:
             CommandInvalid, PreconditionFailed: as :func:`make_exchange`.
         """
-        exchange = self.exchanges[definition.name] = make_exchange(definition)
+        exchange = make_exchange(definition)
+        self.add_exchange(exchange)
+        return exchange
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Add an exchange, whose bindings lead to nothing yet."""
+        self.exchanges[exchange.name] = exchange
         self.follow_exchange(exchange)
         self.follow_shards(exchange.name)
-        return exchange
 
     def remove_exchange(self, exchange: Exchange) -> None:
         """Take an exchange away, with the bindings from and to it."""
@@ -292,18 +308,37 @@ class VirtualHost:
 
     def insert_queue(self, queue: Queue, definition: QueueDefinition) -> None:
         """Add a queue, and its binding to the default exchange."""
+        self.add_queue(queue, definition, self.prepare_queue(queue, definition, self.policies))
+
+    def prepare_queue(
+        self, queue: Queue, definition: QueueDefinition, policies: Policies, coming: str | None = None
+    ) -> InForce:
+        """Let a queue that is to be added act by policies that will be in force then; returns those for it.
+
+        Args:
+            coming: name of an exchange that will be there, too.
+        """
+        return self._limit(queue, definition, policies, coming)
+
+    def add_queue(self, queue: Queue, definition: QueueDefinition, in_force: InForce) -> None:
+        """Add a queue that is prepared."""
         self.queues[queue.name] = queue
         self._definitions[queue] = definition
         self._holdings.add(definition.user, "queue")
         if definition.owner is not None:
             self._owned.setdefault(definition.owner, {})[queue] = None
-        if (shard := parse_shard_name(queue.name, queue.node)) is not None:
-            self._shards.setdefault(shard[0], {})[queue.node, shard[1]] = queue
-        self.follow_queue(queue)
+        if (shard := parse_shard_name(queue.name, definition.node)) is not None:
+            self._shards.setdefault(shard[0], {})[definition.node, shard[1]] = queue
+        self._hold_in_force(queue, in_force)
         self.insert_binding(Binding("", "queue", queue.name, queue.name.encode(errors="surrogateescape")))
 
     def remove_queue(self, queue: Queue) -> None:
         """Take a queue away, with its messages and the bindings to it."""
+        self.take_queue(queue)
+        queue.delete()
+
+    def take_queue(self, queue: Queue) -> None:
+        """Take a queue away and the bindings to it, and leave its messages where they are."""
         del self.queues[queue.name]
         self.past.add_queue(queue)
         self._in_force.pop(queue, None)
@@ -311,21 +346,46 @@ class VirtualHost:
         self._holdings.remove(definition.user, "queue")
         if definition.owner is not None:
             _discard(self._owned, definition.owner, queue)
-        if (shard := parse_shard_name(queue.name, queue.node)) is not None:
-            _discard(self._shards, shard[0], (queue.node, shard[1]))
+        if (shard := parse_shard_name(queue.name, definition.node)) is not None:
+            _discard(self._shards, shard[0], (definition.node, shard[1]))
         self._remove_bindings_to(queue)
         self.records.delete_queue(definition)
-        queue.delete()
 
     # --- bindings ---
 
     def insert_binding(self, binding: Binding, user: str = "") -> None:
         """Add a binding between what is there, which a user has made."""
-        destination = self.destination(binding)
-        self.exchanges[binding.source].bind(binding, destination)
+        source, destination = self.exchanges[binding.source], self.destination(binding)
+        source.bind(binding, destination)
+        self._note_binding(source, binding, destination, user)
+
+    def rebind(self, source: Exchange, removed: list[Binding], added: list[Binding], twin: Exchange | None) -> None:
+        """Change many bindings of an exchange at once. An exchange that is deleted automatically goes with the last.
+
+        Args:
+            removed: are there, and go first; where one is added too, it gets a new place.
+            added: lead to queues that are there, and are made by no user.
+            twin: of the exchange, in which these were removed and added; None where that is still to be done.
+        """
+        for binding in removed:
+            destination = source.bindings[binding]
+            if twin is None:
+                source.unbind(binding)
+            self._forget_binding(source, binding, destination)
+        for binding in added:
+            destination = self.queues[binding.destination]
+            if twin is None:
+                source.bind(binding, destination)
+            self._note_binding(source, binding, destination, "")
+        if twin is not None:
+            source.take_over(twin)
+        if removed and source.auto_delete and not source.bindings:
+            self.remove_exchange(source)
+
+    def _note_binding(self, source: Exchange, binding: Binding, destination: Destination, user: str) -> None:
         self._bound_to.setdefault(destination, {})[binding] = user
         self._holdings.add(user, "binding")
-        self.binding_count += bool(binding.source)
+        self.binding_count += bool(source.name)
 
     def remove_binding(self, binding: Binding) -> None:
         """Take a binding away, and an exchange that is deleted automatically with its last one."""
@@ -340,12 +400,15 @@ class VirtualHost:
 
     def _take_binding(self, source: Exchange, binding: Binding) -> None:
         destination = source.bindings[binding]
-        self._holdings.remove(self.binder(source, binding), "binding")
         source.unbind(binding)
-        _discard(self._bound_to, destination, binding)
+        self._forget_binding(source, binding, destination)
         if source.name:
-            self.binding_count -= 1
             self.records.delete_binding(source, binding, destination)
+
+    def _forget_binding(self, source: Exchange, binding: Binding, destination: Destination) -> None:
+        self._holdings.remove(self._bound_to[destination][binding], "binding")
+        _discard(self._bound_to, destination, binding)
+        self.binding_count -= bool(source.name)
 
     # --- the end ---
 

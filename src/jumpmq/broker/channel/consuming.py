@@ -114,7 +114,7 @@ def remove(channel: "Channel", consumer: ChannelConsumer) -> None:
     queue = consumer.queue
     queue.unsubscribe(consumer)
     if queue.auto_delete and not queue.consumers and not queue.deleted:
-        channel.topology.apply(DeleteQueue(queue.vhost, queue.name, queue.id))
+        channel.topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id), channel.connection.asker)
 
 
 def _source(channel: "Channel", name: str) -> Queue:

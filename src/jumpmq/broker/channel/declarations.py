@@ -1,13 +1,14 @@
 """The methods of a channel that change or look up definitions (AMQP 0-9-1, classes exchange and queue).
 
-Each becomes one change that the topology validates and applies; its answer leaves when that is on disk.
+Each becomes one change, which is proposed to the topology; its answer leaves when that was accepted and is on disk.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp import methods as m
 from jumpmq.broker.channel import direct_reply
+from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.services import unique_name
 from jumpmq.queues import Queue, clock
 from jumpmq.topology import changes, rules
@@ -20,84 +21,87 @@ if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
 
-def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> None:
+def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> Waiting | None:
     connection, name = channel.connection, stripped(method.exchange)
+    answer = _answer(channel, method, m.ExchangeDeclareOk())
     if method.passive:
         rules.passive_exchange(connection.vhost, name)
-    else:
-        definition = ExchangeDefinition(
-            connection.vhost.name,
-            name,
-            method.type,
-            method.durable,
-            method.auto_delete,
-            method.internal,
-            Arguments(method.arguments),
-        )
-        _make(channel, changes.DeclareExchange(definition))
-    if not method.no_wait:
-        channel.send(m.ExchangeDeclareOk())
+        answer()
+        return None
+    definition = ExchangeDefinition(
+        connection.vhost.name,
+        name,
+        method.type,
+        method.durable,
+        method.auto_delete,
+        method.internal,
+        Arguments(method.arguments),
+    )
+    return _propose(channel, changes.DeclareExchange(definition), answer)
 
 
-def exchange_delete(channel: "Channel", method: m.ExchangeDelete) -> None:
-    _make(channel, changes.DeleteExchange(channel.connection.vhost.name, stripped(method.exchange), method.if_unused))
-    if not method.no_wait:
-        channel.send(m.ExchangeDeleteOk())
+def exchange_delete(channel: "Channel", method: m.ExchangeDelete) -> Waiting | None:
+    change = changes.DeleteExchange(channel.connection.vhost.name, stripped(method.exchange), method.if_unused)
+    return _propose(channel, change, _answer(channel, method, m.ExchangeDeleteOk()))
 
 
-def exchange_bind(channel: "Channel", method: m.ExchangeBind) -> None:
-    _change_binding(channel, changes.Bind, _exchange_binding(method))
-    if not method.no_wait:
-        channel.send(m.ExchangeBindOk())
+def exchange_bind(channel: "Channel", method: m.ExchangeBind) -> Waiting | None:
+    return _change_binding(
+        channel, changes.Bind, _exchange_binding(method), _answer(channel, method, m.ExchangeBindOk())
+    )
 
 
-def exchange_unbind(channel: "Channel", method: m.ExchangeUnbind) -> None:
-    _change_binding(channel, changes.Unbind, _exchange_binding(method))
-    if not method.no_wait:
-        channel.send(m.ExchangeUnbindOk())
+def exchange_unbind(channel: "Channel", method: m.ExchangeUnbind) -> Waiting | None:
+    return _change_binding(
+        channel, changes.Unbind, _exchange_binding(method), _answer(channel, method, m.ExchangeUnbindOk())
+    )
 
 
-def queue_declare(channel: "Channel", method: m.QueueDeclare) -> None:
+def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
     connection = channel.connection
     name = channel.topology.sharding.first_shard(connection.vhost, stripped(method.queue))
     if name.startswith(direct_reply.NAME):
         direct_reply.declare(channel, name)
-        return
+        return None
     if method.passive:
-        queue = connection.vhost.queue(name, connection.name)
-        queue.touch()
-    else:
-        server_named = not name
-        name = name or f"amq.gen-{unique_name()}"
-        definition = channel.topology.define_queue(
-            connection.vhost.name,
-            name,
-            method.durable and not method.exclusive,  # it ends with the connection
-            method.exclusive,
-            method.auto_delete,
-            Arguments(method.arguments),
-            connection.name if method.exclusive else None,
-            str(connection.user),  # without its token
-        )
-        _make(channel, changes.DeclareQueue(definition, server_named))
-        queue = connection.vhost.queues[name]
+        _declared(channel, method, connection.vhost.queue(name, connection.identity))
+        return None
+    server_named = not name
+    name = name or f"amq.gen-{unique_name()}"
+    definition = channel.topology.define_queue(
+        connection.vhost.name,
+        name,
+        method.durable and not method.exclusive,  # it ends with the connection
+        method.exclusive,
+        method.auto_delete,
+        Arguments(method.arguments),
+        connection.identity if method.exclusive else None,
+        str(connection.user),  # without its token
+    )
+    return _propose(
+        channel,
+        changes.DeclareQueue(definition, server_named),
+        lambda: _declared(channel, method, connection.vhost.queue(name, connection.identity)),
+    )
+
+
+def _declared(channel: "Channel", method: m.QueueDeclare, queue: Queue) -> None:
     queue.touch()
     channel.last_queue = queue.name
     if not method.no_wait:
         channel.send(m.QueueDeclareOk(queue.name, queue.ready_count, len(queue.consumers)))
 
 
-def queue_bind(channel: "Channel", method: m.QueueBind) -> None:
+def queue_bind(channel: "Channel", method: m.QueueBind) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "bind")
-    _change_binding(channel, changes.Bind, _queue_binding(channel, method))
-    if not method.no_wait:
-        channel.send(m.QueueBindOk())
+    binding = _queue_binding(channel, method)
+    return _change_binding(channel, changes.Bind, binding, _answer(channel, method, m.QueueBindOk()))
 
 
-def queue_unbind(channel: "Channel", method: m.QueueUnbind) -> None:
+def queue_unbind(channel: "Channel", method: m.QueueUnbind) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "unbind")
-    _change_binding(channel, changes.Unbind, _queue_binding(channel, method))
-    channel.send(m.QueueUnbindOk())
+    binding = _queue_binding(channel, method)
+    return _change_binding(channel, changes.Unbind, binding, lambda: channel.send(m.QueueUnbindOk()))
 
 
 def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
@@ -128,38 +132,66 @@ def _answer_purge(channel: "Channel", count: int) -> None:
     channel.send(m.QueuePurgeOk(count))
 
 
-def queue_delete(channel: "Channel", method: m.QueueDelete) -> None:
+def queue_delete(channel: "Channel", method: m.QueueDelete) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "delete")
     connection, name = channel.connection, channel.resolve(stripped(method.queue))
     connection.require_permission("configure", "queue", name)
     change = rules.queue_deletion(
-        connection.vhost, name, if_unused=method.if_unused, if_empty=method.if_empty, connection=connection.name
+        connection.vhost, name, if_unused=method.if_unused, if_empty=method.if_empty, connection=connection.identity
     )
-    count = 0
-    if change is not None:
-        count = connection.vhost.queues[name].ready_count
-        _make(channel, change)
-    if not method.no_wait:
-        channel.send(m.QueueDeleteOk(count))
+    if change is None:
+        _answer(channel, method, m.QueueDeleteOk(0))()
+        return None
+    count = connection.vhost.queues[name].ready_count
+    return _propose(channel, change, _answer(channel, method, m.QueueDeleteOk(count)))
 
 
 def _refuse_sharded(channel: "Channel", queue: str, operation: str) -> None:
     channel.topology.sharding.refuse(channel.connection.vhost, queue, operation)
 
 
-def _make(channel: "Channel", change: changes.Change) -> None:
+def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], None]) -> Waiting | None:
+    """Propose a change, and answer when it was accepted; returns what that waits for, if anything.
+
+    Raises:
+        AMQPError: the user may not make the change, or it was refused.
+    """
+    connection = channel.connection
     rules.refuse_for_all(change)
-    channel.authorization.require_change(channel.connection.user, change)
-    channel.topology.make(change)
-    channel.connection.defer_answers()
+    channel.authorization.require_change(connection.user, change)
+    pending = channel.topology.propose(change, connection.asker)
+
+    def go_on() -> None:
+        pending.result()
+        connection.defer_answers()
+        answer()
+
+    if pending.decided:
+        go_on()
+        return None
+    waiting = Waiting(go_on)
+    pending.then(waiting.end)
+    pending.then(connection.leave_queues)
+    return waiting
 
 
-def _change_binding(channel: "Channel", change: type[changes.Bind] | type[changes.Unbind], binding: Binding) -> None:
+def _answer(channel: "Channel", method: Any, ok: m.Method) -> Callable[[], None]:
+    """Sends an answer, unless the client wants none."""
+    return lambda: None if method.no_wait else channel.send(ok)
+
+
+def _change_binding(
+    channel: "Channel",
+    change: type[changes.Bind] | type[changes.Unbind],
+    binding: Binding,
+    answer: Callable[[], None],
+) -> Waiting | None:
     connection = channel.connection
     if change is changes.Bind:
-        _make(channel, changes.Bind(connection.vhost.name, binding, connection.name, str(connection.user)))
+        made: changes.Change = changes.Bind(connection.vhost.name, binding, connection.identity, str(connection.user))
     else:
-        _make(channel, changes.Unbind(connection.vhost.name, binding, connection.name))
+        made = changes.Unbind(connection.vhost.name, binding, connection.identity)
+    return _propose(channel, made, answer)
 
 
 def _exchange_binding(method: m.ExchangeBind | m.ExchangeUnbind) -> Binding:

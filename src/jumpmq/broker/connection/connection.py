@@ -47,7 +47,7 @@ from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import TokenUser
 from jumpmq.broker.telemetry import audit
 from jumpmq.broker.upkeep.slices import SLICE
-from jumpmq.topology import VirtualHost
+from jumpmq.topology import Asker, VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import DeleteQueue
 from jumpmq.topology.users import Operation
@@ -112,7 +112,8 @@ class Connection(asyncio.BufferedProtocol):
     """One client.
 
     Attributes:
-        name: ``CLIENT:PORT -> SERVER:PORT``, unique among the open connections.
+        name: ``CLIENT:PORT -> SERVER:PORT``, as it is shown; another node may have one of the same name.
+        identity: tells it from all others, of other nodes and other times too: what is exclusive belongs to it.
         node: name of the node that it leads to.
         user: who logged in, "" before.
         vhost: the virtual host, from ``connection.open`` on.
@@ -133,14 +134,16 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, services: "Services") -> None:
         self._services = services
         self._turns = services.turns
-        self.node = services.config.node
+        self.node = services.topology.node
         self.protocol = ServerProtocol()
         self.channels: dict[int, Channel] = {}
         self.name = ""
+        self.identity = next(services.identities)
         self.user = ""
         self.peer_host, self.peer_port = "", 0
         self.handshake = Handshake(self, services)
         self.opened = False
+        self._gone = False
         self.congested = False
         self.closed = asyncio.Event()
         self.connected_at = time.time()
@@ -183,6 +186,11 @@ class Connection(asyncio.BufferedProtocol):
         """The TLS of the socket; None without."""
         found: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
         return found
+
+    @property
+    def asker(self) -> Asker:
+        """Who asks for what is changed at the client's wish."""
+        return Asker(str(self.user), self.name, self.peer_host)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self.protocol.unfinished and self._socket >= 0 and self.protocol.scatters:
@@ -429,11 +437,13 @@ class Connection(asyncio.BufferedProtocol):
         for channel in channels.values():
             channel.close()
         self._end_wait_of_closed()
-        for queue in self.vhost.exclusive_queues(self.name) if self.opened else ():
-            try:
-                self._services.topology.apply(DeleteQueue(queue.vhost, queue.name, queue.id))
-            except AMQPError as error:
-                log.error("cannot delete exclusive queue %r: %s", queue.name, error.text)
+        self._gone = True
+        self.leave_queues()
+
+    def leave_queues(self) -> None:
+        """Delete the exclusive queues, if the connection is at its end."""
+        for queue in self.vhost.exclusive_queues(self.identity) if self.opened and self._gone else ():
+            self._services.topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id), self.asker)
 
     def _end_wait_of_closed(self) -> None:
         """Go on with what was left, if it waits for a channel that is closed by now."""
@@ -676,13 +686,6 @@ class Connection(asyncio.BufferedProtocol):
         self.charges.set("unfinished", 0 if self.reading.waits & Wait.ALARM else unfinished)
 
     # --- flow control ---
-
-    def wait_for_disk(self, behind: bool) -> None:
-        """Read no more from this client while the disk is behind."""
-        if behind:
-            self.reading.pause(Wait.DISK)
-        else:
-            self.reading.resume(Wait.DISK)
 
     def block(self, reason: str) -> None:
         """Read no more from this client, who publishes while an alarm is in effect, until :meth:`unblock`."""

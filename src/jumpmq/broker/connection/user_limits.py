@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jumpmq.amqp.errors import NotAllowed
 from jumpmq.amqp.protocol import State
 from jumpmq.broker.connection.rate import PublishRate
-from jumpmq.topology import Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
+from jumpmq.topology import Asker, Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
 from jumpmq.topology.limits import Limits, reached
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class UserLimits:
         rate.set_limit(limit)
         return rate
 
-    def follow(self, change: Change) -> None:
+    def follow(self, change: Change, asker: Asker) -> None:
         """Definitions have changed: let a user's connections publish as fast as the user may now."""
         match change:
             case SetUserLimit(user) | ClearUserLimit(user) | DeleteUser(user):

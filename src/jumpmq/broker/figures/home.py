@@ -121,6 +121,10 @@ class HomeFigures:
         """The connections that have a virtual host open, or had until they closed."""
         return [_connection_figures(one) async for one in self._broker.slices.through(self._opened())]
 
+    async def owner(self, identity: str) -> ConnectionFigures | None:
+        """The open connection that an exclusive queue belongs to; None if it is not here."""
+        return next((_connection_figures(one) for one in self._opened() if one.identity == identity), None)
+
     async def connection(self, name: str) -> ConnectionFigures | None:
         """The open connection of this name; None if there is none."""
         return next((_connection_figures(one) for one in self._opened() if one.name == name), None)

@@ -5,7 +5,7 @@ queues to reach. So it is learnt, exchange by exchange, from small pieces to lar
 """
 
 from jumpmq.amqp.events import Publish
-from jumpmq.topology import Change, DeclareQueue, DeleteQueue, Unbind
+from jumpmq.topology import Asker, Change, DeclareQueue, DeleteQueue, Unbind
 
 PIECE = 0.002
 """Seconds that a piece may take."""
@@ -41,7 +41,7 @@ class Paces:
         elif count >= size and seconds < PIECE / GROWTH:
             self._sizes[key] = min(LARGEST, size * GROWTH)
 
-    def follow(self, change: Change) -> None:
+    def follow(self, change: Change, asker: Asker) -> None:
         """Definitions have changed: begin anew where messages may now cost more."""
         if self._sizes and not isinstance(change, DeclareQueue | DeleteQueue | Unbind):
             self._sizes.clear()

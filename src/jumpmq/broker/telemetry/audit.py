@@ -6,16 +6,12 @@ with their connection.
 """
 
 import logging
-from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jumpmq.topology import Bind, Change, DeclareQueue, DeleteQueue, Topology, Unbind
+from jumpmq.topology import Asker, Bind, Change, DeclareQueue, DeleteQueue, Topology, Unbind
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
-
-if TYPE_CHECKING:
-    from jumpmq.broker.commit.turns import Turns
+from jumpmq.topology.topology import Listener
 
 log = logging.getLogger("jumpmq.audit")
 
@@ -23,9 +19,6 @@ LONGEST = 200
 """Characters of a fact that are kept."""
 
 SECRET = {"password_hash"}
-
-HTTP_USER: ContextVar[str] = ContextVar("HTTP_USER", default="")
-"""Who asks, while a request over HTTP is answered."""
 
 
 def record(event: str, level: int = logging.INFO, **facts: Any) -> None:
@@ -46,16 +39,13 @@ def refusal(reason: str, **facts: Any) -> None:
     record("refused", logging.WARNING, reason=reason, **facts)
 
 
-def recording(topology: Topology, turns: "Turns") -> Callable[[Change], None]:
+def recording(topology: Topology) -> Listener:
     """A listener of the topology's that writes what changes, and who asked for it."""
     exclusive: set[int] = set()
 
-    def follow(change: Change) -> None:
+    def follow(change: Change, asker: Asker) -> None:
         if log.isEnabledFor(logging.INFO) and not _is_passing(topology, change, exclusive):
-            reader = turns.reader
-            user = HTTP_USER.get() if reader is None else reader.user
-            connection = reader.name if reader is not None else None
-            record(_event(change), user=user or None, connection=connection, **_facts(change))
+            record(_event(change), user=asker.user or None, connection=asker.connection or None, **_facts(change))
 
     return follow
 

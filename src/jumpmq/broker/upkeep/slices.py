@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jumpmq.broker.broker import Broker
 
 from jumpmq.broker.upkeep.garbage import keep_young_few
+from jumpmq.topology import Pending
 
 SLICE = 0.002
 """Seconds of work in a slice: what one step takes beyond it, a delivery waits for."""
@@ -84,12 +85,28 @@ def _emptied(kept: Iterable[list[Any] | dict[Any, Any]]) -> Iterator[None]:
             yield
 
 
-async def in_turns(broker: Broker, steps: Iterator[None]) -> None:
-    """Take steps that change the broker, a turn for each slice of them; nothing is waited for but slices."""
+async def in_turns(broker: Broker, steps: Iterator[Pending | None]) -> None:
+    """Take steps that change the broker, a turn for each slice of them; only slices are waited for, and the changes of
+    definitions that steps give."""
     going_on = True
     while going_on:
+        proposed = None
         with broker.turns.turn():
             end = time.perf_counter() + SLICE
-            going_on = any(time.perf_counter() > end for _ in steps)
+            for proposed in steps:
+                if time.perf_counter() > end or not (proposed is None or proposed.decided):
+                    break
+            else:
+                going_on = False
+        if proposed is not None:
+            await decided(proposed)
         if going_on:
             await broker.slices.next()
+
+
+async def decided(pending: Pending) -> None:
+    """Wait until a change that was proposed is accepted or refused."""
+    if not pending.decided:
+        known = asyncio.Event()
+        pending.then(known.set)
+        await known.wait()

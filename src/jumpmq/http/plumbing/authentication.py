@@ -68,7 +68,6 @@ class Authentication:
             return
         if credentials is not None:  # a session's login was recorded when it began
             self._record(scope["user"], peer)
-        audit.HTTP_USER.set(scope["user"])
         await self._app(scope, receive, send)
 
     def _record(self, user: str, peer: str) -> None:

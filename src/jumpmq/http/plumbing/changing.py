@@ -1,4 +1,4 @@
-"""Changes of definitions that a request asks for: applied, on disk, then answered."""
+"""Changes of definitions that a request asks for: accepted, on disk, then answered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from jumpmq.broker.upkeep import slices
 from jumpmq.http.plumbing import requested
-from jumpmq.topology.changes import Change
+from jumpmq.topology import Asker, Change, Pending
 from jumpmq.topology.users import Operation
 
 
@@ -19,11 +19,22 @@ async def apply(request: Request, change: Change) -> None:
     Raises:
         AMQPError: the user may not make it, or it is refused; nothing has changed.
     """
-    requested.broker(request).authorization.require_change(requested.user(request).name, change)
-    await in_turns(request, requested.broker(request).topology.make_in_steps(change))
+    broker = requested.broker(request)
+    broker.authorization.require_change(requested.user(request).name, change)
+    with broker.turns.turn():
+        pending = broker.topology.propose(change, asker(request))
+    await slices.decided(pending)
+    pending.result()
+    await broker.committed()
 
 
-async def in_turns(request: Request, steps: Iterator[None]) -> None:
+def asker(request: Request) -> Asker:
+    """Who asks for what a request changes."""
+    address = request.client.host if request.client is not None else ""
+    return Asker(str(requested.user(request).name), address=address)
+
+
+async def in_turns(request: Request, steps: Iterator[Pending | None]) -> None:
     """Make changes step by step, let others be served between, and wait until all is on disk.
 
     Raises:

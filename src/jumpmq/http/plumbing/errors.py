@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, ResourceError
-from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession, QueueInUse
+from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession
 from jumpmq.broker.telemetry import audit
 from jumpmq.queues.reservations import ReservationGone
 
@@ -71,11 +71,6 @@ def blocked(request: Request, error: Exception) -> JSONResponse:
 
 def in_use(request: Request, error: Exception) -> JSONResponse:
     return _json(409, "in_use", str(error))
-
-
-def locked(request: Request, error: Exception) -> JSONResponse:
-    """A query of another group reads the queue."""
-    return _json(423, "locked", str(error))
 
 
 def no_session(request: Request, error: Exception) -> JSONResponse:
@@ -144,7 +139,6 @@ ANSWERS = {
     Blocked: blocked,
     ReservationGone: gone,
     GroupInUse: in_use,
-    QueueInUse: locked,
     NoSession: no_session,
     AMQPError: protocol_error,
     HTTPException: http_error,

@@ -100,7 +100,9 @@ async def import_host(request: Request) -> Response:
 async def _import(request: Request, found: dict[str, Any], vhost: str | None) -> Response:
     broker, skipped = requested.broker(request), list[str]()
     try:
-        await changing.in_turns(request, import_definitions(broker.topology, found, vhost, skipped))
+        await changing.in_turns(
+            request, import_definitions(broker.topology, changing.asker(request), found, vhost, skipped)
+        )
     finally:
         await broker.slices.forget(*lists_of(found))
     if not skipped:

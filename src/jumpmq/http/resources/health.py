@@ -109,7 +109,7 @@ async def aliveness(request: Request) -> JSONResponse:
     host, broker = requested.virtual_host(request), requested.broker(request)
     for kind in ("configure", "read"):
         changing.check_permission(request, host.name, kind, ALIVENESS_QUEUE)
-    broker.topology.make(DeclareQueue(broker.topology.define_queue(host.name, ALIVENESS_QUEUE)))
+    await changing.apply(request, DeclareQueue(broker.topology.define_queue(host.name, ALIVENESS_QUEUE)))
     queue = host.queue(ALIVENESS_QUEUE)
     message = Message("", ALIVENESS_QUEUE.encode(), Properties().encode(), b"test_message", False, time.time())
     with broker.turns.turn():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +32,14 @@ from jumpmq.http.schema.shapes import (
 from jumpmq.topology import (
     AddVirtualHost,
     Arguments,
+    Asker,
     Bind,
     Binding,
     Change,
     DeclareExchange,
     DeclareQueue,
     ExchangeDefinition,
+    Pending,
     PutUser,
     SetGlobalParameter,
     SetOperatorPolicy,
@@ -190,11 +191,13 @@ FILE = Shape(
 
 
 def import_definitions(
-    topology: Topology, found: Entry, vhost: str | None, skipped: list[str] | None = None
-) -> Iterator[None]:
-    """Add what a definitions file holds, and pause after each entry, so that others may be served.
+    topology: Topology, asker: Asker, found: Entry, vhost: str | None, skipped: list[str] | None = None
+) -> Iterator[Pending | None]:
+    """Add what a definitions file holds, and pause after each entry, so that others may be served; the changes that it
+    gives are to be decided before it goes on.
 
     Args:
+        asker: who asks for the changes.
         found: the file's JSON.
         vhost: the virtual host that everything goes to; None where the entries say.
         skipped: gets a line for each key or entry that means nothing here; without it they are refused.
@@ -205,25 +208,23 @@ def import_definitions(
     wanted: deque[tuple[str, Change]] = deque()
     for entry in _changes(topology, _read(FILE, found, "", skipped), vhost, skipped):
         wanted.append(entry)
-        yield
+        yield None
     undoing: list[Change] = []
     while wanted:
         subject, change = wanted.popleft()
         try:
-            for step in topology.steps(change):
-                inverse = undo.inverse(topology, step)
-                topology.apply(step)
-                undoing += inverse
-                yield
+            inverse = undo.inverse(topology, change)
+            pending = topology.propose(change, asker)
+            yield pending
+            pending.result()
+            undoing += [*inverse, *undo.inverse_of_effects(change, pending.effects)]
         except AMQPError as error:
             for back in reversed(undoing):
-                with suppress(AMQPError):  # somebody else may have deleted it
-                    topology.apply(back)
-                yield
+                yield topology.propose(back, asker)  # it is refused where others have deleted what it is about
             raise BadRequest(f"{subject}: {error.text}") from None
     while undoing:  # so many would take long to go at once
         undoing.pop()
-        yield
+        yield None
 
 
 def lists_of(found: Entry) -> list[list[Any]]:

@@ -74,7 +74,8 @@ async def put_parameter(request: Request) -> Response:
     existed = any(one["component"] == component and one["name"] == name for one in of_host(host))
     entry = {"vhost": host.name, "component": component, "name": name, "value": value}
     topology = requested.broker(request).topology
-    await changing.in_turns(request, import_definitions(topology, {"parameters": [entry]}, None))
+    asker = changing.asker(request)
+    await changing.in_turns(request, import_definitions(topology, asker, {"parameters": [entry]}, None))
     return changing.put_answer(existed)
 
 

@@ -216,7 +216,7 @@ async def _owner(request: Request, definition: QueueDefinition) -> dict[str, Any
     """The connection that an exclusive queue belongs to."""
     if definition.owner is None:
         return {}
-    owner = await requested.broker(request).figures.connection(definition.owner)
+    owner = await requested.broker(request).figures.owner(definition.owner)
     return {} if owner is None else {"owner_pid_details": connections.details(owner.peer)}
 
 

@@ -52,9 +52,9 @@ async def put_vhost(request: Request) -> Response:
     existed = name in broker.topology.vhosts
     default = body.get("default_queue_type", body.get("defaultqueuetype"))
     kind = None if default == "undefined" else default
-    broker.topology.make(AddVirtualHost(name, kind, body.get("description"), body.get("tags")))
+    await changing.apply(request, AddVirtualHost(name, kind, body.get("description"), body.get("tags")))
     if not existed:
-        broker.topology.apply(SetPermissions(user.name, name, ".*", ".*", ".*"))
+        await changing.apply(request, SetPermissions(user.name, name, ".*", ".*", ".*"))
     if "tracing" in body:
         broker.topology.vhosts[name].tracing = body["tracing"]
         audit.record("trace" if body["tracing"] else "trace no more", user=user.name, vhost=name)

@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import ClassVar, TypeVar, Union
+from collections.abc import Callable, Generator, Iterable
+from typing import ClassVar, Self, TypeVar, Union
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.messages import Message
@@ -41,6 +41,8 @@ class Exchange(ABC):
     type: ClassVar[str]
     compared_arguments: ClassVar[tuple[str, ...]] = ("alternate-exchange",)
     """The declare arguments that a second declaration must repeat; as in RabbitMQ, others are ignored there."""
+    kept_by_twins: ClassVar[frozenset[str]] = frozenset({"alternate", "received", "published_in", "published_out"})
+    """The attributes that do not follow from the declaration and the bindings."""
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         """
@@ -79,6 +81,23 @@ class Exchange(ABC):
         destination = self.bindings.pop(binding)
         self.fed_exchanges -= isinstance(destination, Exchange)
         self.removed(binding, destination)
+
+    def twin(self) -> Generator[None, None, Self]:
+        """Make an exchange with the same bindings, step by step; it routes as this one does.
+
+        Bindings that many steps add and remove there take effect together by :meth:`take_over`.
+        """
+        twin = type(self)(self.definition)
+        for binding, destination in self.bindings.items():
+            twin.bind(binding, destination)
+            yield
+        return twin
+
+    def take_over(self, twin: Self) -> None:
+        """Have the bindings of a :meth:`twin`, all at once; what was counted here stays."""
+        for name, value in vars(twin).items():
+            if name not in self.kept_by_twins:
+                setattr(self, name, value)
 
     @abstractmethod
     def added(self, binding: Binding, destination: Destination) -> None:

@@ -7,8 +7,8 @@ RabbitMQ's, or one of 64 bits where the declare argument ``hash-function`` is ``
 """
 
 import re
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Generator, Iterable
+from typing import Any, Self, TypeVar
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.messages import Message, hash_keys, routing_keys
@@ -41,6 +41,7 @@ class ConsistentHashExchange(Exchange):
 
     type = "x-consistent-hash"
     compared_arguments = (*Exchange.compared_arguments, "ring-removal", "hash-function")
+    kept_by_twins = Exchange.kept_by_twins | {"missing_count", "traffic"}
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
@@ -72,6 +73,11 @@ class ConsistentHashExchange(Exchange):
             self._add(bindings[0], destination)
         else:
             del self._bindings_to[destination]
+
+    def twin(self) -> Generator[None, None, Self]:
+        twin = yield from super().twin()
+        twin.ring = HashRing.restore(self.ring.state())  # how it came about decides how keys move
+        return twin
 
     def restore_ring(self, state: dict[str, Any]) -> None:
         """Put a stored ring in place of the one that the bindings made, so that every key goes where it went before.

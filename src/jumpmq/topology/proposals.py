@@ -1,0 +1,142 @@
+"""Changes that were proposed: each is judged, takes effect as a whole, and is answered, one after the other.
+
+A proposal waits for those before it, some of which may take effect in steps with others served between. Whoever asked
+gets a :class:`Pending`, which is decided at once where nothing is before it and it takes few steps, and else calls back
+once. Here the order is that in which this process asks; with several processes it is the order of their common log.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.topology.changes import Change
+
+log = logging.getLogger(__name__)
+
+Later = Callable[[str, Iterator[None]], None]
+"""Takes the steps of long work, whose subject is given, when there is time."""
+
+STEPS_AT_ONCE = 200
+"""Steps of changes, such as the shards of a policy, that are taken before others are served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asked for a change, as it is shown to operators; nothing is judged by it.
+
+    Attributes:
+        user: the name; "" where it is the broker itself.
+        connection: the name of the AMQP connection; "" where it is none.
+        address: where the connection or request comes from; "" where it is the broker itself.
+    """
+
+    user: str = ""
+    connection: str = ""
+    address: str = ""
+
+
+THE_BROKER = Asker()
+"""Asks for what queues and the start want."""
+
+
+class Pending:
+    """A change that was proposed, and what became of it.
+
+    Attributes:
+        change: as it was proposed.
+        asker: who asked for it.
+        decided: whether it was accepted or refused; if not yet, see :meth:`then`.
+        effects: once it was accepted, the change as it took effect, and the changes that followed from it.
+    """
+
+    __slots__ = ("_callbacks", "_error", "asker", "change", "decided", "effects")
+
+    def __init__(self, change: Change, asker: Asker) -> None:
+        self.change = change
+        self.asker = asker
+        self.decided = False
+        self.effects: list[Change] = []
+        self._error: Exception | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    def result(self) -> None:
+        """Return if the change was accepted; to be called when it is decided.
+
+        Raises:
+            AMQPError: it was refused, and nothing has changed.
+        """
+        assert self.decided
+        if self._error is not None:
+            raise self._error
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Have a function called once, as soon as the change is decided: now if it is."""
+        if self.decided:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def accept(self, effects: list[Change]) -> None:
+        """The change has taken effect."""
+        self.effects = effects
+        self._decide()
+
+    def refuse(self, error: Exception) -> None:
+        """The change has changed nothing."""
+        self._error = error
+        self._decide()
+
+    def _decide(self) -> None:
+        self.decided = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                log.exception("answering %s failed", type(self.change).__name__)
+
+
+class Proposals:
+    """Decides proposals in order.
+
+    Args:
+        take: judges the change of a proposal and lets it take effect, step by step; returns the effects.
+        later: takes the steps that are left when many were taken.
+    """
+
+    def __init__(self, take: Callable[[Pending], Iterator[None]], later: Later) -> None:
+        self._take = take
+        self._later = later
+        self._waiting: deque[Pending] = deque()
+        self._under_way: Iterator[None] | None = None
+
+    def add(self, pending: Pending) -> None:
+        """Decide a proposal when all before it are; at once where it can be."""
+        self._waiting.append(pending)
+        if self._under_way is None:
+            steps = self._under_way = self._decide_all()
+            for count, _ in enumerate(steps, 1):
+                if count == STEPS_AT_ONCE:
+                    self._later("changing definitions", steps)
+                    break
+
+    def finish(self) -> None:
+        """Decide all of them now. Not for listeners of changes, which may only add proposals."""
+        for _ in self._under_way or ():
+            pass
+
+    def _decide_all(self) -> Iterator[None]:
+        while self._waiting:
+            pending = self._waiting.popleft()
+            try:
+                yield from self._take(pending)
+            except AMQPError as error:
+                pending.refuse(error)
+            except Exception as error:
+                log.exception("%s failed", type(pending.change).__name__)
+                pending.refuse(error)
+            if self._waiting:
+                yield
+        self._under_way = None
