@@ -7,9 +7,10 @@ import pytest
 from tests.queues.consumers import message, push
 from tests.store.opened import Opened
 
+from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome
 from jumpmq.queues.classic import ClassicQueue
-from jumpmq.queues.memory import OVERHEAD, MemoryAccount
+from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount, held_octets
 from jumpmq.queues.reservations import Reservations, exhaust
 from jumpmq.queues.stream import Stream
 from jumpmq.store.stream_files import StreamFiles
@@ -51,7 +52,8 @@ def test_what_is_reserved_has_a_kind_of_its_own_until_it_goes_or_comes_back() ->
     place = Reservations(queue, "group")
     exhaust(place.reserve(4))
     exhaust(place.reserve(4))
-    each = 1000 + OVERHEAD
+    each = held_octets(queue.peek(10, 10))
+    assert each == OVERHEAD + 1000 + len(b"q") + 2
     assert (account.by_kind["ready"], account.by_kind["reserved"]) == (2 * each, 8 * each)
     exhaust(place.acknowledge(1))
     assert account.by_kind["reserved"] == 4 * each
@@ -70,8 +72,9 @@ def test_messages_of_a_stream_are_charged_until_they_are_on_disk(tmp_path: Path)
     stream, other = (Stream("/", "s", id=number, durable=True, memory=account, streams=files) for number in (1, 2))
     stream.push([message(bytes(1000)) for _ in range(10)])
     other.push([message(bytes(1000))])
-    assert account.by_kind["staged"] == 11 * (1000 + OVERHEAD)
-    assert stream.memory == 10 * (1000 + OVERHEAD)
+    each = held_octets([message(bytes(1000))])
+    assert account.by_kind["staged"] == 11 * each
+    assert stream.memory == 10 * each
     other.delete()
     commit = files.flush()
     while files.committed < commit:
@@ -99,6 +102,32 @@ def test_what_came_back_out_of_order_is_paged_and_has_its_bodies_again_when_it_i
     assert account.total == queue.memory
     assert [one.body for one in queue.peek(1, 40)] == bodies
     assert queue.memory < 40 * (OVERHEAD + 20)
-    assert [one.body for one in queue.take(40)] == bodies
+    taken = queue.take(40)
+    assert [one.body for one in taken] == bodies
     assert (account.by_kind["ready"], queue.ready_count) == (0, 0)
-    assert account.by_kind["unacknowledged"] == sum(map(len, bodies)) + 40 * OVERHEAD
+    assert account.by_kind["unacknowledged"] == held_octets(taken) > sum(map(len, bodies)) + 40 * OVERHEAD
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_large_header_counts_and_is_paged_like_a_body(opened: Opened, persistent: bool) -> None:
+    """Wherever the message is: ready, delivered, or among those that came back."""
+    account, count = MemoryAccount(1), 20
+    queue = ClassicQueue("/", "q", id=1, durable=True, journal=opened.store, memory=account)
+    properties = b"\x20\0" + (7 + 50_000).to_bytes(4) + b"\1hS" + (50_000).to_bytes(4) + bytes(50_000)
+    if persistent:
+        properties = b"\x30\0" + properties[2:] + b"\2"
+    queue.push([Message("", b"q", properties, b"m", persistent) for _ in range(count)])
+    assert account.by_kind["ready"] > count * 50_000
+    held = queue.take(count)
+    returned, delivered = held[5:15:2], held[:5] + held[6:15:2] + held[15:]
+    assert account.by_kind["unacknowledged"] > count * 50_000
+    queue.settle(returned, Outcome.REQUEUED)
+    for _ in range(3):
+        while queue.page_out(0):
+            pass
+        queue.page_held(delivered)
+        opened.commit()
+    assert account.total <= count * (OVERHEAD + len(PAGED))
+    queue.settle(delivered, Outcome.REQUEUED)
+    assert {one.properties for one in queue.take(count)} == {properties}
+    assert account.total == account.by_kind["unacknowledged"] > count * 50_000

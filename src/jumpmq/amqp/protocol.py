@@ -177,8 +177,10 @@ class _Content:
 
     @property
     def gathered(self) -> int:
-        """Octets of the body that are here."""
-        return self.size - self.missing if self.body is not None else 0
+        """Octets of the properties and of the body that are here."""
+        if self.body is None or self.properties is None:
+            return 0
+        return len(self.properties) + self.size - self.missing
 
 
 @dataclass(slots=True)
@@ -211,7 +213,7 @@ class ServerProtocol:
     Attributes:
         state: where the connection stands.
         frame_max, channel_max, heartbeat: as negotiated (octets, channels, seconds).
-        unfinished: octets that are held of bodies which are not yet whole.
+        unfinished: octets that are held of properties and bodies of messages which are not yet whole.
     """
 
     def __init__(self) -> None:
@@ -625,6 +627,7 @@ class ServerProtocol:
                 content.body = Body(content.size)
             except MemoryError:
                 raise ResourceError(f"no memory for a message of {content.size} octets") from None
+            self.unfinished += content.gathered
         return content.size
 
     def _whole(self, channel: int, content: _Content) -> Publish:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.memory import PAGED
-from jumpmq.queues.runs import of_body
+from jumpmq.queues.runs import octets, of_body
 from jumpmq.store import Batch
 
 READ_AT_ONCE = 1 << 20
@@ -34,6 +34,19 @@ def droppable(messages: list[Message], reader: BatchReader) -> list[Message]:
     if unstored := [message for message in loaded if message.batch is None]:
         reader.spill(sorted(unstored, key=lambda message: message.seq))
     return [message for message in loaded if message.batch is not None and message.batch.is_written(message.seq)]
+
+
+def drop(messages: list[Message]) -> int:
+    """Drop what is on disk from messages, with a large header as much as with a large body, until :func:`read_back`.
+
+    Returns:
+        The octets freed, as the account counts.
+    """
+    freed = octets(messages)[1] - len(PAGED) * len(messages)
+    for message in messages:
+        message.paged, message.body = len(message.body), PAGED
+        message.routing_key = message.properties = b""
+    return freed
 
 
 def read_back(messages: list[Message], reader: BatchReader) -> list[Message]:

@@ -11,15 +11,15 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NEVER, NO_ATTEMPTS, Held, Outcome, Queue
-from jumpmq.queues.bodies import droppable, read_back
+from jumpmq.queues.bodies import drop, droppable, read_back
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import settle_spilled
-from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED, held_octets
+from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
-from jumpmq.queues.runs import body_octets, enter_queue, of_body, persistent, settle_stored
+from jumpmq.queues.runs import body_octets, enter_queue, octets, of_body, persistent, settle_stored
 from jumpmq.store import Batch
 
 CHUNK_OCTETS = 1 << 20
@@ -60,7 +60,8 @@ class ClassicQueue(Queue):
         self._delivery.serve_one(self.limits.single_active_consumer)
         self._was_read = False
         self._ready = self._ready_messages()
-        self._held = 0
+        # Octets of memory of what was taken, and of its bodies.
+        self._held = self._held_bodies = 0
         self._paged = self._paged_octets = self._parked = 0
         self._transient = self._transient_octets = 0
         self._leaving: list[Iterator[None]] = []
@@ -104,9 +105,8 @@ class ClassicQueue(Queue):
     def figures(self) -> Figures:
         ready = self._ready
         loaded, loaded_octets = ready.in_memory()
-        beside = OVERHEAD * (self.unacknowledged_count - self._parked) + PARKED * self._parked
-        held_octets = self._held - beside - len(PAGED) * (self._paged - self._parked)
-        unacknowledged = held_octets + self._paged_octets
+        held = self._held_bodies - len(PAGED) * (self._paged - self._parked)
+        unacknowledged = held + self._paged_octets
         stored = self._journal is not None
         spilled, spilled_octets = ready.spilled()
         return Figures(
@@ -114,7 +114,7 @@ class ClassicQueue(Queue):
             unacknowledged_octets=unacknowledged,
             ready_in_memory=loaded,
             unacknowledged_in_memory=self.unacknowledged_count - self._paged,
-            octets_in_memory=loaded_octets + held_octets,
+            octets_in_memory=loaded_octets + held,
             # While a purge is on its way, those not to be kept are still counted.
             persistent=max(0, self.message_count - self._transient) if stored else 0,
             persistent_octets=max(0, ready.size + unacknowledged - self._transient_octets) if stored else 0,
@@ -230,7 +230,7 @@ class ClassicQueue(Queue):
 
     def _count_taken(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> list[Message]:
         if messages:
-            self._hold(held_octets(messages), held)
+            self._hold(messages, held, 1)
             self.unacknowledged_count += len(messages)
             self.delivered += len(messages)
             if self.returned:
@@ -240,8 +240,14 @@ class ClassicQueue(Queue):
             self._delivered_seq = max(self._delivered_seq, last)
         return messages
 
-    def _hold(self, octets: int, held: Held) -> None:
-        """More octets are held for what was taken, or fewer."""
+    def _hold(self, messages: list[Message], held: Held, sign: int) -> None:
+        """Messages were taken, or (``sign`` is -1) are so no longer."""
+        bodies, all_octets = octets(messages)
+        self._held_bodies += sign * bodies
+        self._charge(sign * (all_octets + OVERHEAD * len(messages)), held)
+
+    def _charge(self, octets: int, held: Held) -> None:
+        """More octets of memory are held for what was taken, or fewer."""
         self._held += octets
         self._account.charge(held, octets)
 
@@ -251,7 +257,7 @@ class ClassicQueue(Queue):
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if not messages:
             return
-        self._hold(-held_octets(messages), held)
+        self._hold(messages, held, -1)
         if self.deleted:
             settle_spilled(messages)
             return
@@ -275,18 +281,18 @@ class ClassicQueue(Queue):
         if self._pages is None or self.deleted:
             return 0
         dropped = droppable(messages, self._pages)
-        octets = body_octets(dropped)
-        freed = octets - len(PAGED) * len(dropped)
-        for message in dropped:
-            message.paged, message.body = len(message.body), PAGED
+        bodies = body_octets(dropped)
+        freed = drop(dropped)
         self._paged += len(dropped)
-        self._paged_octets += octets
-        self._hold(-freed, held)
+        self._paged_octets += bodies
+        self._held_bodies -= bodies - len(PAGED) * len(dropped)
+        self._charge(-freed, held)
         return freed
 
     def count_parked(self, count: int, held: Held) -> None:
         self._parked += count
-        self._hold(count * (PARKED - OVERHEAD - len(PAGED)), held)
+        self._held_bodies -= count * len(PAGED)
+        self._charge(count * (PARKED - OVERHEAD - len(PAGED)), held)
 
     def readable(self, messages: list[Message]) -> list[Message]:
         paged = of_body(messages, PAGED)

@@ -6,10 +6,11 @@ paged, the broker when publishers are to be blocked.
 """
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.runs import body_octets
+from jumpmq.queues.runs import octets
 
-OVERHEAD = 256
-"""Octets that a message in memory takes beside its body (measured: an object, routing key and headers of its own)."""
+OVERHEAD = 240
+"""Octets that a message in memory takes beside those of its body, routing key and properties (measured: an object for
+it and one for each of the three). What messages share, as the routing key of a run, counts for each."""
 
 PARKED = 24
 """Octets that a message takes which was taken, and is on disk alone (measured)."""
@@ -34,7 +35,7 @@ are still to come; publishes before their commit.
 
 def held_octets(messages: list[Message]) -> int:
     """Octets that messages in memory take."""
-    return body_octets(messages) + OVERHEAD * len(messages)
+    return octets(messages)[1] + OVERHEAD * len(messages)
 
 
 class MemoryAccount:

@@ -12,7 +12,7 @@ from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.ready import ReadyMessages, for_nobody, nobody_waits
-from jumpmq.queues.runs import body_octets, by_priority
+from jumpmq.queues.runs import body_octets, by_priority, octets
 from jumpmq.store import Batch
 
 
@@ -85,12 +85,12 @@ class PrioritizedMessages:
     def take(self, count: int) -> list[Message]:
         return self._take(count, lambda level, left: level.take(left))
 
-    def take_octets(self, count: int, octets: int) -> list[Message]:
+    def take_octets(self, count: int, most: int) -> list[Message]:
         taken: list[Message] = []
         for level in self._levels.values():
-            if len(level) and len(taken) < count and octets > 0:
-                more = level.take_octets(count - len(taken), octets)
-                octets -= body_octets(more)
+            if len(level) and len(taken) < count and most > 0:
+                more = level.take_octets(count - len(taken), most)
+                most -= octets(more)[1]
                 taken += more
                 if len(level):
                     break  # what is left of it is being read, and comes first

@@ -22,13 +22,13 @@ from itertools import accumulate, chain, groupby, islice
 from operator import attrgetter
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.bodies import BatchReader, droppable, read_back
+from jumpmq.queues.bodies import BatchReader, drop, droppable, read_back
 from jumpmq.queues.head import RUN, Head, bounds
 from jumpmq.queues.leftovers import Leftovers
-from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount
+from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount, held_octets
 from jumpmq.queues.read_ahead import ReadAhead
 from jumpmq.queues.returned import Returned
-from jumpmq.queues.runs import body_octets, of_body
+from jumpmq.queues.runs import body_octets, octets, of_body
 from jumpmq.queues.segment import Segment, segments_of
 from jumpmq.store import Batch
 
@@ -64,7 +64,7 @@ class ReadyMessages:
 
     Attributes:
         size: octets of all ready bodies.
-        memory: octets of memory that messages take here, roughly: their bodies and ``OVERHEAD`` each.
+        memory: octets of memory that messages take here, as :func:`~jumpmq.queues.memory.held_octets` counts.
     """
 
     def __init__(
@@ -85,6 +85,8 @@ class ReadyMessages:
         self._tail: deque[Segment] = deque()
         self._tail_count = self._inexact = 0
         self._unwritten = self._unstored = NONE
+        # Octets of bodies that were dropped while their messages are among the returned.
+        self._dropped = 0
         self.memory = self.size = 0
 
     def __len__(self) -> int:
@@ -100,10 +102,8 @@ class ReadyMessages:
 
     def extend(self, messages: list[Message], size: int) -> None:
         """Add messages at the end; ``size`` is the octets of their bodies."""
-        memory = size + OVERHEAD * len(messages)
         self.size += size
-        self.memory += memory
-        self._account.charge("ready", memory)
+        self._charge(held_octets(messages))
         if not (self._tail or self._account.tight):
             self._head.extend(messages)
             return
@@ -115,18 +115,31 @@ class ReadyMessages:
                 self._extend_tail(batch, list(group))
 
     def _extend_unstored(self, messages: list[Message]) -> None:
-        """Add messages that are not stored to the tail, in segments that can become a batch each."""
-        start = size = 0
-        for place, message in enumerate(messages, 1):
-            size += len(message.body)
-            if size >= SPILLED_OCTETS or place - start == SPILLED_COUNT or place == len(messages):
-                segment = Segment(None, messages[start:place], size)
+        """Add messages that are not stored to the tail, in segments that can become a batch each: the last takes what
+        follows until it is full, or messages that come one by one would have a segment and a batch each."""
+        last = self._tail[-1] if self._tail else None
+        if last is None or last.messages is None or last.batch is not None:
+            last = None
+        start = 0
+        while start < len(messages):
+            count, held = (last.count, last.held) if last is not None else (0, 0)
+            end = start
+            while end < len(messages) and count < SPILLED_COUNT and held < SPILLED_OCTETS:
+                message = messages[end]
+                held += len(message.body) + len(message.properties)
+                count += 1
+                end += 1
+            run = messages[start:end]
+            if last is None:
+                segment = Segment(None, run, body_octets(run))
                 self._tail.append(segment)
                 if self._unstored is NONE:
                     self._unstored = deque()
                 self._unstored.append(segment)
-                self._tail_count += segment.count
-                start, size = place, 0
+            elif run:
+                last.add(run, body_octets(run))
+            self._tail_count += len(run)
+            last, start = None, end
 
     def _extend_tail(self, batch: Batch, messages: list[Message]) -> None:
         size = body_octets(messages)
@@ -148,24 +161,27 @@ class ReadyMessages:
         while self._head.count < count and self._tail:
             self._load()
         taken = self._pop(count)
-        self._release(taken, body_octets(taken))
+        self._release(taken)
         return taken
 
-    def take_octets(self, count: int, octets: int) -> list[Message]:
-        """As :meth:`take`, but as few as hold ``octets`` of bodies; some, if there are any in memory.
+    def take_octets(self, count: int, most: int) -> list[Message]:
+        """As :meth:`take`, but as few as hold ``most`` octets of bodies, routing keys and properties; some, if there
+        are any in memory.
 
         Where there are none, they are being read: ``arrived`` is called when they are there.
         """
         if not self._head.count and self._tail and (self._returned or not self._read_ahead()):
             self._load()
         taken = self._pop(count)
-        size = body_octets(taken)
-        if size > octets:
-            reached = accumulate(len(message.body) for message in taken)
-            enough, size = next((place, size) for place, size in enumerate(reached, 1) if size >= octets)
+        size, held = octets(taken)
+        if held > most:
+            reached = accumulate(len(one.body) + len(one.routing_key) + len(one.properties) for one in taken)
+            enough, held = next((place, held) for place, held in enumerate(reached, 1) if held >= most)
             self._head.put_first(taken[enough:])
             del taken[enough:]
-        self._release(taken, size)
+            size = body_octets(taken)
+        self._charge(-held - OVERHEAD * len(taken))
+        self.size -= size
         if self._tail and (self._ahead is None or self._head.count <= self._ahead.low):
             self._read_ahead()
         self._awaited = not taken and bool(self._tail)
@@ -198,7 +214,7 @@ class ReadyMessages:
         taken += self._take_from_tail(first_seq, last_seq, count - len(taken))
         if between := self._returned.take_range(first_seq, last_seq, count):
             taken = sorted(taken + self._with_bodies(between), key=_seq)
-        self._release(taken, body_octets(taken))
+        self._release(taken)
         if surplus := taken[count:]:
             self.put_back(surplus)
         return taken[:count]
@@ -216,7 +232,7 @@ class ReadyMessages:
             end = min(end, first + count - len(taken))
             taken += messages[first:end]
             if stored:
-                self._charge(body_octets(messages[first:end]) + OVERHEAD * (end - first))
+                self._charge(held_octets(messages[first:end]))
             if end < len(messages):
                 self._insert(place, segment.batch, messages[end:], stored)
             if first:
@@ -241,7 +257,7 @@ class ReadyMessages:
         while len(taken) < count and (first := self.first()) is not None and first.seq <= last_seq:
             fitting = 1 if self._returned.messages else self._head.fitting(last_seq)
             taken += self._pop(min(fitting, count - len(taken)))
-        self._release(taken, body_octets(taken))
+        self._release(taken)
         return taken
 
     def take_expired(self, now: float, count: int) -> list[Message]:
@@ -254,7 +270,7 @@ class ReadyMessages:
                 taken += self._pop(1)
                 continue
             taken += self._head.take_expired(now, count - len(taken))
-        self._release(taken, body_octets(taken))
+        self._release(taken)
         return taken
 
     def _pop(self, count: int) -> list[Message]:
@@ -281,12 +297,15 @@ class ReadyMessages:
         if not (paged := of_body(messages, PAGED)):
             return messages
         assert self._reader is not None
+        self._dropped -= sum([message.paged for message in paged])
+        held = held_octets(paged)
         lost = read_back(paged, self._reader)
-        self._charge(body_octets(paged) - len(PAGED) * len(paged) - (OVERHEAD + len(PAGED)) * len(lost))
+        self._charge(held_octets(paged) - held - held_octets(lost))
         return [message for message in messages if message.body is not PAGED] if lost else messages
 
-    def _release(self, taken: list[Message], size: int) -> None:
-        self._charge(-size - OVERHEAD * len(taken))
+    def _release(self, taken: list[Message]) -> None:
+        size, held = octets(taken)
+        self._charge(-held - OVERHEAD * len(taken))
         self.size -= size
 
     def _charge(self, octets: int) -> None:
@@ -296,9 +315,8 @@ class ReadyMessages:
     def put_back(self, messages: list[Message]) -> None:
         """Return messages to their places."""
         messages = sorted(messages, key=_seq)
-        size = body_octets(messages)
-        self._charge(size + OVERHEAD * len(messages))
-        self.size += size
+        self._charge(held_octets(messages))
+        self.size += body_octets(messages)
         if messages[-1].seq < self._first_seq_in_order():
             self._head.put_first(messages)
         else:
@@ -381,9 +399,9 @@ class ReadyMessages:
 
     def in_memory(self) -> tuple[int, int]:
         """How many messages are in memory, and the octets of their bodies."""
-        paged = [segment.count for segment in self._tail if segment.messages is None]
-        count = len(self) - sum(paged)
-        return count, self.memory - OVERHEAD * count
+        stored = [segment for segment in self._tail if segment.messages is None]
+        count = len(self) - sum([segment.count for segment in stored])
+        return count, self.size - sum([segment.size for segment in stored]) - self._dropped
 
     def spilled(self) -> tuple[int, int]:
         """How many messages are on disk for want of memory alone, and the octets of their bodies."""
@@ -410,7 +428,7 @@ class ReadyMessages:
         self._account.move("ready", "staged", self.memory)
         self._returned, self._head = Returned(), Head()
         self._tail, self._unwritten, self._unstored = deque(), NONE, NONE
-        self._tail_count = self._inexact = self.memory = self.size = 0
+        self._tail_count = self._inexact = self.memory = self.size = self._dropped = 0
         return left
 
     def close(self) -> None:
@@ -432,7 +450,7 @@ class ReadyMessages:
         self._shed()
         head, count = self._head, 0
         if self._reader is not None and head.count:
-            count = min(max(head.count - kept // (OVERHEAD + len(head.last.body)), 0), PAGED_AT_ONCE)
+            count = min(max(head.count - kept // held_octets([head.last]), 0), PAGED_AT_ONCE)
         if self._reader is not None and count:
             moved = head.take_last(count)
             if transient := [message for message in moved if message.batch is None]:
@@ -449,9 +467,8 @@ class ReadyMessages:
         if self._reader is None:
             return
         dropped = droppable(messages, self._reader)
-        self._charge(len(PAGED) * len(dropped) - body_octets(dropped))
-        for message in dropped:
-            message.paged, message.body = len(message.body), PAGED
+        self._dropped += body_octets(dropped)
+        self._charge(-drop(dropped))
 
     def _spill_tail(self) -> int:
         """Store one step's worth of the tail that is not stored; returns how many messages."""
@@ -491,7 +508,7 @@ class ReadyMessages:
             self._drop(segment)
 
     def _drop(self, segment: Segment) -> None:
-        self._charge(-segment.size - OVERHEAD * segment.count)
+        self._charge(-segment.held)
         segment.forget_messages()
 
     def _load(self, read: list[Message] | None = None) -> None:
@@ -500,7 +517,7 @@ class ReadyMessages:
         stored = segment.messages is None
         messages = self._taken_apart(segment, read)
         if stored:
-            self._charge(segment.size + OVERHEAD * len(messages))
+            self._charge(held_octets(messages))
         self._head.extend(messages)
 
     def _taken_apart(self, segment: Segment, read: list[Message] | None = None) -> list[Message]:

@@ -3,6 +3,7 @@
 from array import array
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues.memory import held_octets
 from jumpmq.queues.runs import body_octets
 from jumpmq.store import Batch
 
@@ -18,6 +19,7 @@ class Segment:
         messages: None once they are only in the store.
         count: how many messages.
         size: octets of their bodies.
+        held: octets of memory that they take, as the account counts; 0 once they are only in the store.
         exact: whether ``size`` is right; that of a restored batch that is settled in part is a guess until it is read.
         first_seq, last_seq: their range; other messages of the batch are not the segment's.
         seqs: their numbers where the range holds messages of the batch that are not the segment's, else None.
@@ -33,6 +35,7 @@ class Segment:
         "exact",
         "expires_at",
         "first_seq",
+        "held",
         "last_seq",
         "messages",
         "persistent",
@@ -45,6 +48,7 @@ class Segment:
         self.messages: list[Message] | None = messages
         self.count = len(messages)
         self.size = size
+        self.held = held_octets(messages)
         self.exact = True
         self.first_seq = messages[0].seq if messages else 0
         self.last_seq = messages[-1].seq if messages else 0
@@ -75,6 +79,7 @@ class Segment:
         self.messages += messages
         self.count += len(messages)
         self.size += size
+        self.held += held_octets(messages)
         self.last_seq = messages[-1].seq
 
     def absorb(self, following: "Segment") -> bool:
@@ -113,6 +118,7 @@ class Segment:
         redelivered = [message.seq for message in self.messages if message.redelivered]
         self.delivered_seq = redelivered[-1] if redelivered else 0
         self.messages = None
+        self.held = 0
 
     def of(self, messages: list[Message]) -> list[Message]:
         """Those of a batch's messages that are the segment's."""

@@ -87,6 +87,29 @@ def test_a_backlog_and_deliveries_are_paged_and_come_back(serve: Serving, delive
         until(lambda: resident(serve) < ALLOWED)
 
 
+@pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
+def test_large_headers_are_paged_as_bodies_are(serve: Serving, delivery_mode: int) -> None:
+    with login(serve.port) as connection:
+        channel = connection.channel()
+        queue = channel.queue("headers", exclusive=False)
+        channel.confirm_select()
+        highest = 0
+        for number in range(COUNT):
+            properties = Basic.Properties(delivery_mode=delivery_mode, headers={"number": number, "large": "h" * SIZE})
+            channel.publish("", queue, b"m", properties)
+            if number % 50 == 49:
+                while channel.next().delivery_tag <= number:
+                    pass
+                highest = max(highest, resident(serve))
+        assert highest < ALLOWED
+        channel.consume(queue)
+        found = [channel.next().properties.headers for _ in range(COUNT)]
+        assert [headers["number"] for headers in found] == list(range(COUNT))
+        assert {headers["large"] for headers in found} == {"h" * SIZE}
+        until(lambda: api(serve).get("queues", "/", queue)["memory"] < LIMIT)
+        until(lambda: resident(serve) < ALLOWED)
+
+
 def test_paged_deliveries_are_dead_lettered_with_their_bodies(serve: Serving) -> None:
     with login(serve.port) as connection:
         channel = connection.channel()

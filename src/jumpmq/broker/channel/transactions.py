@@ -18,7 +18,7 @@ from jumpmq.broker.channel import publishing
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.settling import Settlement, acknowledge, settling
 from jumpmq.broker.channel.waiting import Waiting, in_steps
-from jumpmq.queues.memory import OVERHEAD
+from jumpmq.queues.memory import held_octets
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -129,7 +129,7 @@ def forget(channel: "Channel") -> None:
 
 
 def _charge(channel: "Channel", run: Publish, sign: int) -> None:
-    channel.connection.charges.add("transactions", sign * (run.size + OVERHEAD * len(run.messages)))
+    channel.connection.charges.add("transactions", sign * held_octets(run.messages))
 
 
 def _transaction(channel: "Channel") -> Transaction:
