@@ -7,42 +7,56 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from jumpmq.spark.files import arrow_schema, require, write_files
+
 
 def iceberg_writer(catalog: Mapping[str, str], table: str, app: str) -> Callable[[DataFrame, int], None]:
     """What ``foreachBatch`` takes to append to an Iceberg table.
 
-    The commit that adds the rows notes in a property of the table, ``jumpmq.APP``, which micro-batch it has, so that
-    one that is repeated after a failure is passed over. A micro-batch passes through the driver's memory: bound it with
-    ``maxMessagesPerTrigger``.
+    The tasks write the table's files, and the driver commits them. The commit notes in a property of the table,
+    ``jumpmq.APP``, which micro-batch it has, so that one that is repeated after a failure is passed over. Columns that
+    the table lacks are added to it.
 
     Args:
         catalog: what pyiceberg's ``load_catalog`` takes: ``name``, ``type``, ``uri``, ``warehouse`` and others.
         table: ``NAMESPACE.NAME``; made, with its namespace, when the first micro-batch comes.
         app: names the query to the table: another one for each query, the same after a restart from its checkpoint.
+
+    Raises:
+        JumpMQError: ``pyiceberg`` is not installed.
     """
+    require("pyiceberg", "iceberg_writer", "pyiceberg[sql-sqlite]")
 
     def write(frame: DataFrame, number: int) -> None:
         from pyiceberg.catalog import load_catalog
 
-        rows = frame.toArrow()
-        rows = rows.cast(pa.schema([field.with_type(_in_utc(field.type)) for field in rows.schema]))
         found = load_catalog(**catalog)
-        found.create_namespace_if_not_exists(table.rpartition(".")[0])
-        into = found.create_table_if_not_exists(table, schema=rows.schema)
-        if int(into.properties.get(f"jumpmq.{app}", -1)) < number:
-            with into.transaction() as commit:
-                commit.append(rows)
-                commit.set_properties({f"jumpmq.{app}": str(number)})
+        if not found.table_exists(table):
+            found.create_namespace_if_not_exists(table.rpartition(".")[0])
+            found.create_table_if_not_exists(table, schema=arrow_schema(frame))
+        into = found.load_table(table)
+        if int(into.properties.get(f"jumpmq.{app}", -1)) >= number:
+            return
+        if set(frame.columns) - {field.name for field in into.schema().fields}:
+            with into.update_schema() as update:
+                update.union_by_name(arrow_schema(frame))
+        place = f"{into.location()}/data"
+        files = write_files(frame, _opener(dict(into.io.properties), place))
+        with into.transaction() as commit:
+            if files:
+                commit.add_files([f"{place}/{file.name}" for file in files], check_duplicate_files=False)
+            commit.set_properties({f"jumpmq.{app}": str(number)})
 
     return write
 
 
-def _in_utc(type_: pa.DataType) -> pa.DataType:
-    """The same with timestamps in UTC, of which alone Iceberg knows; Spark names the session's time zone."""
-    if pa.types.is_timestamp(type_) and type_.tz is not None:
-        return pa.timestamp(type_.unit, "UTC")
-    if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(_in_utc(field.type)) for field in type_])
-    if pa.types.is_map(type_):
-        return pa.map_(_in_utc(type_.key_type), _in_utc(type_.item_type))
-    return pa.list_(_in_utc(type_.value_type)) if pa.types.is_list(type_) else type_
+def _opener(properties: dict[str, str], place: str) -> Callable[[str], pa.NativeFile]:
+    def open_file(name: str) -> pa.NativeFile:
+        from pyiceberg.io import load_file_io
+
+        location = f"{place}/{name}"
+        created = load_file_io(properties, location).new_output(location).create()
+        file: pa.NativeFile = created if isinstance(created, pa.NativeFile) else pa.PythonFile(created, "w")
+        return file
+
+    return open_file

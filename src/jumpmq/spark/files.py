@@ -1,0 +1,115 @@
+"""Parquet files that the tasks of a job write, for tables whose commits the driver makes."""
+
+from __future__ import annotations
+
+import importlib.util
+import uuid
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from jumpmq.spark.errors import JumpMQError
+
+GROUP_ROWS = 1 << 17
+GROUP_OCTETS = 64 << 20
+"""Bounds of a row group, and of what a task holds in memory."""
+
+Open = Callable[[str], pa.NativeFile]
+"""Opens a new file of this name; it runs in tasks."""
+
+
+class File(NamedTuple):
+    """A file that a task has written."""
+
+    name: str
+    rows: int
+    octets: int
+
+
+def require(package: str, needed_by: str, install: str) -> None:
+    """Refuse unless a package is installed.
+
+    Raises:
+        JumpMQError: it is not; the text says how to install it.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise JumpMQError(f"{needed_by} needs the package {package}: pip install '{install}'")
+
+
+def write_files(frame: DataFrame, open_file: Open) -> list[File]:
+    """Have each task write its rows into a file; a task without rows writes none.
+
+    A file of a task that fails, or that is run twice, belongs to no table, as it is not among the result.
+    """
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        written = _write(batches, open_file)
+        if written is not None:
+            yield pa.record_batch({"name": [written.name], "rows": [written.rows], "octets": [written.octets]})
+
+    rows = frame.mapInArrow(write, "name string, rows bigint, octets bigint").collect()
+    return [File(row["name"], row["rows"], row["octets"]) for row in rows]
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The schema of the files; no row is computed for it."""
+    return _in_utc(frame.limit(0).toArrow().schema)
+
+
+def _write(batches: Iterator[pa.RecordBatch], open_file: Open) -> File | None:
+    groups = _groups(batches)
+    first = next(groups, None)
+    if first is None:
+        return None
+    name = f"part-{uuid.uuid4()}.parquet"
+    with open_file(name) as file:
+        with pq.ParquetWriter(file, first.schema) as writer:
+            rows = _write_groups(writer, first, groups)
+        octets = file.tell()
+    return File(name, rows, octets)
+
+
+def _write_groups(writer: pq.ParquetWriter, first: pa.Table, others: Iterator[pa.Table]) -> int:
+    writer.write_table(first)
+    rows = len(first)
+    for group in others:
+        writer.write_table(group)
+        rows += len(group)
+    return rows
+
+
+def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    rows = octets = 0
+    for batch in batches:
+        if len(batch):
+            waiting.append(batch)
+            rows, octets = rows + len(batch), octets + batch.nbytes
+        if rows >= GROUP_ROWS or octets >= GROUP_OCTETS:
+            yield _table(waiting)
+            waiting, rows, octets = [], 0, 0
+    if waiting:
+        yield _table(waiting)
+
+
+def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+    found = pa.Table.from_batches(batches)
+    return found.cast(_in_utc(found.schema))
+
+
+def _in_utc(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_type_in_utc(field.type)) for field in schema])
+
+
+def _type_in_utc(type_: pa.DataType) -> pa.DataType:
+    """The same with timestamps in UTC, of which alone these tables know; Spark names the session's time zone."""
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit, "UTC")
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_type_in_utc(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_type_in_utc(type_.key_type), _type_in_utc(type_.item_type))
+    return pa.list_(_type_in_utc(type_.value_type)) if pa.types.is_list(type_) else type_
