@@ -1,7 +1,11 @@
 """Publishing Arrow streams: all of it, on disk, and once; and what is no stream of messages."""
 
+import contextlib
+import json
 import random
 import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -9,8 +13,12 @@ from benchmarks.brokers import JumpMQ
 from fuzzing import arrow
 from tests.http.api import API
 
+import jumpmq
+from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
+from jumpmq.broker.bulk.bulk_publishing import MAX_COPIES
 from jumpmq.http.plumbing.arrow_messages import MAX_ROWS
+from jumpmq.store import Store
 
 
 def stream(**columns):
@@ -150,30 +158,175 @@ def test_rights_are_looked_at_before_the_stream_is(broker, api, write, query):
     assert publish(theirs, b"no stream", **query).status_code == 401
 
 
+def with_headers(*fields):
+    return Properties(headers=list(fields)).encode()
+
+
+def test_blind_copies_arrive_without_their_header(api, channel, queue):
+    channel.queue_declare("blind")
+    octets = stream(
+        body=[b"1"],
+        routing_key=[b"q"],
+        properties=[with_headers(Field("BCC", "A", [("S", "blind")]), Field("n", "I", 1))],
+    )
+    assert publish(api, octets, exchange="").json() == answered(published=1)
+    assert [channel.basic_get(name)[1].headers for name in ("q", "blind")] == [{"n": 1}, {"n": 1}]
+
+
+@pytest.mark.parametrize("unroutable", ["fail", "drop"])
+def test_a_malformed_row_is_refused_before_any_is_published(api, queue, unroutable):
+    good, bad = with_headers(), with_headers(Field("CC", "S", "q"))
+    octets = stream(body=[b"1", b"2"], routing_key=[b"q", b"q"], properties=[good, bad])
+    refused = publish(api, octets, exchange="", unroutable=unroutable)
+    assert (refused.status_code, "unacceptable_type_in_header" in refused.text) == (400, True)
+    assert api.counts("q") == (0, 0)
+
+
+def test_keys_are_counted_once_and_only_when_they_are_published(api, channel, queue):
+    arguments = {"hash-header": "h"}
+    channel.exchange_declare("x", "x-consistent-hash", durable=True, arguments=arguments)
+    assert publish(api, stream(body=[b"1"], routing_key=[b"a"]), exchange="x").status_code == 400
+    channel.queue_bind("q", "x", "1")
+    octets = stream(body=[b"1", b"2"], routing_key=[b"a", b"b"], exchange=["x", ""])
+    assert publish(api, octets).status_code == 400, "the second row reaches no queue"
+    assert api.get("exchanges", "/", "x", "ring", "traffic")["missing_since_start"] == 0
+    assert publish(api, stream(body=[b"1"], routing_key=[b"a"]), exchange="x").json() == answered(published=1)
+    assert api.get("exchanges", "/", "x", "ring", "traffic")["missing_since_start"] == 1
+
+
+@pytest.fixture
+def writers(broker, api):
+    """A function that gives the API as another user sees it, who has a permission to write."""
+
+    def made(name, write=".*"):
+        api.request("PUT", "users", name, json={"password": "p", "tags": "management"})
+        api.request("PUT", "permissions", "/", name, json={"configure": "", "write": write, "read": ""})
+        theirs = API(broker.http_url)
+        theirs.session.auth = (name, "p")
+        return theirs
+
+    return made
+
+
+def write(api, first=0, *, writer="w", rows=1, batch=0, **more):
+    place = {"writer": writer, "batch": batch, "first": first, "rows": first + rows, "digest": f"d{first}"}
+    octets = stream(body=[b"%d" % first] * rows, routing_key=[b"q"] * rows)
+    return publish(api, octets, exchange="", **place, **more)
+
+
+def test_attempts_at_the_same_time_publish_a_chunk_once(broker, api, queue):
+    """Also where a rate has them wait between the look at what is published and the publishing."""
+    api.request("PUT", "user-limits", "guest", "max-publish-rate", json={"value": 1000})
+    write(api, writer="other", rows=1500)
+    with ThreadPoolExecutor(3) as attempts:
+        found = [one.json() for one in attempts.map(lambda _: write(API(broker.http_url), rows=300), range(3))]
+    assert sorted(one["repeated"] for one in found) == [False, True, True]
+    assert api.counts("q") == (1800, 0)
+
+
+def test_more_copies_than_are_pushed_at_once_are_refused(api, channel):
+    channel.exchange_declare("many", "fanout")
+    for number in range(MAX_COPIES // 10_000 + 1):
+        channel.queue_declare(str(number))
+        channel.queue_bind(str(number), "many")
+    assert publish(api, stream(body=[b""] * 10_000, routing_key=[b""] * 10_000), exchange="many").status_code == 413
+    assert publish(api, stream(body=[b""] * 10, routing_key=[b""] * 10), exchange="many").json() == answered(10)
+    assert api.counts("0") == (10, 0)
+
+
+def test_a_writer_is_its_users(api, queue, writers):
+    mine, theirs, nothing = writers("mine"), writers("theirs"), writers("nothing", write="")
+    assert write(theirs, batch=5).json() == answered(published=1)
+    assert write(nothing).status_code == 401
+    assert write(nothing, rows=0).status_code == 401
+    assert mine.get("messages", "/", "writers", "w")["batch"] is None
+    assert write(mine, batch=0).json() == answered(published=1)
+    assert mine.request("DELETE", "messages", "/", "writers", "w").status_code == 204
+    assert theirs.get("messages", "/", "writers", "w")["batch"] == 5
+
+
+def test_a_writer_is_forgotten_with_its_parts_and_no_other(api, queue):
+    for writer, part in (("w", ""), ("w", "1"), ("w", "2"), ("w 1", ""), ("wide", "")):
+        assert write(api, writer=writer, part=part).json() == answered(published=1)
+    api.request("DELETE", "messages", "/", "writers", "w")
+    found = {
+        (writer, part): api.get("messages", "/", "writers", writer, part=part)["batch"]
+        for writer, part in (("w", ""), ("w", "1"), ("w", "2"), ("w 1", ""), ("wide", ""))
+    }
+    assert found == {("w", ""): None, ("w", "1"): None, ("w", "2"): None, ("w 1", ""): 0, ("wide", ""): 0}
+
+
+def test_an_attempt_that_comes_after_its_writer_was_closed_is_refused(api, queue):
+    assert "is not open" in write(api, part="1", opened="true").text
+    assert api.request("PUT", "messages", "/", "writers", "w").status_code == 204
+    assert write(api, part="1", opened="true").json() == answered(published=1)
+    api.request("DELETE", "messages", "/", "writers", "w")
+    for first in (0, 1):
+        assert "is not open" in write(api, first, part="1", opened="true").text
+    assert api.counts("q") == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ({"batch": 1 << 62}, "'batch' must be at most"),
+        ({"rows": 7}, "the stream has 1 rows, and not 7"),
+        ({"writer": ""}, "'writer' must have 1 to 255 octets"),
+        ({"part": "p" * 256}, "'part' must have at most 255 characters"),
+    ],
+)
+def test_what_no_chunk_can_say(api, queue, place, reason):
+    sent = {"writer": "w", "batch": 0, "first": 0, "rows": 1, "digest": "d"} | place
+    refused = publish(api, stream(body=[b"1"], routing_key=[b"q"]), exchange="", **sent)
+    assert (refused.status_code, reason in refused.text) == (400, True)
+    assert api.get("messages", "/", "writers", "w")["batch"] is None
+
+
+def test_writers_go_with_their_user_and_virtual_host(api, queue, writers):
+    assert write(writers("mine")).json() == answered(published=1)
+    api.request("DELETE", "users", "mine")
+    assert writers("mine").get("messages", "/", "writers", "w")["batch"] is None
+
+
+def test_places_that_were_noted_without_a_user_are_gone_on_from(tmp_path):
+    with jumpmq.running(data_dir=tmp_path / "data"):
+        pass
+    with contextlib.closing(Store.open(tmp_path / "data", on_commit=lambda number: None)) as store:
+        store.put("writer", json.dumps(["/", "query-1 3"]), [time.time(), 4, 1, "d0"])
+        store.put("writer", json.dumps(["/", "app"]), [time.time(), 2, 1, "d0"])
+    with jumpmq.running(data_dir=tmp_path / "data") as broker:
+        api = API(broker.http_url)
+        api.request("PUT", "queues", "/", "q", json={"durable": True})
+        assert api.get("messages", "/", "writers", "query-1", part="3") == {"batch": 4, "rows": 1, "digest": "d0"}
+        assert write(api, writer="query-1", part="3", batch=4).json() == answered(repeated=True)
+        assert write(api, 1, writer="query-1", part="3", batch=4).json() == answered(published=1)
+        assert write(api, writer="app", batch=2).json() == answered(repeated=True)
+        api.request("DELETE", "messages", "/", "writers", "app")
+        assert write(api, writer="app", batch=2).json() == answered(published=1)
+
+
 def test_a_writer_that_comes_back_publishes_nothing_twice(tmp_path):
     """Also if the broker was killed in between, right behind its answers."""
-
-    def write(first, batch=0):
-        place = {"writer": "w", "batch": batch, "first": first, "rows": first + 1, "digest": f"d{first}"}
-        octets = stream(body=[b"%d" % first], routing_key=[b"q"])
-        return publish(api, octets, exchange="", persistent="true", **place)
 
     with JumpMQ(tmp_path / "data") as process:
         api = API(f"http://127.0.0.1:{process.http_port}")
         api.request("PUT", "queues", "/", "q", json={"durable": True})
         assert api.get("messages", "/", "writers", "w") == {"batch": None, "rows": 0, "digest": ""}
         for number in (0, 1):
-            assert write(number).json() == answered(published=1)
+            assert write(api, number, persistent="true").json() == answered(published=1)
         process.kill()
         process.start()
         api = API(f"http://127.0.0.1:{process.http_port}")
         assert api.get("messages", "/", "writers", "w") == {"batch": 0, "rows": 2, "digest": "d1"}
-        assert write(1).json() == answered(repeated=True)
+        assert write(api, 1).json() == answered(repeated=True)
         for number in (0, 3):
-            assert f"{number} rows are said to be published of batch 0, not 2" in write(number).json()["reason"]
-        assert write(2).json() == answered(published=1)
-        assert write(0, batch=1).json() == answered(published=1)
-        assert write(3).status_code == 400
+            assert (
+                f"{number} rows are said to be published of batch 0, not 2"
+                in write(api, number, persistent="true").json()["reason"]
+            )
+        assert write(api, 2).json() == answered(published=1)
+        assert write(api, batch=1).json() == answered(published=1)
+        assert write(api, 3).status_code == 400
         assert api.counts("q") == (4, 0)
         assert api.request("DELETE", "messages", "/", "writers", "w").status_code == 204
-        assert write(0, batch=1).json() == answered(published=1)
+        assert write(api, batch=1).json() == answered(published=1)

@@ -142,3 +142,16 @@ def test_a_stream_from_queue_to_queue_repeats_no_micro_batch(spark, broker, chan
         for file in (tmp_path / "other" / "commits").iterdir():
             file.unlink()
     assert len(rows_of(spark, broker, exchange="x")) == 100
+
+
+def test_a_chunk_is_published_in_parts_where_many_queues_get_it(spark, broker, channel):
+    """The broker takes so many copies at once; a batch that is tried again is still published once."""
+    channel.exchange_declare("many", "fanout", durable=True)
+    for number in range(100):
+        channel.queue_declare(f"many{number}", durable=True)
+        channel.queue_bind(f"many{number}", "many")
+    frame = spark.range(8192, numPartitions=1).selectExpr("'' as routing_key", "cast(id as string) as body")
+    for _ in range(2):
+        write(frame, broker, exchange="many", txnAppId="many", txnVersion="1")
+    rows = table(spark, broker, queue="many99").orderBy("seq").collect()
+    assert [int(row.body) for row in rows] == list(range(8192))

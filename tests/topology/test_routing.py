@@ -120,7 +120,10 @@ def test_a_queue_that_several_keys_reach_gets_one_message(built: Built, type: st
 def test_cc_stays_in_the_message_and_bcc_does_not(built: Built) -> None:
     built.queue("q")
     sent = message("q", {"BCC": ["z"], "CC": ["y"], "kind": 1}, message_id="m", delivery_mode=2)
-    built.route("", sent)
+    before = sent.properties
+    routes = built.route("", sent)
+    assert sent.properties is before, "routing changes nothing"
+    routes.strip()
     properties = Properties.parse(sent.properties)
     assert properties.headers == [Field("CC", "A", [("S", "y")]), Field("kind", "I", 1)]
     assert (properties.message_id, properties.delivery_mode) == ("m", 2)

@@ -226,6 +226,7 @@ class Broker:
         self.topology.listeners.append(self._services.paces.follow)
         self.topology.listeners.append(closing_connections(self._services))
         self.topology.listeners.append(self._services.user_limits.follow)
+        self.topology.listeners.append(self.writers.follow)
         paging = Paging(self._upkeep, self.memory, self._queues, self._channels, self.reader_groups.places)
         self._timers = Timers(self._services, self._commits, paging, self.dead_letters)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
-from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere
+from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere, TooLarge
 from jumpmq.spark.options import Broker
 from jumpmq.spark.patience import retried, taken_up
 
@@ -19,7 +19,13 @@ T = TypeVar("T")
 Slice = list[Any]
 """What to read of a queue: its name and numbers, as the broker's endpoints want them."""
 
-REFUSALS: dict[int, type[JumpMQError]] = {404: NotThere, 409: GroupInUse, 410: Gone, 412: NoSession}
+REFUSALS: dict[int, type[JumpMQError]] = {
+    404: NotThere,
+    409: GroupInUse,
+    410: Gone,
+    412: NoSession,
+    413: TooLarge,
+}
 
 LOGIN_FAILED = "Login failed"
 """What the broker says of a user or password that it does not know; else it knows the user, who may not."""
@@ -191,19 +197,23 @@ class Client:
         found: list[dict[str, Any]] = self._ask("GET", "exchanges", self._vhost, exchange, "bindings", "source")
         return found
 
-    def writer(self, name: str) -> dict[str, Any]:
-        """How far a writer has got: ``batch`` (None if it is not known), ``rows`` and ``digest``."""
-        answer: dict[str, Any] = self._ask("GET", "messages", self._vhost, "writers", name)
+    def writer(self, name: str, part: str) -> dict[str, Any]:
+        """How far a part of a writer has got: ``batch`` (None if it is not known), ``rows`` and ``digest``."""
+        answer: dict[str, Any] = self._ask("GET", "messages", self._vhost, "writers", name, query={"part": part})
         return answer
 
-    def forget_writer(self, prefix: str) -> None:
-        """The writers whose names begin so are done."""
-        self._ask("DELETE", "messages", self._vhost, "writers", prefix)
+    def open_writer(self, name: str) -> None:
+        """Open a writer; what says ``opened`` is refused once it is forgotten."""
+        self._ask("PUT", "messages", self._vhost, "writers", name)
 
-    def _ask(self, method: str, *path: str, body: Any = None) -> Any:
+    def forget_writer(self, name: str) -> None:
+        """A writer is done, with all its parts."""
+        self._ask("DELETE", "messages", self._vhost, "writers", name)
+
+    def _ask(self, method: str, *path: str, body: Any = None, query: dict[str, Any] | None = None) -> Any:
         def once() -> Any:
             with _said_here(self._broker):
-                return self._broker.ask(method, *path, body=body)
+                return self._broker.ask(method, *path, body=body, query=query)
 
         return self.retried(once)
 

@@ -23,3 +23,7 @@ class NoSession(JumpMQError):
 
 class BrokerAway(JumpMQError):
     """Nobody answers, or the answer broke off."""
+
+
+class TooLarge(JumpMQError):
+    """What was sent is too much for one request; part of it may be sent."""

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.client import Client
-from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.errors import JumpMQError, TooLarge
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import (
     BROKER_OPTIONS,
@@ -131,29 +131,57 @@ class Writer:
             self._client.require_broker()
             self._client.ranges(None, [options.queue])
 
-    def _publish(self, batches: Iterator[pa.RecordBatch], writer: str, batch: int) -> Written:
+    def _publish(
+        self, batches: Iterator[pa.RecordBatch], writer: str, batch: int, part: str = "", *, opened: bool = False
+    ) -> Written:
         """Publish a partition's rows, but for those that an earlier attempt has published.
+
+        Args:
+            writer, part: who publishes, and which of its partitions.
+            opened: whether the writer was opened, so that nothing is published once it is closed.
 
         Raises:
             JumpMQError: a row cannot be published; those of its chunk and later ones are not.
         """
         client, digest, written = Client(self._options.broker, met=True), RowsDigest(), Written()
-        place = client.writer(writer)
+        place = client.writer(writer, part)
         if place["batch"] is not None and place["batch"] > batch:
             return written
         found = (publishable(batch, *self._options.names) for batch in batches)
         rows = _behind(found, place if place["batch"] == batch else None, digest)
-        query = self._query()
+        query = self._query() | {"writer": writer, "part": part, "opened": str(opened).lower()}
         for table in _chunks(rows):
-            first = digest.rows
-            digest.update(table)
-            now = {"writer": writer, "batch": batch, "first": first, "rows": digest.rows, "digest": digest.hexdigest()}
-            answer = client.publish(ipc_stream(table), query | now)
-            if answer["refused"]:
-                raise JumpMQError(f"{answer['refused']} {REFUSED}")
-            written.published += answer["published"]
-            written.dropped += answer["unroutable"]
+            digest = self._publish_chunk(client, table, digest, query | {"batch": batch}, written)
         return written
+
+    def _publish_chunk(
+        self, client: Client, table: pa.Table, before: RowsDigest, query: dict[str, Any], written: Written
+    ) -> RowsDigest:
+        """Publish a chunk, in parts where that is too much at once, as many queues get a copy of each row.
+
+        Args:
+            before: of the rows that are published.
+            written: is added to.
+
+        Returns:
+            the digest of all rows that are published now.
+        """
+        after = before.copy()
+        after.update(table)
+        place = {"first": before.rows, "rows": after.rows, "digest": after.hexdigest()}
+        try:
+            answer = client.publish(ipc_stream(table), query | place)
+        except TooLarge:
+            if len(table) == 1:
+                raise
+            middle = len(table) // 2
+            half = self._publish_chunk(client, table.slice(0, middle), before, query, written)
+            return self._publish_chunk(client, table.slice(middle), half, query, written)
+        if answer["refused"]:
+            raise JumpMQError(f"{answer['refused']} {REFUSED}")
+        written.published += answer["published"]
+        written.dropped += answer["unroutable"]
+        return after
 
     def _query(self) -> dict[str, Any]:
         """What every request says."""
@@ -170,11 +198,14 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         super().__init__(options, schema)
         self._writer = options.app or f"spark-{uuid.uuid4().hex}"
         self._batch = options.version or 0
+        if options.app is None:  # known to nobody else, and closed when the job ends: a task that goes on is refused
+            self._client.open_writer(self._writer)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = TaskContext.get()
         assert context is not None
-        return self._publish(iterator, f"{self._writer} {context.partitionId()}", self._batch)
+        part = str(context.partitionId())
+        return self._publish(iterator, self._writer, self._batch, part, opened=self._options.app is None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         tell(messages)
@@ -185,7 +216,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
 
     def _forget(self) -> None:
         if self._options.app is None:
-            self._client.forget_writer(f"{self._writer} ")
+            self._client.forget_writer(self._writer)
 
 
 class StreamWriter(Writer, DataSourceStreamArrowWriter):
@@ -198,7 +229,7 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
             raise JumpMQError("Spark does not say which query and micro-batch this is")
-        return self._publish(iterator, f"query-{query} {context.partitionId()}", int(batch))
+        return self._publish(iterator, f"query-{query}", int(batch), str(context.partitionId()))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
         tell(messages)
@@ -234,6 +265,13 @@ class RowsDigest:
                 if values is not None:
                     first, last = _bounds(column)
                     octets.update(memoryview(values)[first:last])
+
+    def copy(self) -> RowsDigest:
+        """A digest of the same rows, to which others may be added."""
+        found = RowsDigest()
+        found.rows = self.rows
+        found._columns = {name: (one.copy(), two.copy()) for name, (one, two) in self._columns.items()}
+        return found
 
     def hexdigest(self) -> str:
         """The digest of all rows so far."""

@@ -16,18 +16,20 @@ class Envelope:
     Attributes:
         message: the message itself.
         keys: its routing key, then those of its CC and BCC headers.
+        stripped: the message's properties without the BCC header; None where it has none.
     """
 
-    __slots__ = ("_properties", "keys", "message")
+    __slots__ = ("_properties", "keys", "message", "stripped")
 
     def __init__(self, message: Message) -> None:
         self.message = message
         self.keys = [message.routing_key]
+        self.stripped: bytes | None = None
         self._properties: Properties | None = None
 
     @classmethod
     def opened(cls, message: Message) -> "Envelope":
-        """Read the CC and BCC headers, and strip BCC from the message.
+        """Read the CC and BCC headers; the message stays as it is.
 
         Raises:
             PreconditionFailed: one of them is not an array.
@@ -43,25 +45,10 @@ class Envelope:
                     envelope.keys += _keys(field)
                     break
         if any(field.name == "BCC" for field in headers):
-            properties = envelope.properties
-            properties.headers = [field for field in headers if field.name != "BCC"]
-            message.properties = properties.encode()
+            kept = Properties.parse(octets)
+            kept.headers = [field for field in headers if field.name != "BCC"]
+            envelope.stripped, envelope._properties = kept.encode(), kept
         return envelope
-
-    @classmethod
-    def check(cls, message: Message) -> None:
-        """Refuse what :meth:`opened` would refuse; the message stays as it is.
-
-        Raises:
-            PreconditionFailed: the CC or BCC header is not an array.
-        """
-        octets = message.properties
-        if _CC in octets or _BCC in octets:
-            headers = cls(message).headers
-            for name in ("CC", "BCC"):
-                found = next((field for field in headers if field.name == name), None)
-                if found is not None:
-                    _keys(found)
 
     @property
     def properties(self) -> Properties:

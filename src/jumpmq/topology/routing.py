@@ -27,15 +27,30 @@ class Routes:
         queues: the messages of each queue in published order. Lists may be shared: they are not to be changed.
         unroutable: messages that reach no queue, in published order.
         error: why routing stopped at a malformed message; those published after it were not looked at.
+        stripped: messages that have a BCC header, each with its properties without it; None where there are none. It is
+            taken away by :meth:`strip` when the message is pushed.
+        uncounted: what exchanges have spread without counting it; :meth:`count` makes up for it.
     """
 
     queues: dict[Queue, list[Message]]
     unroutable: list[Message]
     error: AMQPError | None = None
+    stripped: list[tuple[Message, bytes]] | None = None
+    uncounted: list[tuple[Exchange, list[Message]]] | None = None
+
+    def count(self) -> None:
+        """Have the exchanges count what they have spread, where they did not: the messages are published now."""
+        for exchange, messages in self.uncounted or ():
+            exchange.count(messages)
+
+    def strip(self) -> None:
+        """Take the BCC headers out of the messages."""
+        for message, properties in self.stripped or ():
+            message.properties = properties
 
 
 def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: Alternate) -> Routes:
-    """Where messages published to ``exchange`` go.
+    """Where messages published to ``exchange`` go. They stay as they are; hash exchanges count their keys.
 
     Args:
         plain: whether none of them has headers.
@@ -45,10 +60,40 @@ def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: A
         if _is_last(exchange, split[1]):
             return Routes(*split)  # type: ignore[arg-type]  # feeds queues only
         return Routes(*_walk(exchange, messages, split, lambda at, run: at.split(run), alternate))
+    return _route_opened(exchange, messages, lambda at, run: at.split_envelopes(run), alternate)
+
+
+def preview(exchange: Exchange, messages: list[Message], plain: bool, alternate: Alternate) -> Routes:
+    """As :func:`route`, and nothing is counted: whether the messages will be published is not known yet."""
+    uncounted: list[tuple[Exchange, list[Message]]] = []
+
+    def split(at: Exchange, run: list[Message]) -> Split[Message]:
+        uncounted.append((at, run))
+        return at.preview(run)
+
+    def split_envelopes(at: Exchange, run: list[Envelope]) -> Split[Envelope]:
+        uncounted.append((at, _messages(run)))
+        return at.preview_envelopes(run)
+
+    if plain or not any_copies(messages):
+        routes = Routes(*_walk(exchange, messages, split(exchange, messages), split, alternate))
+    else:
+        routes = _route_opened(exchange, messages, split_envelopes, alternate)
+    routes.uncounted = uncounted
+    return routes
+
+
+def _route_opened(
+    exchange: Exchange,
+    messages: list[Message],
+    split: Callable[[Exchange, list[Envelope]], Split[Envelope]],
+    alternate: Alternate,
+) -> Routes:
+    """Where messages go some of which have headers CC or BCC."""
     envelopes, error = _open(messages)
-    begun = exchange.split_envelopes(envelopes)
-    opened, lost = _walk(exchange, envelopes, begun, lambda at, run: at.split_envelopes(run), alternate)
-    return Routes({queue: _messages(group) for queue, group in opened.items()}, _messages(lost), error)
+    opened, lost = _walk(exchange, envelopes, split(exchange, envelopes), split, alternate)
+    stripped = [(envelope.message, envelope.stripped) for envelope in envelopes if envelope.stripped is not None]
+    return Routes({queue: _messages(group) for queue, group in opened.items()}, _messages(lost), error, stripped)
 
 
 def _is_last(exchange: Exchange, missed: list[T]) -> bool:

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue
+from jumpmq.topology import routing
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Destination, Exchange, make_exchange
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.records import Records
-from jumpmq.topology.routing import Routes, route
+from jumpmq.topology.routing import Routes
 from jumpmq.topology.shards import ShardSettings, parse_shard_name
 from jumpmq.topology.tally import Past
 
@@ -187,9 +188,7 @@ class VirtualHost:
         return exchange
 
     def route(self, exchange: str | Exchange, messages: list[Message], plain: bool = False) -> Routes:
-        """Where a run of messages goes.
-
-        BCC headers are taken out of the messages on the way.
+        """Where a run of messages goes, which is published; the messages stay as they are until they are pushed.
 
         Args:
             exchange: a name is looked up with :meth:`publishable`.
@@ -201,7 +200,13 @@ class VirtualHost:
         """
         if isinstance(exchange, str):
             exchange = self.publishable(exchange)
-        return route(exchange, messages, plain, self._alternate)
+        return routing.route(exchange, messages, plain, self._alternate)
+
+    def preview(self, exchange: str | Exchange, messages: list[Message], plain: bool = False) -> Routes:
+        """As :meth:`route`, of messages that may not be published after all: nothing is counted."""
+        if isinstance(exchange, str):
+            exchange = self.publishable(exchange)
+        return routing.preview(exchange, messages, plain, self._alternate)
 
     def _alternate(self, exchange: Exchange) -> Exchange | None:
         return self.exchanges.get(exchange.alternate) if exchange.alternate else None

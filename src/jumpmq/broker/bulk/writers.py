@@ -1,63 +1,108 @@
 """Writers that come back: the broker remembers what each has published, so that a retry publishes nothing twice.
 
-A *writer* publishes the rows of numbered *batches*, a chunk of rows at a time. After a failure it asks where it is, and
-goes on behind the rows that are published. The memory is durable in the commit of the chunk itself. It has a digest of
-all rows of the batch so far, by which the writer sees whether it has come back with the same rows.
+A *writer* is of one user in one virtual host: the same name is another writer for another user. It may publish in
+several *parts* at once, each of which publishes the rows of numbered *batches*, a chunk of rows at a time. After a
+failure a part asks where it is, and goes on behind the rows that are published. The memory is durable in the commit of
+the chunk itself. It has a digest of all rows of the batch so far, by which the writer sees whether it has come back
+with the same rows.
+
+A writer that is *opened* can be closed for good: attempts that say it is open are refused afterwards, however late they
+come.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import time
+from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.topology import Asker, Change, DeleteUser, DeleteVirtualHost
 
 if TYPE_CHECKING:
     from jumpmq.store import Store
 
 KIND = "writer"
-"""The kind of definition that a writer's place is stored as."""
+"""The kind of definition that the place of a writer's part is stored as."""
 
 REMEMBERED = 30 * 86400
-"""Seconds after which a writer that has not come back is forgotten, at the next start of the broker."""
+"""Seconds after which a part that has not come back is forgotten, when the broker starts or room is needed."""
+
+MAX_PLACES = 50_000
+"""Parts of all writers of a user: some 20 MB of memory."""
+
+MAX_BATCH = (1 << 53) - 1
+"""The highest number of a batch: JSON has no exact numbers beyond."""
+
+WHOLE = ""
+"""The part of a writer that publishes from one place, and in which it is noted that a writer is open."""
+
+Owner = str | tuple[str, ...]
+"""A user's name; of a user who came with a token ``("token", NAME)``, as a kept one of that name is another."""
+
+
+class WriterId(NamedTuple):
+    """Which writer it is."""
+
+    vhost: str
+    name: str
+    owner: Owner
+
+    @classmethod
+    def of(cls, vhost: str, name: str, user: str) -> WriterId:
+        """The writer that a user calls so."""
+        return cls(vhost, name, ("token", str(user)) if isinstance(user, TokenUser) else user)
+
+    def key(self, part: str) -> str:
+        """Under which name a part's place is stored."""
+        return json.dumps([self.vhost, self.name, part, self.owner])
 
 
 class Place(NamedTuple):
-    """How far a writer has got: so many rows of a batch, and their digest."""
+    """How far a part has got: so many rows of a batch, and their digest; no batch if it has published nothing."""
 
-    batch: int
-    rows: int
-    digest: str
+    batch: int | None = None
+    rows: int = 0
+    digest: str = ""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of a writer's batch.
+    """Some rows of a batch.
 
     Attributes:
-        vhost, writer: whose; a writer that publishes from several places at once has a name for each.
+        writer, part: whose.
         first: how many rows of the batch come before.
-        place: where the writer is once the chunk is published.
+        place: where the part is once the chunk is published.
+        opened: whether the writer has been opened, and must still be.
     """
 
-    vhost: str
-    writer: str
+    writer: WriterId
+    part: str
     first: int
     place: Place
-
-    @property
-    def key(self) -> str:
-        """Under which name the writer's place is stored."""
-        return _key(self.vhost, self.writer)
+    opened: bool = False
 
 
 class Writers:
     """What is remembered of writers."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._store: Store | None = None
+        # The places of each writer by part, with when they were noted, in seconds since the epoch.
+        self._places: dict[WriterId, dict[str, tuple[float, Place]]] = {}
+        # How many places each user has.
+        self._counts: Counter[Owner] = Counter()
+        # Places that an earlier version has noted by virtual host and name, without a user: they are only read.
+        self._unowned: dict[tuple[str, str], Place] = {}
+        # Held while a part publishes, and how many hold or wait for it.
+        self._publishing: dict[tuple[WriterId, str], tuple[asyncio.Lock, int]] = {}
 
     def restore(self, definitions: list[tuple[str, str, Any]], store: Store) -> None:
         """Continue with what the store kept.
@@ -65,50 +110,133 @@ class Writers:
         Args:
             definitions: all that the store kept, as (kind, key, value).
         """
+        self._store = store
         for kind, key, (written_at, *place) in (one for one in definitions if one[0] == KIND):
-            if time.time() - written_at < REMEMBERED:
-                self._places[key] = Place(*place)
-            else:
+            if time.time() - written_at >= REMEMBERED:
                 store.delete(kind, key)
+                continue
+            vhost, name, *owned = json.loads(key)
+            if owned:
+                part, owner = owned
+                writer = WriterId(vhost, name, owner if isinstance(owner, str) else tuple(owner))
+                self._put(writer, part, written_at, Place(*place))
+            else:
+                self._unowned[vhost, name] = Place(*place)
 
-    def place(self, vhost: str, writer: str) -> Place | None:
-        """How far a writer has got, None where it is not known."""
-        return self._places.get(_key(vhost, writer))
+    def follow(self, change: Change, asker: Asker) -> None:
+        """Forget the writers of a user or virtual host that is deleted: another of that name begins with none."""
+        match change:
+            case DeleteVirtualHost(name):
+                for writer in [writer for writer in self._places if writer.vhost == name]:
+                    self.forget(writer)
+                for vhost, unowned in [key for key in self._unowned if key[0] == name]:
+                    self._forget_unowned(vhost, unowned)
+            case DeleteUser(name):
+                for writer in [writer for writer in self._places if writer.owner == name]:
+                    self.forget(writer)
+
+    def place(self, writer: WriterId, part: str) -> Place:
+        """How far a part has got."""
+        found = self._places.get(writer, {}).get(part)
+        if found is not None:
+            return found[1]
+        return self._unowned.get((writer.vhost, f"{writer.name} {part}" if part else writer.name), Place())
+
+    @contextlib.asynccontextmanager
+    async def publishing(self, chunk: Chunk) -> AsyncIterator[None]:
+        """Only one attempt at a time looks whether a chunk is published, publishes it and notes it: retries, and
+        attempts that were given up and go on nevertheless, wait for each other."""
+        key = chunk.writer, chunk.part
+        lock, waiting = self._publishing.get(key, (asyncio.Lock(), 0))
+        self._publishing[key] = lock, waiting + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            waiting = self._publishing[key][1] - 1
+            if waiting:
+                self._publishing[key] = lock, waiting
+            else:
+                del self._publishing[key]
 
     def has_published(self, chunk: Chunk) -> bool:
         """Whether this very chunk is published already, as when its answer was lost.
 
         Raises:
-            PreconditionFailed: it does not follow what is published.
+            PreconditionFailed: it does not follow what is published, its writer is not open any more, or the user has
+                too many.
         """
-        known = self._places.get(chunk.key)
+        if chunk.opened and WHOLE not in self._places.get(chunk.writer, {}):
+            raise PreconditionFailed(
+                f"writer '{chunk.writer.name}' of this user is not open: it was closed, or never opened"
+            )
+        known = self.place(chunk.writer, chunk.part)
         if known == chunk.place:
             return True
-        reached = known.rows if known is not None and known.batch == chunk.place.batch else 0
-        if chunk.first != reached or (known is not None and known.batch > chunk.place.batch):
+        reached = known.rows if known.batch == chunk.place.batch else 0
+        if chunk.first != reached or (known.batch is not None and known.batch > (chunk.place.batch or 0)):
             raise PreconditionFailed(
                 f"{chunk.first} rows are said to be published of batch {chunk.place.batch}, not {reached}"
             )
+        self._require_room(chunk.writer, chunk.part)
         return False
 
-    def note(self, chunk: Chunk, store: Store | None) -> None:
+    def note(self, chunk: Chunk) -> None:
         """The chunk has been published, in this turn."""
-        self._places[chunk.key] = chunk.place
-        if store is not None:
-            store.put(KIND, chunk.key, [time.time(), *chunk.place])
+        self._note(chunk.writer, chunk.part, chunk.place)
 
-    def forget(self, vhost: str, prefix: str, store: Store | None) -> None:
-        """Forget the writers of a virtual host whose names begin so."""
-        for key in [key for key in self._places if _is_named(key, vhost, prefix)]:
-            del self._places[key]
-            if store is not None:
-                store.delete(KIND, key)
+    def open(self, writer: WriterId) -> None:
+        """Note that a writer is open; it may be already.
 
+        Raises:
+            PreconditionFailed: the user has too many.
+        """
+        if WHOLE not in self._places.get(writer, {}):
+            self._require_room(writer, WHOLE)
+            self._note(writer, WHOLE, Place())
 
-def _key(vhost: str, writer: str) -> str:
-    return json.dumps([vhost, writer])
+    def forget(self, writer: WriterId, *, also_unowned: bool = False) -> None:
+        """Forget a writer with all its parts, and close it.
 
+        Args:
+            also_unowned: whether what an earlier version has noted of that name is forgotten too.
+        """
+        for part in self._places.pop(writer, ()):
+            self._counts[writer.owner] -= 1
+            self._delete(writer.key(part))
+        if also_unowned:
+            for vhost, name in [key for key in self._unowned if key[0] == writer.vhost]:
+                if name == writer.name or name.rpartition(" ")[0] == writer.name:
+                    self._forget_unowned(vhost, name)
 
-def _is_named(key: str, vhost: str, prefix: str) -> bool:
-    host, writer = json.loads(key)
-    return bool(host == vhost and writer.startswith(prefix))
+    def _note(self, writer: WriterId, part: str, place: Place) -> None:
+        now = time.time()
+        self._put(writer, part, now, place)
+        if self._store is not None:
+            self._store.put(KIND, writer.key(part), [now, *place])
+
+    def _put(self, writer: WriterId, part: str, written_at: float, place: Place) -> None:
+        parts = self._places.setdefault(writer, {})
+        self._counts[writer.owner] += part not in parts
+        parts[part] = written_at, place
+
+    def _require_room(self, writer: WriterId, part: str) -> None:
+        if part in self._places.get(writer, {}) or self._counts[writer.owner] < MAX_PLACES:
+            return
+        self._forget_old(writer.owner)
+        if self._counts[writer.owner] >= MAX_PLACES:
+            raise PreconditionFailed(f"the user has {MAX_PLACES} parts of writers: delete those that are done")
+
+    def _forget_old(self, owner: Owner) -> None:
+        oldest = time.time() - REMEMBERED
+        for writer, parts in list(self._places.items()):
+            if writer.owner == owner and all(written_at < oldest for written_at, _ in parts.values()):
+                self.forget(writer)
+
+    def _forget_unowned(self, vhost: str, name: str) -> None:
+        del self._unowned[vhost, name]
+        self._delete(json.dumps([vhost, name]))
+
+    def _delete(self, key: str) -> None:
+        if self._store is not None:
+            self._store.delete(KIND, key)

@@ -43,7 +43,7 @@ def require_publishable(channel: "Channel", run: Publish) -> None:
         raise error
     if run.flags & HEADERS:
         for message in run.messages:
-            Envelope.check(message)
+            Envelope.opened(message)
 
 
 def _require_exchange(channel: "Channel", run: Publish) -> Exchange:

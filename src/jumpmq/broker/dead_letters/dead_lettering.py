@@ -224,6 +224,7 @@ class DeadLetters:
         to streams."""
         found = dead_letters(dead.origin, dead.messages, dead.reason)
         routed = vhost.route(exchange, [letter.message for letter in found])
+        routed.strip()
         self._tell(dead, found, routed.queues)
         originals = {id(letter.message): original for letter, original in zip(found, dead.messages, strict=True)}
         reached: set[int] = set()
@@ -245,6 +246,7 @@ class DeadLetters:
         found = dead_letters(dead.origin, dead.messages, dead.reason)
         messages = [letter.message for letter in found]
         routed = vhost.route(exchange, messages)
+        routed.strip()
         self._tell(dead, found, routed.queues)
         for message in messages:
             if len(message.routing_key) > MAX_ROUTING_KEY:

@@ -41,6 +41,8 @@ def push(vhost: VirtualHost, exchange: str | Exchange, messages: list[Message], 
         NotFound, AccessRefused: as :meth:`VirtualHost.publishable`.
     """
     routed = vhost.route(exchange, messages, plain=not flags & HEADERS)
+    if routed.stripped:
+        routed.strip()
     source = vhost.exchanges[exchange] if isinstance(exchange, str) else exchange
     source.received += len(messages)
     refused: list[Message] = []
@@ -56,8 +58,3 @@ def push_to(queue: Queue, messages: list[Message], flags: int) -> list[Message]:
     if flags & EXPIRATION:
         queue.expect_expiry()
     return queue.push(messages)
-
-
-def unroutable(vhost: VirtualHost, exchange: str, messages: list[Message], flags: int) -> list[Message]:
-    """The messages that would reach no queue."""
-    return vhost.route(exchange, messages, plain=not flags & HEADERS).unroutable

@@ -29,6 +29,10 @@ class UnsupportedMediaType(Exception):
     """The body is of a type that is not read here: status 415."""
 
 
+class ContentTooLarge(Exception):
+    """What was sent is too much for one request: status 413."""
+
+
 class Gone(Exception):
     """What is asked for was there once: status 410."""
 
@@ -59,6 +63,10 @@ def bad_request(request: Request, error: Exception) -> JSONResponse:
 
 def unsupported_media_type(request: Request, error: Exception) -> JSONResponse:
     return _json(415, "unsupported_media_type", str(error))
+
+
+def content_too_large(request: Request, error: Exception) -> JSONResponse:
+    return _json(413, "content_too_large", str(error))
 
 
 def gone(request: Request, error: Exception) -> JSONResponse:
@@ -134,6 +142,7 @@ ANSWERS = {
     ClientDisconnect: gone_away,
     BadRequest: bad_request,
     UnsupportedMediaType: unsupported_media_type,
+    ContentTooLarge: content_too_large,
     Unauthorized: forbidden,
     Gone: gone,
     Blocked: blocked,

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.broker.bulk.bulk_publishing import Published, publish_many
-from jumpmq.broker.bulk.writers import Chunk, Place
+from jumpmq.broker.bulk.bulk_publishing import Judged, Published, TooManyCopies, judge, push
+from jumpmq.broker.bulk.writers import MAX_BATCH, WHOLE, Chunk, Place, WriterId
 from jumpmq.broker.memory.charges import Charges
+from jumpmq.broker.upkeep.slices import in_turns
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import load_pyarrow
 from jumpmq.http.plumbing.arrow_messages import MAX_OCTETS, messages_of, read_batches
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
+from jumpmq.http.plumbing.errors import BadRequest, ContentTooLarge, Unauthorized
 from jumpmq.topology import VirtualHost
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
 
 MAX_WRITER = 255
 
@@ -29,12 +35,13 @@ async def publish(request: Request) -> JSONResponse:
 
     The query is ``exchange=NAME`` or ``queue=NAME``, for rows that name none; ``persistent=true`` for rows without
     properties; ``unroutable=drop``, or else a row that reaches no queue is a 400, and none of the rows is published.
-    With ``writer=NAME&batch=N&chunk=N&digest=TEXT`` a chunk that was published already is passed over. The answer is
-    ``{"published": N, "unroutable": N, "refused": N, "repeated": false}``.
+    With ``writer=NAME&part=NAME&batch=N&first=N&rows=N&digest=TEXT`` a chunk that was published already is passed over:
+    ``first`` rows of the batch come before it, ``rows`` are published after it. With ``opened=true`` the writer must be
+    open. The answer is ``{"published": N, "unroutable": N, "refused": N, "repeated": false}``, or 413 where these would
+    be too many messages in all queues together.
     """
     host = requested.virtual_host(request)
-    if host.name not in requested.user(request).permissions:
-        raise Unauthorized("User not authorised to access virtual host")
+    _require_virtual_host(request, host)
     chunk = _chunk(request, host.name)
     broker = requested.broker(request)
     _require_write(request, host)
@@ -43,7 +50,11 @@ async def publish(request: Request) -> JSONResponse:
         await asyncio.sleep(PAUSE)
     charges = Charges(broker.memory)
     try:
-        return await _publish(request, host, chunk, await _octets(request, charges))
+        octets = await _octets(request, charges)
+        if chunk is None:
+            return await _publish(request, host, None, octets)
+        async with broker.writers.publishing(chunk):
+            return await _publish(request, host, chunk, octets)
     finally:
         charges.release()
 
@@ -56,19 +67,51 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
     persistent = requested.flag(request, "persistent")
     batches = await asyncio.to_thread(read_batches, octets)
     found = messages_of(batches, query.get("exchange", ""), query.get("queue"), persistent=persistent)
+    # As objects they hold the interpreter's lock: in a thread of their own they would hinder the others more.
     messages = [message async for message in broker.slices.through(found)]
+    if chunk is not None and chunk.place.rows - chunk.first != len(messages):
+        raise BadRequest(f"the stream has {len(messages)} rows, and not {chunk.place.rows - chunk.first}")
     await broker.count_published(user.name, len(messages))
-    with broker.turns.turn():
-        try:
-            published = publish_many(
-                broker.authorization, user.name, host, messages, drop_unroutable=query.get("unroutable") == "drop"
-            )
-        except AMQPError as error:
-            raise BadRequest(f"{error.code} {error.reply_text}") from None
-        if chunk is not None and not published.refused:
-            broker.writers.note(chunk, broker.store)
+    drop = query.get("unroutable") == "drop"
+    try:
+        judged = await broker.slices.between(
+            judge(broker.authorization, user.name, host, messages, drop_unroutable=drop)
+        )
+    except AMQPError as error:
+        raise BadRequest(f"{error.code} {error.reply_text}") from None
+    except TooManyCopies as error:
+        raise ContentTooLarge(str(error)) from None
+    if chunk is not None:
+        broker.writers.has_published(chunk)  # the writer may have been closed in the meantime
+    published = await _push(broker, judged, chunk)
     await broker.committed()
     return _answer(published, repeated=False)
+
+
+async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> Published:
+    """Push what was judged. That of a writer is in one commit with the note of it, and so is done as a whole once it is
+    begun."""
+    result = Published()
+
+    def steps() -> Iterator[None]:
+        nonlocal result
+        result = yield from push(judged)
+
+    def noted_steps(chunk: Chunk) -> Iterator[None]:
+        with broker.turns.together():
+            yield from steps()
+            if not result.refused and broker.topology.vhosts.get(judged.vhost.name) is judged.vhost:
+                broker.writers.note(chunk)
+
+    taken = steps() if chunk is None else noted_steps(chunk)
+    try:
+        await in_turns(broker, taken)
+    except asyncio.CancelledError:
+        with broker.turns.turn():
+            for _ in taken:
+                pass
+        raise
+    return result
 
 
 def _require_write(request: Request, host: VirtualHost) -> None:
@@ -85,34 +128,71 @@ def _require_write(request: Request, host: VirtualHost) -> None:
         authorization.require(user.name, host.name, "write", "exchange", "")
 
 
-async def show(request: Request) -> JSONResponse:
-    """``GET /api/messages/{vhost}/writers/{writer}``: how far it has got: ``batch``, ``rows`` and ``digest``."""
-    host = requested.virtual_host(request)
-    place = requested.broker(request).writers.place(host.name, requested.name(request, "writer"))
-    return JSONResponse(place._asdict() if place is not None else {"batch": None, "rows": 0, "digest": ""})
-
-
-async def forget(request: Request) -> Response:
-    """``DELETE /api/messages/{vhost}/writers/{writer}``: forget the writers whose names begin so; they are done."""
-    host, broker = requested.virtual_host(request), requested.broker(request)
+def _require_virtual_host(request: Request, host: VirtualHost) -> None:
     if host.name not in requested.user(request).permissions:
         raise Unauthorized("User not authorised to access virtual host")
-    broker.writers.forget(host.name, requested.name(request, "writer"), broker.store)
+
+
+async def show(request: Request) -> JSONResponse:
+    """``GET /api/messages/{vhost}/writers/{writer}``: how far the user's writer has got.
+
+    The answer is ``{"batch": N or null, "rows": N, "digest": TEXT}``.
+
+    The query is ``part=NAME`` for one of its parts.
+    """
+    host = requested.virtual_host(request)
+    place = requested.broker(request).writers.place(_writer(request, host), _part(request))
+    return JSONResponse(place._asdict())
+
+
+async def open_writer(request: Request) -> Response:
+    """``PUT /api/messages/{vhost}/writers/{writer}``: open the writer: what says so is refused once it is deleted."""
+    host, broker = requested.virtual_host(request), requested.broker(request)
+    _require_virtual_host(request, host)
+    broker.authorization.require_any_write(requested.user(request).name, host.name)
+    broker.writers.open(_writer(request, host))
     await broker.committed()
     return Response(status_code=204)
 
 
+async def forget(request: Request) -> Response:
+    """``DELETE /api/messages/{vhost}/writers/{writer}``: forget the user's writer with all its parts; it is done.
+
+    An administrator's request forgets also what an earlier version has noted of that name without a user.
+    """
+    host, broker = requested.virtual_host(request), requested.broker(request)
+    _require_virtual_host(request, host)
+    is_administrator = "administrator" in requested.user(request).tags
+    broker.writers.forget(_writer(request, host), also_unowned=is_administrator)
+    await broker.committed()
+    return Response(status_code=204)
+
+
+def _writer(request: Request, host: VirtualHost) -> WriterId:
+    return WriterId.of(host.name, requested.name(request, "writer"), requested.user(request).name)
+
+
+def _part(request: Request) -> str:
+    part = request.query_params.get("part", WHOLE)
+    if len(part) > MAX_WRITER:
+        raise BadRequest(f"'part' must have at most {MAX_WRITER} characters")
+    return part
+
+
 def _chunk(request: Request, vhost: str) -> Chunk | None:
     query = request.query_params
-    writer = query.get("writer")
-    if writer is None:
+    name = query.get("writer")
+    if name is None:
         return None
-    if not 0 < len(writer) <= MAX_WRITER:
-        raise BadRequest(f"'writer' must have 1 to {MAX_WRITER} characters")
-    place = Place(
-        requested.number(request, "batch"), requested.number(request, "rows"), query.get("digest", "")[:MAX_WRITER]
-    )
-    return Chunk(vhost, writer, requested.number(request, "first"), place)
+    if not 0 < len(name.encode()) <= MAX_WRITER:
+        raise BadRequest(f"'writer' must have 1 to {MAX_WRITER} octets")
+    batch = requested.number(request, "batch")
+    if batch > MAX_BATCH:
+        raise BadRequest(f"'batch' must be at most {MAX_BATCH}")
+    writer = WriterId.of(vhost, name, requested.user(request).name)
+    place = Place(batch, requested.number(request, "rows"), query.get("digest", "")[:MAX_WRITER])
+    opened = requested.flag(request, "opened")
+    return Chunk(writer, _part(request), requested.number(request, "first"), place, opened)
 
 
 async def _octets(request: Request, charges: Charges) -> bytes:
@@ -140,5 +220,6 @@ def _answer(published: Published, *, repeated: bool) -> JSONResponse:
 ROUTES = [
     Endpoint("POST", "/api/messages/{vhost}/publish", publish),
     Endpoint("GET", "/api/messages/{vhost}/writers/{writer}", show),
+    Endpoint("PUT", "/api/messages/{vhost}/writers/{writer}", open_writer),
     Endpoint("DELETE", "/api/messages/{vhost}/writers/{writer}", forget),
 ]

@@ -119,6 +119,17 @@ class Exchange(ABC):
         """Where a run of messages goes, by all their routing keys and headers."""
         return split(envelopes, self.destinations)
 
+    def preview(self, messages: list[Message]) -> Split[Message]:
+        """As :meth:`split`, and nothing is counted: whether the messages will be published is not known yet."""
+        return self.split(messages)
+
+    def preview_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+        """As :meth:`split_envelopes`, and nothing is counted."""
+        return self.split_envelopes(envelopes)
+
+    def count(self, messages: list[Message]) -> None:  # noqa: B027  (most types count nothing)
+        """Count messages that were previewed, and are published now."""
+
 
 def string_argument(definition: ExchangeDefinition, name: str) -> str | None:
     """A declare argument that must be a string, None where it is absent.

@@ -120,16 +120,28 @@ class ConsistentHashExchange(Exchange):
             return {}, envelopes
         return self._split([envelope.message for envelope in envelopes], envelopes)
 
-    def _split(self, messages: list[Message], items: list[T]) -> Split[T]:
+    def preview(self, messages: list[Message]) -> Split[Message]:
+        return self._split(messages, messages, tally=False) if self._by_label else ({}, messages)
+
+    def preview_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+        if not self._by_label:
+            return {}, envelopes
+        return self._split([envelope.message for envelope in envelopes], envelopes, tally=False)
+
+    def count(self, messages: list[Message]) -> None:
+        self.split(messages)
+
+    def _split(self, messages: list[Message], items: list[T], *, tally: bool = True) -> Split[T]:
         missing = 0
         keys: list[bytes] | list[bytes | int]
         if self._hashed is None:
             keys = routing_keys(messages)
         else:
             keys, missing = hash_keys(messages, *_place(*self._hashed), MISSING)
-            self.missing_count += missing
+            if tally:
+                self.missing_count += missing
         order, traffic = self._in_order(), self.traffic
-        if traffic is None:
+        if traffic is None or not tally:
             return by_destination(items, self.ring.route_index(keys), order), []
         if missing:
             traffic.note_missing(missing)
