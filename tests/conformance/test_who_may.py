@@ -22,7 +22,7 @@ PASSWORD = "secret"
 OURS = """
 GET /api/openapi.json                     401 200 200 200 200
 GET /api/exchanges/here/h/ring            401 401 401 200 200
-GET /api/exchanges/here/none/shards       401 401 401 404 404
+GET /api/exchanges/here/none/shards       401 401 404 404 404
 GET /api/queues/here/q/messages           401 200 200 200 200
 GET /api/readers/here/g                   401 200 200 200 200
 DELETE /api/readers/here/g                401 404 404 404 404
@@ -45,10 +45,13 @@ GET /api/connections/username/nobody      401 200 200 200 200
 DELETE /api/connections/username/nobody   401 204 204 204 204
 GET /api/auth                             401 200 200 200 200
 POST /api/preview/policies/here/p         401 401 200 401 200 {"pattern": "x", "definition": {"max-length": 5}}
+GET /api/preview/policies/here/none/cleared 401 401 404 401 404
+POST /api/preview/operator-policies/here/p 401 401 401 401 200 {"pattern": "x", "definition": {"max-length": 5}}
+GET /api/preview/operator-policies/here/none/cleared 401 401 401 401 404
 POST /api/preview/definitions             401 401 401 401 200 {}
 GET /api/readers                          401 200 200 200 200
 GET /api/exchanges/here/h/ring/traffic    401 401 401 200 200
-POST /api/exchanges/here/h/ring/what-if   401 401 401 400 400 {}
+POST /api/exchanges/here/h/ring/what-if   401 401 400 400 400 {}
 GET /api/warnings                         401 401 401 200 200
 GET /api/history                          401 401 401 200 200
 GET /api/history/queues/here/q            401 200 200 200 200

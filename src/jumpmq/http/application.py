@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
@@ -57,6 +58,7 @@ from jumpmq.http.resources import (
     what_if,
 )
 from jumpmq.http.site import cli, files, session
+from jumpmq.http.warnings import Watch
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -108,6 +110,7 @@ def application(
         "broker": broker,
         "rates": rates,
         "history": history,
+        "watch": Watch(broker, rates),
         "recent_log": recent_log,
         "sessions": sessions,
         "stop_broker": stop_broker,
@@ -142,10 +145,15 @@ class Mounts:
         await self._named.get("".join(first), self._others)(scope, receive, send)
 
 
+AS_QUERY = "/api/-"
+"""A path below which browsers can name any path of the API, percent-encoded once more, as ``?path=``."""
+
+
 class EncodedPaths:
     """Routes by the path as it was sent, so that an encoded slash (``%2F``) in a name does not divide it.
 
-    A slash at the end of a path means nothing, as with RabbitMQ.
+    A slash at the end of a path means nothing, as with RabbitMQ. Browsers take ``.`` and ``..`` out of paths, encoded
+    ones too (URL Standard, "URL parsing"): what has such a name is asked for by :data:`AS_QUERY`.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -153,4 +161,14 @@ class EncodedPaths:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
+        if path == AS_QUERY:
+            scope, path = _named_by_query(scope)
         await self._app({**scope, "path": path.removesuffix("/") or "/"}, receive, send)
+
+
+def _named_by_query(scope: Scope) -> tuple[Scope, str]:
+    """The request for the path that the query names, with what else the query has."""
+    given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    path = next((value for name, value in given if name == "path" and value.startswith("/api/")), AS_QUERY)
+    query = urlencode([(name, value) for name, value in given if name != "path"])
+    return {**scope, "raw_path": path.encode(errors="replace"), "query_string": query.encode()}, path

@@ -83,7 +83,7 @@ class Look:
         hosts: samples of what channels have counted, by virtual host.
         churn: what came and went.
         consumers_of: consumers by queue.
-        ready, unacknowledged, consumers: of all queues.
+        ready, unacknowledged, consumers: of all queues; what streams keep is not ready in this sense.
         of_hosts: what the queues of each virtual host have counted, deleted ones included, as samples of queues are.
         fullest: queues with messages, the longest backlog first; streams, from which nothing is taken, are not among
             them.
@@ -294,7 +294,8 @@ class Rates:
         for queue in queues:
             sample = look.queues[queue.id]
             ready, unacknowledged = sample.counts[-2:]
-            look.ready += ready
+            if not queue.append_only:
+                look.ready += ready
             look.unacknowledged += unacknowledged
             look.consumers += queue.consumers
             if queue.consumers:

@@ -5,9 +5,10 @@ Only what costs little is looked at: alarms, hash rings with traffic, sharded ex
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jumpmq.broker.figures.values import NodeFigures, QueueFigures
 from jumpmq.broker.upkeep.slices import Slices
@@ -22,6 +23,9 @@ from jumpmq.topology.shards import parse_shard_name
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
+
+HELD = 10.0
+"""Seconds for which a warning is told after it was found last."""
 
 RINGS = 200
 SHARDED = 200
@@ -67,8 +71,45 @@ class Warning:
     text: str
     advice: str
 
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What it is about; its text may change."""
+        return self.kind, self.object, self.vhost, self.name
+
     def shown(self) -> dict[str, str]:
         return asdict(self)
+
+
+@dataclass
+class _Known:
+    """A warning that was found: how it reads now, when it was first and last found (seconds since the epoch)."""
+
+    warning: Warning
+    since: float
+    last: float
+
+
+class Watch:
+    """The warnings with when each was first found, in an order that stays: alarms first, then the oldest first.
+
+    A warning is told until it was not found for :data:`HELD` seconds, so that one near a bound does not come and go.
+    """
+
+    def __init__(self, broker: Broker, rates: Rates) -> None:
+        self._broker = broker
+        self._rates = rates
+        self._known: dict[tuple[str, str, str, str], _Known] = {}
+
+    async def shown(self) -> list[dict[str, Any]]:
+        """All warnings, each with ``since`` (seconds since the epoch)."""
+        found = await find(self._broker, self._rates)
+        now = time.time()
+        for one in found:
+            known = self._known.setdefault(one.identity, _Known(one, now, now))
+            known.warning, known.last = one, now
+        self._known = {key: one for key, one in self._known.items() if abs(now - one.last) <= HELD}
+        ordered = sorted(self._known.items(), key=lambda item: (item[1].warning.severity, item[1].since, item[0]))
+        return [one.warning.shown() | {"since": round(one.since, 3)} for _, one in ordered]
 
 
 async def find(broker: Broker, rates: Rates) -> list[Warning]:

@@ -49,6 +49,7 @@ class ChannelConsumer:
     Attributes:
         prefetch: unacknowledged deliveries that it may hold, 0 is any number; of no account if it has none.
         unacknowledged: how many it holds.
+        delivered: how many messages it was sent.
         waits: whether its queue passed it over, and has not been told of room since.
 
     Raises:
@@ -74,7 +75,7 @@ class ChannelConsumer:
         self.prefetch = prefetch
         self.arguments = arguments
         self.priority = check_arguments(queue, arguments)
-        self.unacknowledged = 0
+        self.unacknowledged = self.delivered = 0
         self.waits = False
         self._tag_octets = tag.encode()
 
@@ -117,6 +118,7 @@ class ChannelConsumer:
         channel = self.channel
         first = channel.next_delivery_tag
         channel.next_delivery_tag = first + len(messages)
+        self.delivered += len(messages)
         if self.queue.returned:
             channel.tally.redeliver += sum([message.redelivered for message in messages])
         if self.no_ack:
@@ -140,6 +142,7 @@ class ChannelConsumer:
         channel, count = self.channel, len(rows)
         first = channel.next_delivery_tag
         channel.next_delivery_tag = first + count
+        self.delivered += count
         channel.tally.deliver += count
         self.unacknowledged += count
         channel.held += count

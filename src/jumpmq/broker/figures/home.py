@@ -318,6 +318,8 @@ def _consumer_figures(queue: Queue, consumer: Consumer) -> ConsumerFigures:
         no_ack=consumer.no_ack,
         exclusive=consumer.exclusive,
         prefetch=consumer.prefetch,
+        unacknowledged=consumer.unacknowledged if isinstance(consumer, ChannelConsumer) else 0,
+        delivered=consumer.delivered if isinstance(consumer, ChannelConsumer) else 0,
         active=not single or consumer is queue.active_consumer,
         single=single,
         arguments=to_python(consumer.arguments) if isinstance(consumer, ChannelConsumer) else {},
@@ -331,12 +333,18 @@ def _peer(connection: Connection) -> Peer:
     return Peer(
         connection.name,
         connection.name,
+        _provided_name(connection),
         connection.peer_host,
         connection.peer_port,
         connection.user,
         connection.vhost.name,
         connection.node,
     )
+
+
+def _provided_name(connection: Connection) -> str | None:
+    name = connection.handshake.client_properties.get("connection_name")
+    return name if isinstance(name, str) else None
 
 
 def _connection_figures(connection: Connection) -> ConnectionFigures:

@@ -116,11 +116,13 @@ class Peer(NamedTuple):
     Attributes:
         connection: the connection's id.
         name: the connection's name.
+        provided_name: the client property ``connection_name``; None where the client gave none.
         host, port: the client's.
     """
 
     connection: ConnectionId
     name: str
+    provided_name: str | None
     host: str
     port: int
     user: str
@@ -132,6 +134,8 @@ class ConsumerFigures(NamedTuple):
     """A consumer of a queue.
 
     Attributes:
+        unacknowledged: deliveries that it holds.
+        delivered: messages that it was sent.
         active: whether it is served, where the queue serves one consumer at a time; else true.
         single: whether the queue serves one consumer at a time.
         arguments: of ``basic.consume``.
@@ -145,6 +149,8 @@ class ConsumerFigures(NamedTuple):
     no_ack: bool
     exclusive: bool
     prefetch: int
+    unacknowledged: int
+    delivered: int
     active: bool
     single: bool
     arguments: Mapping[str, Any]

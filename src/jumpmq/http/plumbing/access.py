@@ -23,6 +23,7 @@ class Access(Enum):
 
     MANAGEMENT = ({"management", "policymaker", "monitoring", "administrator"}, "Not management user")
     POLICYMAKER = ({"policymaker", "administrator"}, "User not authorised to access object")
+    PLANNING = ({"policymaker", "monitoring", "administrator"}, "Not monitor user")
     MONITORING = ({"monitoring", "administrator"}, "Not monitor user")
     ADMINISTRATOR = ({"administrator"}, "Not administrator user")
 

@@ -84,8 +84,9 @@ class Page:
         return cls(number, size, _name_filter(query.get("name", ""), requested.flag(request, "use_regex")))
 
     def matches(self, shown: dict[str, Any]) -> bool:
-        """Whether an object's name is wanted."""
-        return self.name(str(shown.get("name", "")))
+        """Whether an object's name is wanted: that of a connection, or the one that its client gave it."""
+        provided = shown.get("user_provided_name")
+        return self.name(str(shown.get("name", ""))) or (provided is not None and self.name(str(provided)))
 
     def cut(self, items: list[Any]) -> list[Any]:
         """The page's part of the wanted items.

@@ -98,7 +98,12 @@ async def visible(request: Request) -> list[ConnectionFigures]:
 
 def details(peer: Peer) -> dict[str, Any]:
     """What is said of a connection where something of its is shown."""
-    return {"name": peer.name, "peer_host": peer.host, "peer_port": peer.port}
+    return {"name": peer.name, "peer_host": peer.host, "peer_port": peer.port} | provided_name(peer)
+
+
+def provided_name(peer: Peer) -> dict[str, Any]:
+    """The name that the client gave the connection, if it gave one."""
+    return {} if peer.provided_name is None else {"user_provided_name": peer.provided_name}
 
 
 def _named(connection: ConnectionFigures) -> dict[str, Any]:
@@ -110,6 +115,7 @@ def shown(request: Request, connection: ConnectionFigures) -> dict[str, Any]:
     """A connection as RabbitMQ's management API shows one."""
     found = {
         **_named(connection),
+        **provided_name(connection.peer),
         "user_who_performed_action": connection.peer.user,
         "state": connection.state,
         "type": "network",

@@ -12,6 +12,7 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.resources.connections import provided_name
 from jumpmq.topology import VirtualHost
 
 ORDER = ("queue.vhost", "queue.name", "consumer_tag")
@@ -45,6 +46,8 @@ def shown(consumer: ConsumerFigures) -> dict[str, Any]:
         "ack_required": not consumer.no_ack,
         "exclusive": consumer.exclusive,
         "prefetch_count": consumer.prefetch,
+        "messages_unacknowledged": consumer.unacknowledged,
+        "messages_delivered": consumer.delivered,
         "active": consumer.active,
         "activity_status": _activity(consumer.active) if consumer.single else "up",
         "arguments": consumer.arguments,
@@ -56,6 +59,7 @@ def shown(consumer: ConsumerFigures) -> dict[str, Any]:
             "number": consumer.number,
             "user": peer.user,
             "connection_name": peer.name,
+            **provided_name(peer),
             "node": peer.node,
             "peer_host": peer.host,
             "peer_port": peer.port,

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.broker.figures.values import QueueFigures
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
-from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.endpoint import Endpoint, Respond
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.definitions import exported
 from jumpmq.http.resources.import_definitions import FILE, check_definitions, lists_of
 from jumpmq.http.resources.policies import SHAPE as POLICY
 from jumpmq.queues import Queue
+from jumpmq.queues.arguments import Limits
 from jumpmq.topology import Exchange, InvalidPolicy, Policy, VirtualHost
 from jumpmq.topology.bindings import Kind
+from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.policies import Policies
 
 SHOWN = 200
 """Matches, and changes, that are named; all are counted."""
@@ -44,21 +49,96 @@ FIXED = {"queues", "exchanges"}
 Entry = dict[str, Any]
 
 
-async def preview_policy(request: Request) -> Response:
-    """``POST /api/preview/policies/{vhost}/{name}``: what a policy would match, and where it would be in force.
+def policy_previews(operator: bool) -> tuple[Respond, Respond]:
+    """The endpoints that say what setting and what clearing a policy, or an operator policy, would do."""
 
-    The body is that of the ``PUT``. The answer counts ``queues`` and ``exchanges`` that it ``matches``, and where it
-    would be ``in_force``; ``items`` names the first ones, with the policy of higher priority that goes before.
+    async def preview_policy(request: Request) -> Response:
+        """``POST /api/preview/policies/{vhost}/{name}``: what a policy would match, and where it would be in force.
+
+        The body is that of the ``PUT``. The answer counts ``queues`` and ``exchanges`` that it ``matches``, and where
+        it would be ``in_force``; ``items`` names the first ones, with the policy of higher priority that goes before.
+        ``discards`` counts what its limits would let go of at once (:class:`Discards`).
+        """
+        host, name = requested.virtual_host(request), requested.name(request, "name")
+        body = await requested.shaped_body(request, POLICY)
+        priority, apply_to = body.get("priority", 0), body.get("apply-to", "all")
+        policy = Policy(host.name, name, body["pattern"], body["definition"], priority, apply_to)
+        try:
+            policy.check(operator=operator)
+        except InvalidPolicy as error:
+            raise BadRequest(error.text) from None
+        matched = await _matched(host, policy, operator, requested.broker(request).slices)
+        discards = await _discards(request, host, host.policies.with_policy(policy, operator))
+        return answer(matched | {"discards": discards.shown()})
+
+    async def preview_clearing(request: Request) -> Response:
+        """``GET /api/preview/policies/{vhost}/{name}/cleared``: what clearing a policy would let go of at once,
+        as where another policy with lower limits then is in force."""
+        host, name = requested.virtual_host(request), requested.name(request, "name")
+        discards = await _discards(request, host, host.policies.without_policy(name, operator))
+        return answer({"discards": discards.shown()})
+
+    return preview_policy, preview_clearing
+
+
+@dataclass
+class Discards:
+    """What other limits would let go of at once.
+
+    Attributes:
+        queues: how many queues would lose messages.
+        messages: by ``max-length``.
+        octets: of bodies, by ``max-length-bytes``, where ``max-length`` does not say.
+        streams: streams that would keep less: whole segments may go.
+        expiring: queues without a consumer that would be deleted if they stay unused (``expires``).
     """
-    host, name = requested.virtual_host(request), requested.name(request, "name")
-    body = await requested.shaped_body(request, POLICY)
-    priority, apply_to = body.get("priority", 0), body.get("apply-to", "all")
-    policy = Policy(host.name, name, body["pattern"], body["definition"], priority, apply_to)
-    try:
-        policy.check(operator=False)
-    except InvalidPolicy as error:
-        raise BadRequest(error.text) from None
-    return answer(await _matched(host, policy, requested.broker(request).slices))
+
+    queues: int = 0
+    messages: int = 0
+    octets: int = 0
+    streams: int = 0
+    expiring: int = 0
+
+    def shown(self) -> dict[str, int]:
+        return asdict(self)
+
+    def add(self, before: Limits, after: Limits, figures: QueueFigures) -> None:
+        """Count what a queue would lose."""
+        if figures.append_only:
+            kept = ("max_length_bytes", "max_age")
+            self.streams += figures.ready > 0 and any(_is_less(before, after, name) for name in kept)
+            return
+        messages = octets = 0
+        if after.overflow == "drop-head":
+            if after.max_length is not None:
+                messages = max(0, figures.ready - after.max_length)
+            if after.max_length_bytes is not None and figures.messages is not None and not messages:
+                octets = max(0, figures.messages.ready_octets - after.max_length_bytes)
+        self.messages += messages
+        self.octets += octets
+        self.queues += bool(messages or octets)
+        self.expiring += not figures.consumers and _is_less(before, after, "expires")
+
+
+def _is_less(before: Limits, after: Limits, name: str) -> bool:
+    was, becomes = getattr(before, name), getattr(after, name)
+    return becomes is not None and (was is None or becomes < was)
+
+
+async def _discards(request: Request, host: VirtualHost, policies: Policies) -> Discards:
+    broker, found, changed = requested.broker(request), Discards(), list[tuple[QueueDefinition, Limits, Limits]]()
+    async for definition in broker.slices.through(host.queue_definitions()):
+        queue = host.queues.get(definition.name)
+        if queue is not None:
+            in_force = policies.in_force("queue", queue.name, queue.refused_policy_keys)
+            before, after = queue.limits_under(host.in_force(queue).definition), queue.limits_under(in_force.definition)
+            if before != after:
+                changed.append((definition, before, after))
+    figures = await broker.figures.queues([definition for definition, _, _ in changed])
+    for (_, before, after), one in zip(changed, figures, strict=True):
+        if one is not None:
+            found.add(before, after, one)
+    return found
 
 
 async def preview_definitions(request: Request) -> Response:
@@ -76,12 +156,13 @@ async def preview_definitions(request: Request) -> Response:
     return answer(shown)
 
 
-async def _matched(host: VirtualHost, policy: Policy, slices: Slices) -> Entry:
+async def _matched(host: VirtualHost, policy: Policy, operator: bool, slices: Slices) -> Entry:
     counts = {"queues": 0, "exchanges": 0, "in_force": 0}
     items: list[Entry] = []
     async for kind, one in slices.through(_objects(host)):
         if policy.matches(kind, one.name):
-            before = host.in_force(one).policy
+            in_force = host.in_force(one)
+            before = in_force.operator_policy if operator else in_force.policy
             winner = before if before is not None and _goes_before(before, policy) else None
             counts[f"{kind}s"] += 1
             counts["in_force"] += winner is None
@@ -128,7 +209,17 @@ def _identity(entry: Entry, keys: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(str(entry.get(key) or defaults.get(key, "")) for key in keys)
 
 
+def _routes(path: str, operator: bool) -> list[Endpoint]:
+    preview_policy, preview_clearing = policy_previews(operator)
+    one, access = f"/api/preview/{path}/{{vhost}}/{{name}}", Access.ADMINISTRATOR if operator else Access.POLICYMAKER
+    return [
+        Endpoint("POST", one, preview_policy, access=access, shape=POLICY),
+        Endpoint("GET", f"{one}/cleared", preview_clearing, access=access),
+    ]
+
+
 ROUTES = [
-    Endpoint("POST", "/api/preview/policies/{vhost}/{name}", preview_policy, access=Access.POLICYMAKER, shape=POLICY),
+    *_routes("policies", operator=False),
+    *_routes("operator-policies", operator=True),
     Endpoint("POST", "/api/preview/definitions", preview_definitions, access=Access.ADMINISTRATOR, shape=FILE),
 ]

@@ -39,4 +39,4 @@ def shown(shard: Shard) -> dict[str, Any]:
     }
 
 
-ROUTES = [Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/shards", shards, access=Access.MONITORING)]
+ROUTES = [Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/shards", shards, access=Access.PLANNING)]

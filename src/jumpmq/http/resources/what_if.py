@@ -133,7 +133,7 @@ ROUTES = [
         "POST",
         "/api/exchanges/{vhost}/{exchange}/ring/what-if",
         what_if,
-        access=Access.MONITORING,
+        access=Access.PLANNING,
         shape=SHAPE,
     )
 ]

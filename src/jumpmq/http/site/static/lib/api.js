@@ -10,11 +10,26 @@ export class Refused extends Error {
 
 const listeners = new Set();
 
+/** When the broker last answered, in milliseconds, and whether it answered the last time that it was asked. */
+export const heard = { at: Date.now(), answers: true };
+
 /** Calls a function whenever a session turns out to have ended. */
 export const onSessionEnd = (listener) => listeners.add(listener);
 
-/** A path of the API: parts are percent-encoded, so that any name is one part. */
-export const path = (...parts) => "/api/" + parts.map(encodeURIComponent).join("/");
+/**
+ * A path of the API: parts are percent-encoded, so that any name is one part. Browsers take "." and ".." out of a path
+ * even so: what has such a name is asked for with the path as a query.
+ */
+export const path = (...parts) => {
+  const encoded = "/api/" + parts.map(encodeURIComponent).join("/");
+  return parts.some((part) => part === "." || part === "..") ? `/api/-?path=${encodeURIComponent(encoded)}` : encoded;
+};
+
+/** The path of what is below another path. */
+export const below = (url, ...parts) => {
+  const more = parts.map((part) => "/" + encodeURIComponent(part)).join("");
+  return url + (url.includes("?") ? encodeURIComponent(more) : more);
+};
 
 async function ask(method, url, body, signal) {
   let response;
@@ -27,9 +42,12 @@ async function ask(method, url, body, signal) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    heard.answers = false;
     throw new Refused(0, "The broker does not answer.");
   }
   const text = await response.text();
+  heard.at = Date.now();
+  heard.answers = true;
   const found = text && response.headers.get("Content-Type")?.includes("json") ? JSON.parse(text) : text;
   if (response.ok) return found;
   const reason = found.reason ?? found.error ?? (text || response.statusText);
@@ -39,7 +57,7 @@ async function ask(method, url, body, signal) {
 
 const withQuery = (url, query) => {
   const given = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== "");
-  return given.length ? `${url}?${new URLSearchParams(given)}` : url;
+  return given.length ? `${url}${url.includes("?") ? "&" : "?"}${new URLSearchParams(given)}` : url;
 };
 
 export const get = (url, query, signal) => ask("GET", withQuery(url, query), undefined, signal);

@@ -50,3 +50,6 @@ export const moment = (seconds) => new Date(seconds * 1000).toLocaleString([], {
 export const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+/** A channel by the name that the client gave its connection, if it gave one, and its number. */
+export const channel = ({ name, number }, { user_provided_name: provided }) => (provided ? `${provided} (${number})` : name);

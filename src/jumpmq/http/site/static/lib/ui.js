@@ -1,11 +1,19 @@
 // The parts that all views are made of. What others have named is text to them, never markup.
 
-import { h, html, createContext, useContext, useEffect, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
+import { h, html, createContext, useContext, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
 import * as format from "./format.js";
 import { setQuery, useAddress, useLive } from "./live.js";
 import { get } from "./api.js";
 
 export { h, html, useState, useEffect, useRef };
+
+/** Draws what it surrounds or, where that fails, says what happened. */
+export function Boundary({ children }) {
+  const [error] = useErrorBoundary((raised) => console.info(raised));
+  if (!error) return children;
+  return html`<${Page} title="This view could not be drawn"><p class="failure" role="alert">${String(error.message ?? error)}</p>
+    <${Empty}>What the broker answered is not what this view expects. Reload the page; if that does not help, please report it.<//><//>`;
+}
 
 /** Who is logged in: `{user, tags, node, may(tag)}`. */
 export const Person = createContext({ user: "", tags: [], may: () => false });
@@ -154,16 +162,16 @@ const Pages = ({ page, count }) => count > 1 && html`
     <button type="button" disabled=${page >= count} onClick=${() => setQuery({ page: page + 1 })} aria-label="Next page">›</button>
   </nav>`;
 
-/** A dialog over the page, with the focus kept within; Escape closes it. */
-export function Dialog({ title, onClose, children }) {
+/** A dialog over the page, with the focus kept within; Escape closes it, unless it is `lasting`. */
+export function Dialog({ title, onClose, lasting, children }) {
   const dialog = useRef();
   useLayoutEffect(() => {
     dialog.current.showModal();
     return () => dialog.current?.close();
   }, []);
-  return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onClose=${onClose} onClick=${(event) => event.target === dialog.current && onClose()}>
+  return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onClose=${onClose} onCancel=${(event) => lasting && event.preventDefault()} onClick=${(event) => !lasting && event.target === dialog.current && onClose()}>
     <div class="dialog">
-      <header><h2 id="dialog-title">${title}</h2><button type="button" class="quiet" aria-label="Close this dialog" onClick=${onClose}>✕</button></header>
+      <header><h2 id="dialog-title">${title}</h2>${!lasting && html`<button type="button" class="quiet" aria-label="Close this dialog" onClick=${onClose}>✕</button>`}</header>
       ${children}
     </div>
   </dialog>`;
@@ -171,28 +179,39 @@ export function Dialog({ title, onClose, children }) {
 
 /**
  * A form. Fields are `{name, label, type, value, options, hint, required}`; `submit(values)` does it and may throw what the
- * broker says. `done(result)` is called after.
+ * broker says. `done(result)` is called after. Where `warn(values)` gives a text, that is shown first, and the button
+ * has to be pressed once more. `danger` and `label` may be functions of the values.
  */
-export function Form({ fields, submit, done, label, danger, children }) {
+export function Form({ fields, submit, done, label, danger, warn, children }) {
   const [values, setValues] = useState(() => Object.fromEntries(fields.map((field) => [field.name, field.value ?? (field.type === "checkbox" ? false : "")])));
-  const [state, setState] = useState({ busy: false, error: null });
-  const set = (name, value) => setValues((before) => ({ ...before, [name]: value }));
+  const [state, setState] = useState({ busy: false, error: null, warning: null });
+  const set = (name, value) => {
+    setValues((before) => ({ ...before, [name]: value }));
+    setState({ busy: false, error: null, warning: null });
+  };
+  const of = (given) => (typeof given === "function" ? given(values) : given);
   const send = async (event) => {
     event.preventDefault();
-    setState({ busy: true, error: null });
+    setState((before) => ({ ...before, busy: true, error: null }));
     try {
+      const warning = state.warning ? null : await warn?.(values);
+      if (warning) {
+        setState({ busy: false, error: null, warning });
+        return;
+      }
       const result = await submit(values);
-      setState({ busy: false, error: null });
+      setState({ busy: false, error: null, warning: null });
       done?.(result);
     } catch (error) {
-      setState({ busy: false, error });
+      setState({ busy: false, error, warning: null });
     }
   };
   return html`<form onSubmit=${send}>
     ${fields.map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} onChange=${(value) => set(field.name, value)} />`)}
     ${typeof children === "function" ? children(values) : children}
     <${Failure} error=${state.error} />
-    <div class="buttons"><button class=${danger ? "danger" : "primary"} disabled=${state.busy}>${label}</button></div>
+    ${state.warning && html`<p class="caution" role="alert">${state.warning}</p>`}
+    <div class="buttons"><button class=${state.warning || of(danger) ? "danger" : "primary"} disabled=${state.busy}>${state.warning ? `${of(label)} all the same` : of(label)}</button></div>
   </form>`;
 }
 
@@ -216,23 +235,23 @@ function Field({ field, value, onChange }) {
 }
 
 /** A button that asks first, saying what will happen, and then does it. */
-export function Confirm({ label, title, text, submit, done, quiet }) {
+export function Confirm({ label, title, text, warn, submit, done, quiet }) {
   const [open, setOpen] = useState(false);
   return html`
     <button type="button" class=${quiet ? "quiet danger" : "danger"} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>
     ${open && html`<${Dialog} title=${title} onClose=${() => setOpen(false)}>
       <p>${text}</p>
-      <${Form} fields=${[]} label=${label} danger submit=${submit} done=${(result) => { setOpen(false); done?.(result); }} />
+      <${Form} fields=${[]} label=${label} danger warn=${warn} submit=${submit} done=${(result) => { setOpen(false); done?.(result); }} />
     <//>`}`;
 }
 
 /** A button that opens a form in a dialog, which closes when that is done unless it is to `stay`. */
-export function FormButton({ label, title, fields, submit, done, button = "", send, stay, children }) {
+export function FormButton({ label, title, fields, submit, done, button = "", send, stay, danger, warn, children }) {
   const [open, setOpen] = useState(false);
   return html`
     <button type="button" class=${button} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>
     ${open && html`<${Dialog} title=${title ?? label} onClose=${() => setOpen(false)}>
-      <${Form} fields=${fields} label=${send ?? label} submit=${submit} done=${(result) => { setOpen(Boolean(stay)); done?.(result); }}>${children}<//>
+      <${Form} fields=${fields} label=${send ?? label} danger=${danger} warn=${warn} submit=${submit} done=${(result) => { setOpen(Boolean(stay)); done?.(result); }}>${children}<//>
     <//>`}`;
 }
 

@@ -10,7 +10,7 @@ import { columns as consumerColumns } from "./consumers.js";
 const mode = (one) => html`${one.confirm && html`<${Mark}>confirms<//> `}${one.transactional && html`<${Mark}>transactions<//>`}`;
 
 export const columns = [
-  { label: "Channel", sort: "name", class: "name", render: (one) => html`<a href=${link("channels", one.name)}>${one.name}</a>` },
+  { label: "Channel", sort: "name", class: "name", render: (one) => html`<a href=${link("channels", one.name)}>${format.channel(one, one.connection_details)}</a>` },
   { label: "User", sort: "user", key: "user" },
   { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "Mode", render: mode },

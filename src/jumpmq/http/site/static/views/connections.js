@@ -11,7 +11,8 @@ const state = (one) => html`<${Mark} state=${one.state === "running" ? "good" : 
 const product = ({ client_properties: properties = {} }) => [properties.product, properties.version].filter((part) => typeof part === "string").join(" ");
 
 const COLUMNS = [
-  { label: "Name", sort: "name", class: "name", render: (one) => html`<a href=${link("connections", one.name)}>${one.client_properties.connection_name ?? one.name}</a>` },
+  { label: "Name", sort: "user_provided_name", class: "name", render: (one) => html`<a href=${link("connections", one.name)}>${one.user_provided_name ?? one.name}</a>` },
+  { label: "Address", sort: "name", minor: true, render: (one) => `${one.peer_host}:${one.peer_port}` },
   { label: "User", sort: "user", key: "user" },
   { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "State", sort: "state", render: state },
@@ -24,7 +25,7 @@ const COLUMNS = [
 ];
 
 export const Connections = () => html`<${Page} title="Connections">
-  <${ServerTable} url="/api/connections" columns=${COLUMNS} caption="Connections" order="name" empty="Nobody is connected." />
+  <${ServerTable} url="/api/connections" columns=${COLUMNS} caption="Connections" order="user_provided_name" empty="Nobody is connected." />
 <//>`;
 
 export function Connection({ name }) {
@@ -33,7 +34,7 @@ export function Connection({ name }) {
   const channels = useLive((signal) => get(path("connections", name, "channels"), {}, signal), 3, [url]);
   const one = useLast(data);
   if (!one) return html`<${Page} title=${name} kind="Connection"><${Failure} error=${error} /><//>`;
-  return html`<${Page} title=${one.client_properties.connection_name ?? name} kind="Connection" actions=${html`
+  return html`<${Page} title=${one.user_provided_name ?? name} kind="Connection" actions=${html`
       <${Confirm} label="Close" title="Close this connection?" text="Its client is told that an operator closed it; it may well connect again. What it holds unacknowledged goes back to the queues." submit=${() => remove(url)} done=${() => { location.hash = link("connections"); tell("The connection is closed."); }} />`}>
     <${Failure} error=${error} />
     <${Tiles}>

@@ -28,7 +28,7 @@ function Kind({ title, kind }) {
       { label: "Name", class: "name", key: "of" },
       { label: "Limit", key: "limit" },
       { label: "At most", num: true, render: (one) => format.count(one.value) },
-      { label: "", class: "end", render: (one) => person.may("administrator") && html`<${Confirm} quiet label="Clear" title="Clear this limit?" text=${`${one.of} may then have any number.`} submit=${() => remove(place(one.of, one.limit))} done=${again} />` },
+      { label: "", class: "end", render: (one) => person.may("administrator") && html`<${Confirm} quiet label="Clear" title="Clear this limit?" text=${`${one.of} may then have any number.`} submit=${() => remove(place(one.of, one.limit))} done=${() => { again(); tell("The limit is cleared."); }} />` },
     ]} />`}
   <//>`;
 }

@@ -1,7 +1,7 @@
 // Who are you?
 
 import { logIn } from "../lib/api.js";
-import { Form, html } from "../lib/ui.js";
+import { Dialog, Form, html } from "../lib/ui.js";
 
 const FIELDS = [
   { name: "username", label: "User", required: true, autocomplete: "username" },
@@ -16,3 +16,10 @@ export const Login = ({ onLogin }) => html`
       <${Form} fields=${FIELDS} label="Log in" submit=${({ username, password }) => logIn(username, password)} done=${onLogin} />
     </div>
   </main>`;
+
+/** Over the page of a session that has ended: what was typed there stays. */
+export const LoginAgain = ({ user, onLogin }) => html`
+  <${Dialog} title="Your session has ended" lasting>
+    <p>Log in again to go on; what you have typed is still there.</p>
+    <${Form} fields=${FIELDS.map((field) => (field.name === "username" ? { ...field, value: user } : field))} label="Log in" submit=${({ username, password }) => logIn(username, password)} done=${onLogin} />
+  <//>`;

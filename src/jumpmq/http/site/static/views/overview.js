@@ -19,8 +19,8 @@ function Warnings() {
   if (!data) return html`<${Failure} error=${error} />`;
   if (!data.length) return html`<p class="well"><span aria-hidden="true">✓</span> Nothing needs your attention.</p>`;
   return html`<section aria-label="Warnings"><ul class="warnings">
-    ${data.map((one) => html`<li class=${one.severity}>
-      <div class="what"><${Mark} state=${one.severity}>${one.kind.replaceAll("-", " ")}<//> ${place(one) && html`<a href=${place(one)}>${one.name}</a>`}</div>
+    ${data.map((one) => html`<li class=${one.severity} key=${[one.kind, one.object, one.vhost, one.name].join("\n")}>
+      <div class="what"><${Mark} state=${one.severity}>${one.kind.replaceAll("-", " ")}<//> ${place(one) && html`<a href=${place(one)}>${one.name}</a>`}${one.vhost && one.vhost !== "/" && html` <span class="note">in ${one.vhost}</span>`} <span class="note">since ${format.clock(one.since)}</span></div>
       <p>${one.text}</p><p class="advice"><b>What to do:</b> ${one.advice}</p>
     </li>`)}
   </ul></section>`;
@@ -56,13 +56,13 @@ function History() {
 }
 
 function FullestQueues() {
-  const ask = (signal) => get("/api/queues", { page: 1, page_size: 10, sort: "messages", sort_reverse: true }, signal);
+  const ask = (signal) => get("/api/queues", { type: "classic,quorum", page: 1, page_size: 10, sort: "messages", sort_reverse: true }, signal);
   const { data, error } = useLive(ask, 3, []);
-  const rows = data?.items.filter((queue) => queue.messages && queue.type !== "stream");
+  const rows = data?.items.filter((queue) => queue.messages);
   const most = rows?.[0]?.messages ?? 1;
   return html`<${Panel} title="Fullest queues">
     <${Failure} error=${error} />
-    ${rows && !rows.length ? html`<${Empty}>All queues are empty.<//>` : html`<${Table} caption="Fullest queues" rows=${rows} rowKey=${(queue) => queue.vhost + "\n" + queue.name} columns=${[
+    ${rows && !rows.length ? html`<${Empty}>No message waits in a queue; streams keep theirs.<//>` : html`<${Table} caption="Fullest queues" rows=${rows} rowKey=${(queue) => queue.vhost + "\n" + queue.name} columns=${[
       { label: "Queue", class: "name", render: (queue) => html`<a href=${link("queues", queue.vhost, queue.name)}>${queue.name}</a>${queue.vhost !== "/" && html` <span class="note">${queue.vhost}</span>`}` },
       { label: "Messages", num: true, render: (queue) => format.count(queue.messages) },
       { label: "", class: "wide-cell", render: (queue) => html`<${Bar} share=${queue.messages / most} label=${`${format.percent(queue.messages / most)} of the fullest`} />` },

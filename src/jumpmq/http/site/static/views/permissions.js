@@ -20,8 +20,8 @@ export function Permissions() {
       { label: "Virtual host", key: "vhost" },
       ...["configure", "write", "read"].map((name) => ({ label: name[0].toUpperCase() + name.slice(1), render: (one) => html`<code>${one[name] || "–"}</code>` })),
       { label: "", class: "end", render: (one) => html`
-        <${FormButton} button="quiet" label="Change" title=${`${one.user} in ${one.vhost}`} send="Save" fields=${fields(one)} submit=${(values) => grant({ ...one, ...values })} done=${again} />
-        <${Confirm} quiet label="Revoke" title="Revoke?" text=${`${one.user} may do nothing in ${one.vhost} any more.`} submit=${() => remove(path("permissions", one.vhost, one.user))} done=${again} />` },
+        <${FormButton} button="quiet" label="Change" title=${`${one.user} in ${one.vhost}`} send="Save" fields=${fields(one)} submit=${(values) => grant({ ...one, ...values })} done=${() => { again(); tell("The permissions are set."); }} />
+        <${Confirm} quiet label="Revoke" title="Revoke?" text=${`${one.user} may do nothing in ${one.vhost} any more.`} submit=${() => remove(path("permissions", one.vhost, one.user))} done=${() => { again(); tell("The permissions are revoked."); }} />` },
     ]} />`}
     <${Allowed} hosts=${hosts} />
   <//>`;

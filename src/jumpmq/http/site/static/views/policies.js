@@ -1,6 +1,6 @@
 // Policies, with a preview of what one would match.
 
-import { get, path, post, put, remove } from "../lib/api.js";
+import { below, get, path, post, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { useLive } from "../lib/live.js";
 import { Confirm, Failure, FormButton, html, jsonOf, Mark, Page, Panel, Table, tell, useState, usePerson } from "../lib/ui.js";
@@ -10,6 +10,17 @@ export const Policies = () => html`<${Page} title="Policies">
   <${Kind} title="Policies" kind="policies" may="policymaker" />
   <${Kind} title="Operator policies" kind="operator-policies" may="administrator" />
 <//>`;
+
+/** What would be lost at once, in words; null where nothing would. */
+function losses({ queues, messages, octets, streams, expiring }) {
+  const lost = [messages && format.plural(messages, "message"), octets && `${format.octets(octets)} of messages`].filter(Boolean);
+  const found = [
+    lost.length && `${lost.join(" and ")} of ${format.plural(queues, "queue")} will be gone for good.`,
+    streams && `${format.plural(streams, "stream")} will keep less: the oldest messages may go.`,
+    expiring && `${format.plural(expiring, "queue")} without a consumer will be deleted when that time is over.`,
+  ].filter(Boolean);
+  return found.length ? found.join(" ") : null;
+}
 
 const bodyOf = ({ pattern, definition, priority, applyTo }) => ({ pattern, definition: jsonOf(definition, "The definition"), priority: Number(priority), "apply-to": applyTo });
 
@@ -25,9 +36,12 @@ function Kind({ title, kind, may }) {
     { name: "priority", label: "Priority", type: "number", value: one?.priority ?? 0 },
     { name: "definition", label: "Definition", type: "textarea", value: one ? JSON.stringify(one.definition) : "", hint: `JSON, such as {"max-length": 1000} or {"shards-per-node": 4}` },
   ];
-  const preview = (one) => (values) => kind === "policies" && html`<${Preview} place=${{ vhost: values.vhost ?? one?.vhost, name: (values.name ?? one?.name) || "new" }} values=${values} />`;
+  const preview = (one) => (values) => html`<${Preview} kind=${kind} place=${{ vhost: values.vhost ?? one?.vhost, name: (values.name ?? one?.name) || "new" }} values=${values} />`;
+  const place = (one, values = {}) => path("preview", kind, values.vhost ?? one.vhost, values.name ?? one.name);
+  const warn = (one) => async (values) => losses((await post(place(one, values), bodyOf(values))).discards);
+  const warnCleared = (one) => async () => losses((await get(below(place(one), "cleared"))).discards);
   const save = (one) => (values) => put(path(kind, values.vhost ?? one.vhost, values.name ?? one.name), bodyOf(values));
-  return html`<${Panel} title=${title} actions=${mayChange && html`<${FormButton} label=${kind === "policies" ? "Add a policy" : "Add an operator policy"} button=${kind === "policies" ? "primary" : ""} send="Save" fields=${fields()} submit=${save()} done=${() => { again(); tell("The policy is in force."); }}>${preview()}<//>`}>
+  return html`<${Panel} title=${title} actions=${mayChange && html`<${FormButton} label=${kind === "policies" ? "Add a policy" : "Add an operator policy"} button=${kind === "policies" ? "primary" : ""} send="Save" fields=${fields()} warn=${warn()} submit=${save()} done=${() => { again(); tell("The policy is in force."); }}>${preview()}<//>`}>
     <${Failure} error=${error} />
     ${data && html`<${Table} caption=${title} rows=${data} empty="There is none." rowKey=${(one) => one.vhost + "\n" + one.name} columns=${[
       { label: "Name", class: "name", key: "name" },
@@ -37,18 +51,18 @@ function Kind({ title, kind, may }) {
       { label: "Definition", render: (one) => html`<code>${JSON.stringify(one.definition)}</code>` },
       { label: "Priority", num: true, key: "priority" },
       { label: "", class: "end", render: (one) => mayChange && html`
-        <${FormButton} button="quiet" label="Change" title=${`Change ${one.name}`} send="Save" fields=${fields(one)} submit=${save(one)} done=${again}>${preview(one)}<//>
-        <${Confirm} quiet label="Clear" title=${`Clear ${one.name}?`} text="What it matches then goes by its own arguments, or the policy of the next priority. Shards stay." submit=${() => remove(path(kind, one.vhost, one.name))} done=${again} />` },
+        <${FormButton} button="quiet" label="Change" title=${`Change ${one.name}`} send="Save" fields=${fields(one)} warn=${warn(one)} submit=${save(one)} done=${() => { again(); tell("The policy is in force."); }}>${preview(one)}<//>
+        <${Confirm} quiet label="Clear" title=${`Clear ${one.name}?`} text="What it matches then goes by its own arguments, or the policy of the next priority. Shards stay." warn=${warnCleared(one)} submit=${() => remove(path(kind, one.vhost, one.name))} done=${() => { again(); tell("The policy is cleared."); }} />` },
     ]} />`}
   <//>`;
 }
 
 /** What the policy that is being written would match. */
-function Preview({ place, values }) {
+function Preview({ kind, place, values }) {
   const [state, setState] = useState({ found: null, error: null });
   const look = async () => {
     try {
-      setState({ found: await post(path("preview", "policies", place.vhost, place.name), bodyOf(values)), error: null });
+      setState({ found: await post(path("preview", kind, place.vhost, place.name), bodyOf(values)), error: null });
     } catch (error) {
       setState({ found: null, error });
     }

@@ -80,6 +80,16 @@ export function Queue({ vhost, name }) {
   <//>`;
 }
 
+/** Octets of a payload that are shown. */
+const SHOWN = 10000;
+
+/** How much of a payload is shown, and how. */
+function payloadNote({ payload_bytes: size, payload_encoding: encoding }) {
+  const parts = [size > SHOWN ? `the first ${format.octets(SHOWN)} of ${format.octets(size)}` : format.octets(size)];
+  if (encoding === "base64") parts.push("not UTF-8: shown in base64");
+  return parts.join(", ");
+}
+
 /** Gets messages and shows them; what is got is put back unless one asks otherwise. */
 function Messages({ vhost, name, stream, done }) {
   const [messages, setMessages] = useState(null);
@@ -88,11 +98,14 @@ function Messages({ vhost, name, stream, done }) {
     { name: "ackmode", label: "And then", type: "select", value: "put them back", options: ["put them back", "take them out"] },
   ];
   const fetchThem = ({ count, ackmode }) =>
-    post(path("queues", vhost, name, "get"), { count: Number(count), ackmode: ackmode === "put them back" ? "ack_requeue_true" : "ack_requeue_false", encoding: "auto", truncate: 10000 }).then(setMessages);
+    post(path("queues", vhost, name, "get"), { count: Number(count), ackmode: ackmode === "put them back" ? "ack_requeue_true" : "ack_requeue_false", encoding: "auto", truncate: SHOWN }).then(setMessages);
   if (stream) return null;
-  return html`<${FormButton} label="Get messages" send="Get" stay fields=${fields} submit=${fetchThem} done=${done}>
+  const takesOut = ({ ackmode }) => ackmode === "take them out";
+  const warn = (values) => takesOut(values) && `Up to ${format.plural(Number(values.count), "message")} will be out of the queue for good.`;
+  return html`<${FormButton} label="Get messages" send=${(values) => (takesOut(values) ? "Take out" : "Get")} danger=${takesOut} warn=${warn} stay fields=${fields} submit=${fetchThem} done=${done}>
     ${messages && html`<div class="messages" role="status">${messages.length ? messages.map((message) => html`<article>
       <${Facts} facts=${[["Exchange", message.exchange || "(default)"], ["Routing key", message.routing_key], ["Redelivered", message.redelivered ? "yes" : null], ["Left behind it", format.count(message.message_count)], ...Object.entries(message.properties).map(([key, value]) => [key, format.plain(value)])]} />
+      <p class="note">${payloadNote(message)}</p>
       <pre>${message.payload}</pre></article>`) : html`<${Empty}>The queue is empty.<//>`}</div>`}
   <//>`;
 }

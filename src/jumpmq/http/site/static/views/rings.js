@@ -1,6 +1,6 @@
 // Hash rings: which there are, and one with what went over it lately.
 
-import { get, path } from "../lib/api.js";
+import { below, get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Bar, Empty, Failure, html, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast } from "../lib/ui.js";
@@ -29,7 +29,7 @@ const stateOf = (ratio, total) => (total < 200 || ratio < 1.25 ? "" : ratio < 2 
 export function Ring({ vhost, name }) {
   const url = path("exchanges", vhost, name, "ring");
   const ring = useLive((signal) => get(url, {}, signal), 5, [url]);
-  const traffic = useLive((signal) => get(`${url}/traffic`, {}, signal), 2, [url]);
+  const traffic = useLive((signal) => get(below(url, "traffic"), {}, signal), 2, [url]);
   const buckets = useLast(ring.data);
   const seen = useLast(traffic.data);
   if (!buckets || !seen) return html`<${Page} title=${name} kind="Ring"><${Failure} error=${ring.error ?? traffic.error} /><//>`;

@@ -1,6 +1,6 @@
 // Sharded exchanges, and one with its shards: messages, consumers, and what another number of shards would do.
 
-import { get, path, post, put } from "../lib/api.js";
+import { below, get, path, post, put } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Bar, Confirm, Empty, Facts, Failure, Form, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
@@ -24,7 +24,7 @@ export function Shards() {
 export function ShardsOf({ vhost, name }) {
   const person = usePerson();
   const url = path("exchanges", vhost, name);
-  const { data, error, again } = useLive((signal) => get(`${url}/shards`, {}, signal), 2, [url]);
+  const { data, error, again } = useLive((signal) => get(below(url, "shards"), {}, signal), 2, [url]);
   const about = useLive((signal) => get(url, {}, signal), 5, [url]);
   const shards = useLast(data);
   const exchange = useLast(about.data);

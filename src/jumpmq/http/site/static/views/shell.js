@@ -1,7 +1,13 @@
 // What surrounds every view: the way to the others, the theme, the way out.
 
-import { html, useEffect, usePerson, useState } from "../lib/ui.js";
+import { get, heard } from "../lib/api.js";
+import * as format from "../lib/format.js";
 import { link } from "../lib/live.js";
+import { html, useEffect, usePerson, useState } from "../lib/ui.js";
+
+/** Milliseconds without an answer after which the broker is asked for one, and after which what is shown is old. */
+const ASK_AFTER = 4000;
+const OLD_AFTER = 12000;
 
 const PLACES = [
   ["", [["", "Overview"]]],
@@ -12,7 +18,7 @@ const PLACES = [
   ["Admin", [["users", "Users"], ["permissions", "Permissions"], ["policies", "Policies"], ["limits", "Limits"], ["definitions", "Definitions"], ["log", "Log"]]],
 ];
 const FOR_ADMINISTRATORS = new Set(["users", "permissions", "definitions", "log"]);
-const FOR_MONITORING = new Set(["rings", "what-if", "shards"]);
+const FOR_MONITORING = new Set(["rings", "what-if"]);
 
 export function Shell({ title, parts, onLogout, children }) {
   const person = usePerson();
@@ -36,7 +42,8 @@ export function Shell({ title, parts, onLogout, children }) {
     addEventListener("keydown", search);
     return () => removeEventListener("keydown", search);
   }, []);
-  const visible = (place) => (!FOR_ADMINISTRATORS.has(place) || person.may("administrator")) && (!FOR_MONITORING.has(place) || person.may("monitoring"));
+  const silent = useSilence();
+  const visible = (place) => (!FOR_ADMINISTRATORS.has(place) || person.may("administrator")) && (!FOR_MONITORING.has(place) || person.may("monitoring")) && (place !== "shards" || person.may("monitoring") || person.may("policymaker"));
   return html`
     <a class="skip" href="#title" onClick=${(event) => { event.preventDefault(); document.getElementById("title")?.focus(); }}>Skip to the content</a>
     <div class="top">
@@ -54,8 +61,31 @@ export function Shell({ title, parts, onLogout, children }) {
           </ul>
         </div>`)}
     </nav>
-    <main>${children}</main>
+    ${silent && html`<p class="silent" role="alert">The broker does not answer. What is shown is of ${format.clock(heard.at / 1000)}.</p>`}
+    <main class=${silent ? "old" : ""}>${children}</main>
     <div id="told" role="status"></div>`;
+}
+
+/** Whether the broker has stopped answering; it is asked again and again. */
+function useSilence() {
+  const [silent, setSilent] = useState(false);
+  useEffect(() => {
+    let asking = false;
+    const look = () => {
+      const age = Date.now() - heard.at;
+      if (!document.hidden && !asking && (age > ASK_AFTER || !heard.answers)) {
+        asking = true;
+        get("/api/whoami").catch(() => null).finally(() => {
+          asking = false;
+          setSilent(!heard.answers);
+        });
+      }
+      if (!document.hidden) setSilent(!heard.answers || age > OLD_AFTER);
+    };
+    const timer = setInterval(look, 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return silent;
 }
 
 /** Light, dark, or as the system has it. */

@@ -4,10 +4,18 @@ import { get, path, put, remove } from "../lib/api.js";
 import { useLive } from "../lib/live.js";
 import { Confirm, Failure, FormButton, html, Mark, Page, Table, tell } from "../lib/ui.js";
 
+const TAGS = ["administrator", "monitoring", "policymaker", "management"];
+
+/** Asks about tags that mean nothing here; a token or another tool may know them. */
+function unknownTags({ tags }) {
+  const unknown = tags.split(",").map((tag) => tag.trim()).filter((tag) => tag && !TAGS.includes(tag));
+  return unknown.length ? `${unknown.join(", ")} ${unknown.length === 1 ? "is not a tag" : "are not tags"} that means anything here: there are ${TAGS.join(", ")}.` : null;
+}
+
 export function Users() {
   const { data, error, again } = useLive((signal) => get("/api/users", {}, signal), 5, []);
   const save = ({ name, password, tags }) => put(path("users", name), { password, tags });
-  return html`<${Page} title="Users" actions=${html`<${FormButton} label="Add a user" button="primary" send="Save" submit=${save} done=${() => { again(); tell("The user is there."); }} fields=${[
+  return html`<${Page} title="Users" actions=${html`<${FormButton} label="Add a user" button="primary" send="Save" warn=${unknownTags} submit=${save} done=${() => { again(); tell("The user is there."); }} fields=${[
       { name: "name", label: "Name", required: true },
       { name: "password", label: "Password", type: "password", required: true, autocomplete: "new-password" },
       { name: "tags", label: "Tags", hint: "administrator, monitoring, policymaker, management; none for a user of AMQP alone" },
@@ -18,11 +26,11 @@ export function Users() {
       { label: "Tags", render: (one) => one.tags.map((tag) => html`<${Mark} state="accent">${tag}<//> `) },
       { label: "Password", render: (one) => (one.password_hash ? "set" : html`<${Mark}>none<//>`) },
       { label: "", class: "end", render: (one) => html`
-        <${FormButton} button="quiet" label="Change" title=${`Change ${one.name}`} send="Save" submit=${({ password, tags }) => put(path("users", one.name), { tags, ...(password ? { password } : { password_hash: one.password_hash, hashing_algorithm: one.hashing_algorithm }) })} done=${() => { again(); tell("The user is changed."); }} fields=${[
+        <${FormButton} button="quiet" label="Change" title=${`Change ${one.name}`} send="Save" warn=${unknownTags} submit=${({ password, tags }) => put(path("users", one.name), { tags, ...(password ? { password } : { password_hash: one.password_hash, hashing_algorithm: one.hashing_algorithm }) })} done=${() => { again(); tell("The user is changed."); }} fields=${[
           { name: "password", label: "New password", type: "password", hint: "empty: the same as before", autocomplete: "new-password" },
           { name: "tags", label: "Tags", value: one.tags.join(",") },
         ]} />
-        <${Confirm} quiet label="Delete" title=${`Delete ${one.name}?`} text="The user's connections are closed, and sessions of this page end." submit=${() => remove(path("users", one.name))} done=${again} />` },
+        <${Confirm} quiet label="Delete" title=${`Delete ${one.name}?`} text="The user's connections are closed, and sessions of this page end." submit=${() => remove(path("users", one.name))} done=${() => { again(); tell("The user is deleted."); }} />` },
     ]} />`}
   <//>`;
 }

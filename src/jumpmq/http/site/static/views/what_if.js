@@ -1,6 +1,6 @@
 // What a change of a ring would move, before it is made; then it can be.
 
-import { get, path, post, remove } from "../lib/api.js";
+import { below, get, path, post, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Bar, Confirm, Empty, Failure, Form, html, Page, Panel, Table, tell, useLast, useRef, useState } from "../lib/ui.js";
@@ -31,7 +31,7 @@ export function WhatIfOf({ vhost, name }) {
     answer({ found: null, error: null, waiting: wanted.length > 0 });
     if (!wanted.length) return;
     try {
-      answer({ found: await post(`${url}/what-if`, { changes: wanted }), error: null });
+      answer({ found: await post(below(url, "what-if"), { changes: wanted }), error: null });
     } catch (refused) {
       answer({ found: null, error: refused });
     }

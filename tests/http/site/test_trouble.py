@@ -1,0 +1,164 @@
+"""The page where something is not well: a broker that is gone, odd names, what would be lost, sessions that end."""
+
+import os
+import signal
+
+import pika
+import pytest
+from tests.http.api import API, publish
+from tests.http.site.conftest import Site
+from tests.waiting import PATIENCE, until
+
+import jumpmq
+
+
+@pytest.fixture
+def own_broker(tmp_path):
+    """A broker in a process of its own, which a test may stop."""
+    with jumpmq.running(data_dir=tmp_path / "data", process=True) as running:
+        yield running
+
+
+@pytest.fixture
+def own_site(own_broker, browser, pictures):
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE * 1000)
+    yield Site(page, f"http://127.0.0.1:{own_broker.http_port}/", pictures).log_in("guest", "guest")
+    context.close()
+
+
+def test_a_broker_that_does_not_answer_is_said_at_the_head_and_what_is_shown_is_greyed(own_broker, own_site):
+    process = API(own_broker.http_url).get("nodes")[0]["os_pid"]
+    os.kill(int(process), signal.SIGSTOP)
+    try:
+        own_site.see("The broker does not answer. What is shown is of")
+        assert own_site.page.locator("main.old").count() == 1
+        own_site.page.screenshot(path=own_site._pictures / "silent.png")
+    finally:
+        os.kill(int(process), signal.SIGCONT)
+    own_site.page.locator("main.old").wait_for(state="detached")
+    assert own_site.page.locator(".silent").count() == 0
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_queue_that_is_named_like_a_place_in_a_path_is_shown_and_deleted(api, site, channel, name):
+    channel.queue_declare(name, durable=True)
+    publish(channel, name, [b"1", b"2"])
+    site.go("queues", "/", name).see("Last message's number")
+    site.confirm("Purge").confirm("Delete")
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+        channel.queue_declare(name, passive=True)
+
+
+def test_a_view_that_cannot_be_drawn_says_so(site):
+    site.page.route("**/api/queues?**", lambda route: route.fulfill(json={"items": [{"name": "broken"}]}))
+    site.page.goto(site.address + "#/queues")
+    site.see("This view could not be drawn")
+    site.page.unroute("**/api/queues?**")
+    site.go("exchanges").see("amq.topic")
+
+
+def test_a_policy_that_lets_messages_go_says_how_many_and_asks(api, site, channel):
+    channel.queue_declare("long", durable=True)
+    publish(channel, "long", [b"x"] * 30)
+    until(lambda: api.counts("long") == (30, 0))
+    site.go("policies").press("Add a policy").fill(name="short", pattern="^long$", definition='{"max-length": 10}')
+    dialog = site.page.get_by_role("dialog")
+    site.press("Save", dialog).see("20 messages of 1 queue will be gone for good")
+    assert api.request("GET", "policies", "/", "short").status_code == 404
+    assert api.counts("long") == (30, 0)
+    site.press("Save all the same", dialog)
+    dialog.wait_for(state="detached")
+    until(lambda: api.counts("long") == (10, 0))
+
+
+def test_clearing_a_policy_says_what_the_next_one_lets_go(api, site, channel):
+    channel.queue_declare("layered", durable=True)
+    for name, priority, length in (("low", 0, 5), ("high", 1, 100)):
+        body = {
+            "pattern": "^layered$",
+            "definition": {"max-length": length},
+            "priority": priority,
+            "apply-to": "queues",
+        }
+        api.request("PUT", "policies", "/", name, json=body)
+    publish(channel, "layered", [b"x"] * 12)
+    until(lambda: api.counts("layered") == (12, 0))
+    site.go("policies").press("Clear", site.row("high"))
+    dialog = site.page.get_by_role("dialog")
+    site.press("Clear", dialog).see("7 messages of 1 queue will be gone for good")
+    assert api.counts("layered") == (12, 0)
+    site.press("Clear all the same", dialog)
+    until(lambda: api.counts("layered") == (5, 0))
+
+
+def test_streams_do_not_hide_the_fullest_queues(api, site, channel):
+    for number in range(11):
+        channel.queue_declare(f"kept-{number}", durable=True, arguments={"x-queue-type": "stream"})
+        publish(channel, f"kept-{number}", [b"x"] * 20)
+    channel.queue_declare("waits", durable=True)
+    publish(channel, "waits", [b"x"] * 3)
+    until(lambda: api.counts("waits") == (3, 0))
+    site.go().see("Fullest queues")
+    site.row("waits").wait_for()
+
+
+def test_what_was_typed_outlives_the_session(api, site):
+    site.go("queues").press("Declare a queue").fill(name="typed")
+    site.page.evaluate("fetch('/session', {method: 'DELETE', headers: {'X-JumpMQ-Page': '1'}})")
+    site.see("Your session has ended")
+    again = site.page.get_by_role("dialog").filter(has_text="Your session has ended")
+    again.get_by_label("Password").fill("guest")
+    again.get_by_role("button", name="Log in").click()
+    again.wait_for(state="detached")
+    site.submit("Declare")
+    assert api.get("queues", "/", "typed")["durable"] is True
+
+
+def test_taking_messages_out_asks(api, site, channel):
+    channel.queue_declare("taken", durable=True)
+    publish(channel, "taken", [b"\xff\xfe" * 10])
+    until(lambda: api.counts("taken") == (1, 0))
+    site.go("queues", "/", "taken").press("Get messages")
+    dialog = site.page.get_by_role("dialog")
+    site.press("Get", dialog).see("not UTF-8: shown in base64")
+    site.fill(ackmode="take them out").press("Take out", dialog).see("will be out of the queue for good")
+    assert api.counts("taken") == (1, 0)
+    site.press("Take out all the same", dialog)
+    until(lambda: api.counts("taken") == (0, 0))
+
+
+def test_a_connection_is_found_by_the_name_that_its_client_gave_it(api, broker, site):
+    parameters = pika.URLParameters(broker.amqp_url)
+    parameters.client_properties = {"connection_name": "customer-acme"}
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    channel.queue_declare("of-acme")
+    channel.basic_consume("of-acme", lambda *_: None)
+    connection.process_data_events(0)
+    try:
+        site.go("connections")
+        site.page.get_by_label("Search connections").fill("acme")
+        site.row("customer-acme").wait_for()
+        until(lambda: site.page.locator("main tbody tr").count() == 1)
+        site.go("consumers").row("of-acme").get_by_text("customer-acme (1)").wait_for()
+    finally:
+        connection.close()
+
+
+def test_a_policymaker_sees_what_more_shards_would_do(api, open_page, channel):
+    api.request("PUT", "users", "planner", json={"password": "secret", "tags": "policymaker"})
+    api.request("PUT", "permissions", "/", "planner", json=dict.fromkeys(("configure", "write", "read"), ".*"))
+    channel.exchange_declare("planned", "x-modulus-hash", durable=True)
+    body = {"pattern": "^planned$", "definition": {"shards-per-node": 2}, "apply-to": "exchanges"}
+    api.request("PUT", "policies", "/", "planned", json=body)
+    site = open_page("planner", "secret")
+    site.go("shards", "/", "planned").press("Show").see("the least possible")
+
+
+def test_an_unknown_tag_is_asked_about(api, site):
+    site.go("users").press("Add a user").fill(name="odd", password="secret", tags="administrater")
+    dialog = site.page.get_by_role("dialog")
+    site.press("Save", dialog).see("administrater is not a tag")
+    assert api.request("GET", "users", "odd").status_code == 404
