@@ -98,6 +98,10 @@ def never_wake(queue: "Queue", at: float) -> None:
 NEVER = float("inf")
 
 
+STORE, STREAMS = 1, 2
+"""Bits of what keeps messages, and tells when they are safe; a kind names its own as ``source``."""
+
+
 class Queue(ABC):
     """A queue of a virtual host.
 
@@ -150,6 +154,7 @@ class Queue(ABC):
     knows_exclusive_consumers: ClassVar[bool] = True
     append_only: ClassVar[bool] = False
     requeues_in_place: ClassVar[bool] = True
+    source: ClassVar[int] = STORE
 
     def __init__(
         self,

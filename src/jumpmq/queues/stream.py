@@ -17,7 +17,7 @@ from jumpmq.amqp.frames import APART, FRAME_METHOD, encode_content, encode_frame
 from jumpmq.amqp.messages import Message, encode_rows
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues.arguments import Limits, seconds_of
-from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome, Queue
+from jumpmq.queues.base import NO_ATTEMPTS, STREAMS, Held, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.memory import held_octets
@@ -59,6 +59,7 @@ class Stream(Queue):
     )  # fmt: skip
     always_durable = True
     append_only = True
+    source = STREAMS
     consumer_argument_names = frozenset({OFFSET})
 
     def __init__(self, vhost: str, name: str, *, streams: StreamFiles | None = None, **declared: Any) -> None:

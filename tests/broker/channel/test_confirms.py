@@ -1,17 +1,22 @@
 """Publisher confirms: answered in order, and for persistent messages not before they are on disk."""
 
+import errno
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.store.disks import Disk as FaultyDisk
 from tests.store.opened import Opened, killed_now, left
 from tests.wire import Basic, Content, Queue, WireChannel, login
 
-from jumpmq import RunningBroker
+from jumpmq import RunningBroker, running
 from jumpmq.amqp import methods as m
 from jumpmq.broker.channel.confirms import Confirms
-from jumpmq.broker.commit.receipts import Receipt, State
+from jumpmq.broker.commit import commits
+from jumpmq.broker.commit.receipts import Part, State
+from jumpmq.store.stream_files import StreamFiles
 
 Name = Callable[[str], str]
 PERSISTENT = Basic.Properties(delivery_mode=2)
@@ -39,10 +44,10 @@ def answered(confirms: Confirms) -> list[tuple[str, int, bool]]:
 
 def test_publishes_are_answered_when_their_receipt_is_done() -> None:
     confirms, disk = Confirms(), Disk()
-    confirms.add(3)
-    confirms.seal(Receipt(disk, 1))
-    confirms.add(2)
-    confirms.seal(Receipt(disk, 2))
+    confirms.add(3, 1)
+    confirms.seal({1: Part(disk, 1)})
+    confirms.add(2, 1)
+    confirms.seal({1: Part(disk, 2)})
     assert answered(confirms) == []
     disk.completed = 1
     assert answered(confirms) == [("ack", 3, True)]
@@ -54,13 +59,13 @@ def test_publishes_are_answered_when_their_receipt_is_done() -> None:
 
 def test_one_publish_is_answered_alone_and_many_at_once() -> None:
     confirms, disk = Confirms(), Disk()
-    confirms.add(1)
-    confirms.seal(Receipt(disk, 1))
+    confirms.add(1, 1)
+    confirms.seal({1: Part(disk, 1)})
     disk.completed = 1
     assert answered(confirms) == [("ack", 1, False)]
     for commit in (2, 3, 4):
-        confirms.add(10)
-        confirms.seal(Receipt(disk, commit))
+        confirms.add(10, 1)
+        confirms.seal({1: Part(disk, commit)})
     disk.completed = 3
     assert answered(confirms) == [("ack", 21, True)]
     disk.completed = 4
@@ -70,8 +75,8 @@ def test_one_publish_is_answered_alone_and_many_at_once() -> None:
 def test_what_needs_no_disk_still_waits_for_what_came_before() -> None:
     confirms, disk = Confirms(), Disk()
     for commit in (5, 0):
-        confirms.add(1)
-        confirms.seal(Receipt(disk, commit))
+        confirms.add(1, 1)
+        confirms.seal({1: Part(disk, commit)})
     disk.completed = 4
     assert answered(confirms) == []
     disk.completed = 5
@@ -80,20 +85,20 @@ def test_what_needs_no_disk_still_waits_for_what_came_before() -> None:
 
 def test_refused_publishes_are_told_one_by_one_between_the_others() -> None:
     confirms, disk = Confirms(), Disk()
-    confirms.add(2)
+    confirms.add(2, 1)
     confirms.refuse()
     confirms.refuse()
-    confirms.add(1)
-    confirms.seal(Receipt(disk, 0))
+    confirms.add(1, 1)
+    confirms.seal({1: Part(disk, 0)})
     assert answered(confirms) == [("ack", 2, True), ("nack", 3, False), ("nack", 4, False), ("ack", 5, False)]
 
 
 def test_what_was_taken_before_a_refusal_waits_for_its_own_receipt() -> None:
     confirms, disk = Confirms(), Disk()
-    confirms.add(2)
+    confirms.add(2, 1)
     confirms.refuse()
     assert answered(confirms) == []
-    confirms.seal(Receipt(disk, 1))
+    confirms.seal({1: Part(disk, 1)})
     assert answered(confirms) == []
     disk.completed = 1
     assert answered(confirms) == [("ack", 2, True), ("nack", 3, False)]
@@ -101,13 +106,41 @@ def test_what_was_taken_before_a_refusal_waits_for_its_own_receipt() -> None:
 
 def test_receipts_of_two_sources_are_answered_in_the_order_of_the_publishes() -> None:
     confirms, disk, link = Confirms(), Disk(), Disk(refused=frozenset({8}))
-    for receipt in (Receipt(link, 7), Receipt(disk, 1), Receipt(link, 8), Receipt(disk, 2)):
-        confirms.add(2)
-        confirms.seal(receipt)
+    for part in (Part(link, 7), Part(disk, 1), Part(link, 8), Part(disk, 2)):
+        confirms.add(2, 1)
+        confirms.seal({1: part})
     disk.completed = 2
     assert answered(confirms) == []
     link.completed = 7
     assert answered(confirms) == [("ack", 4, True), ("nack", 6, True), ("ack", 8, True)]
+
+
+def test_a_part_that_is_refused_is_nacked_and_no_other_of_its_turn() -> None:
+    confirms, disk, link = Confirms(), Disk(), Disk(refused=frozenset({8}))
+    for count, sources in ((2, 1), (1, 2), (1, 1), (1, 1 | 2), (1, 0)):
+        confirms.add(count, sources)
+    confirms.seal({1: Part(disk, 1), 2: Part(link, 8)})
+    assert answered(confirms) == []
+    disk.completed = 1
+    assert answered(confirms) == [
+        ("ack", 2, True),
+        ("nack", 3, False),
+        ("ack", 4, False),
+        ("nack", 5, False),
+        ("ack", 6, False),
+    ]
+
+
+def test_what_is_complete_is_acknowledged_up_to_the_first_that_is_not() -> None:
+    confirms, disk, streams = Confirms(), Disk(), Disk()
+    for count, sources in ((2, 1), (1, 1 | 2), (1, 1)):
+        confirms.add(count, sources)
+    confirms.seal({1: Part(disk, 1), 2: Part(streams, 1)})
+    disk.completed = 1
+    assert answered(confirms) == [("ack", 2, True)]
+    assert confirms.waiting
+    streams.completed = 1
+    assert answered(confirms) == [("ack", 4, True)]
 
 
 def test_whoever_holds_a_confirm_finds_the_message_on_disk(
@@ -142,6 +175,33 @@ def test_many_connections_that_publish_at_once_are_each_confirmed(
             assert [one.next().delivery_tag for one in crowd] == [round] * len(crowd)
     assert channel.ready(queue) == 600
     channel.call(Queue.Delete(queue=queue))
+
+
+def test_a_stream_that_cannot_be_written_delays_no_confirms_of_queues(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disk = FaultyDisk()
+    monkeypatch.setattr(commits, "StreamFiles", partial(StreamFiles, files=disk))
+    with running(data_dir=tmp_path) as broker, login(broker.port) as connection:
+        to_stream, to_queue = connection.channel(), connection.channel()
+        stream = to_stream.queue("s", durable=True, exclusive=False, arguments={"x-queue-type": "stream"})
+        queue = to_queue.queue("q", durable=True, exclusive=False)
+        for channel in (to_stream, to_queue):
+            channel.confirm_select()
+        disk.write_error = errno.EIO
+        connection.send(  # read at once, so that all of it is one turn
+            to_queue.publication("", queue, b"before", PERSISTENT)
+            + to_stream.publication("", queue, b"before", PERSISTENT)
+            + to_stream.publication("", stream, b"waits")
+            + to_queue.publication("", queue, b"after", PERSISTENT)
+        )
+        confirmed = to_queue.next()
+        assert (confirmed.delivery_tag, confirmed.multiple) == (2, True)
+        confirmed = to_stream.next()
+        assert (confirmed.delivery_tag, confirmed.multiple) == (1, False)
+        assert to_stream.ready(queue) == 3
+        disk.write_error = 0
+        assert to_stream.next().delivery_tag == 2
 
 
 @pytest.mark.parametrize("count", [1, 500])

@@ -1,6 +1,7 @@
 """A channel of a live connection: its state. Which function acts on which method is in :mod:`methods`."""
 
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
@@ -15,12 +16,13 @@ from jumpmq.broker.channel.methods import ACTIONS
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.channel.transactions import Transaction
 from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.routing.routing import Pushed
 from jumpmq.queues import Outcome, Queue
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.tally import Tally
 
 if TYPE_CHECKING:
-    from jumpmq.broker.commit.receipts import Receipt
+    from jumpmq.broker.commit.receipts import Part
     from jumpmq.broker.connection.connection import Connection
     from jumpmq.broker.services import Services
 
@@ -118,27 +120,35 @@ class Channel:
             publishing.require_publishable(self, run)
             transactions.keep(self, self.transaction, run)
             return
-        refused = publishing.publish(self, run)
+        pushed = publishing.publish(self, run)
         if self.confirms is not None:
-            self._confirm(run.messages, refused)
+            self._confirm(self.confirms, run.messages, pushed)
             self.turns.confirm(self)
 
-    def _confirm(self, messages: list[Message], refused: list[Message]) -> None:
-        assert self.confirms is not None
-        if not refused:
-            self.confirms.add(len(messages))
+    def _confirm(self, confirms: Confirms, messages: list[Message], pushed: Pushed) -> None:
+        first = all_sources = 0
+        for queue in pushed.routes:
+            all_sources |= queue.source
+            first = first or queue.source
+        if first == all_sources and not pushed.refused:
+            confirms.add(len(messages), all_sources)
             return
-        refused_ids = set(map(id, refused))
+        refused = set(map(id, pushed.refused))
+        sources: dict[int, int] = {}
+        for queue, share in pushed.routes.items():
+            for message in share:
+                sources[id(message)] = sources.get(id(message), 0) | queue.source
         for message in messages:
-            if id(message) in refused_ids:
-                self.confirms.refuse()
+            if id(message) in refused:
+                confirms.refuse()
             else:
-                self.confirms.add(1)
+                confirms.add(1, sources.get(id(message), 0))
 
-    def seal_confirms(self, receipt: "Receipt") -> bool:
-        """What was published in this turn has this receipt; returns whether some confirms wait for theirs."""
+    def seal_confirms(self, parts: Mapping[int, "Part"]) -> bool:
+        """What was published in this turn has its receipts in these parts, one for each source; returns whether some
+        confirms wait for theirs."""
         assert self.confirms is not None
-        self.confirms.seal(receipt)
+        self.confirms.seal(parts)
         return not self.confirms.due or self.send_confirms()
 
     def send_confirms(self) -> bool:

@@ -1,21 +1,31 @@
 """Publisher confirms (RabbitMQ, "Publisher Confirms"): which publishes of a channel are answered, and when.
 
 A publish is answered when its receipt is no longer pending; one that nothing had to be stored for, at once. Answers go
-out in order, so that one ``multiple`` ack can serve all that a commit covers.
+out in order, so that one ``multiple`` ack can serve all that a commit covers. Neighbours that were given to the same
+sources have one receipt; those that were given to others have their own, so that what is complete is acknowledged up to
+the first that is not, and what is refused is refused alone.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jumpmq.amqp import methods as m
-from jumpmq.broker.commit.receipts import DONE, PENDING, REFUSED, Receipt
+from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, Part, Parts, Receipt
 
 
 @dataclass(slots=True)
 class _Run:
-    """Neighbouring publishes with one receipt, which comes at the end of their turn; and the tag of the last."""
+    """Neighbouring publishes with one receipt, which comes at the end of their turn.
+
+    Attributes:
+        last_tag: tag of the last.
+        sources: what they were given to, or-ed bits.
+        receipt: None until the end of the turn.
+    """
 
     last_tag: int
+    sources: int
     receipt: Receipt | None = None
 
 
@@ -29,29 +39,30 @@ class Confirms:
 
     def __init__(self) -> None:
         self.published = self.acknowledged = 0
-        self._answered = 0
-        self._runs: deque[_Run] = deque()
-        self._unsealed: list[_Run] = []
+        self._answered = 0  # tag of the last publish that was answered
+        self._runs: deque[_Run] = deque()  # what is not answered yet, in order
+        self._unsealed: list[_Run] = []  # those of them without a receipt
 
-    def add(self, count: int) -> None:
-        """``count`` more messages were published and taken."""
+    def add(self, count: int, sources: int) -> None:
+        """``count`` more messages were published and taken, and given to these sources (or-ed bits)."""
         self.published += count
-        if self._unsealed and self._runs[-1] is self._unsealed[-1]:
+        if self._unsealed and self._runs[-1] is self._unsealed[-1] and self._runs[-1].sources == sources:
             self._runs[-1].last_tag = self.published
         else:
-            run = _Run(self.published)
+            run = _Run(self.published, sources)
             self._runs.append(run)
             self._unsealed.append(run)
 
     def refuse(self) -> None:
         """One more message was published and refused by a queue (``x-overflow: reject-publish``)."""
         self.published += 1
-        self._runs.append(_Run(self.published, REFUSED))
+        self._runs.append(_Run(self.published, 0, NOT_TAKEN))
 
-    def seal(self, receipt: Receipt) -> None:
-        """What was added since the last call has this receipt."""
+    def seal(self, parts: Mapping[int, Part]) -> None:
+        """What was added since the last call has its receipt in these parts, one for each source."""
         for run in self._unsealed:
-            run.receipt = receipt
+            part = parts.get(run.sources)
+            run.receipt = part or Parts(tuple(part for source, part in parts.items() if source & run.sources))
         self._unsealed.clear()
 
     @property

@@ -73,8 +73,8 @@ def _examined(channel: "Channel", run: Publish) -> tuple[list[Message], AMQPErro
     return run.messages, None
 
 
-def publish(channel: "Channel", run: Publish) -> list[Message]:
-    """Route a run and hand it to the queues; returns the messages that a queue refused.
+def publish(channel: "Channel", run: Publish) -> routing.Pushed:
+    """Route a run and hand it to the queues.
 
     Raises:
         AMQPError: the channel may not publish, or a message is malformed; those before it are published.
@@ -100,7 +100,7 @@ def publish(channel: "Channel", run: Publish) -> list[Message]:
             channel.tally.drop_unroutable += len(pushed.unroutable)
     if (error := pushed.error or error) is not None:
         raise error
-    return pushed.refused
+    return pushed
 
 
 def publish_one(

@@ -1,6 +1,8 @@
-"""The broker's side of the store: what was staged is handed over, and who waits for the disk hears of each commit.
+"""The broker's side of the store: what was staged is handed over, and those who wait are told what is complete.
 
-A commit here is one of the store's and one of the streams' together.
+Complete is what no crash can take back: today what is on the disk of this node. The store and the streams complete
+their commits each at its own pace, and are two sources of receipts. A commit here is one of the store's and one of
+the streams' together, for those who wait for both.
 """
 
 import asyncio
@@ -10,7 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from jumpmq.broker.commit.receipts import DONE, PENDING, State
+from jumpmq.broker.commit.receipts import Numbered, Part
+from jumpmq.queues.base import STORE, STREAMS
 from jumpmq.store import Store, StoreError
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
@@ -18,7 +21,7 @@ from jumpmq.store.stream_log import StreamLog
 log = logging.getLogger(__name__)
 
 
-STREAMS = "streams"
+STREAMS_DIRECTORY = "streams"
 """The streams' directory in the data directory."""
 
 LARGE_BYTES = 64 << 10
@@ -26,14 +29,15 @@ LARGE_BYTES = 64 << 10
 
 
 class Commits:
-    """Commits by number, growing: a source of receipts. Where nothing is durable there is one, 0, and it is done.
+    """Commits by number, growing. Where nothing is durable there is one, 0, and it is complete.
 
     Attributes:
         store: where durable things are; None where everything is in memory.
         streams: where streams keep their messages.
         before_flush: called before what is staged is handed over.
-        on_commit: called in the event loop when a commit is on disk.
-        completed: the last commit on disk.
+        on_complete: called in the event loop when a source has completed something.
+        completed: the last commit that is complete.
+        parts: what each source was given up to the last flush, by the source's bit.
     """
 
     def __init__(self) -> None:
@@ -41,14 +45,16 @@ class Commits:
         self._loop = asyncio.get_running_loop()
         self.streams = self._stream_files(None)
         self.before_flush: Callable[[], None] = _nothing
-        self.on_commit: Callable[[], None] = _nothing
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.on_complete: Callable[[], None] = _nothing
+        self._stored, self._streamed = Numbered(), Numbered()  # the sources
+        self.parts = {STORE: Part(self._stored, 0), STREAMS: Part(self._streamed, 0)}
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # who waits for which commit
         self._flushed = (0, 0)  # the last commit: its number in the store, and in the streams
         self._number = self.completed = 0
         self._open: deque[tuple[int, int, int]] = deque()  # a commit's number here, in the store, in the streams
-        self._beginning = False
+        self._beginning = False  # whether a commit begins when what others have sent is read
         self._others = _Sockets(self._loop)
-        self._removed: deque[tuple[int, list[StreamLog]]] = deque()
+        self._removed: deque[tuple[int, list[StreamLog]]] = deque()  # streams that go when a commit is complete
 
     def open(self, directory: Path, linger_bytes: int) -> Store:
         """Open the store in a directory.
@@ -66,7 +72,7 @@ class Commits:
             linger_bytes=linger_bytes,
         )
         self._loop.add_reader(self.store.fileno(), self.store.completed)
-        self.streams = self._stream_files(directory / STREAMS)
+        self.streams = self._stream_files(directory / STREAMS_DIRECTORY)
         return self.store
 
     def _stream_files(self, directory: Path | None) -> StreamFiles:
@@ -85,10 +91,6 @@ class Commits:
             store, self.store = self.store, None
             self._loop.remove_reader(store.fileno())
             await asyncio.to_thread(store.close)
-
-    def state(self, number: int) -> State:
-        """Whether a commit is on disk."""
-        return DONE if number <= self.completed else PENDING
 
     @property
     def backlog(self) -> int:
@@ -113,6 +115,7 @@ class Commits:
         stored = self.store.flush(settlements=settlements, waiting=waiting, begin=False)
         if (stored, streams) != self._flushed:
             self._flushed = stored, streams
+            self.parts = {STORE: Part(self._stored, stored), STREAMS: Part(self._streamed, streams)}
             self._number += 1
             self._open.append((self._number, stored, streams))
             if stored <= self.store.committed:
@@ -153,14 +156,15 @@ class Commits:
             self.store.begin(here=not self._others.readable)
 
     def _complete(self) -> None:
-        """Note which commits are on disk by now."""
+        """Note what is complete by now."""
         if self.store is not None:
-            store, streams = self.store.committed, self.streams.committed
+            self._stored.completed = store = self.store.committed
+            self._streamed.completed = streams = self.streams.committed
             while self._open and self._open[0][1] <= store and self._open[0][2] <= streams:
                 self.completed, _, _ = self._open.popleft()
 
     async def wait(self) -> None:
-        """Wait until everything staged so far is on disk."""
+        """Wait until everything staged so far is complete."""
         commit = self.flush(settlements=True)
         self.begin()
         if commit > self.completed:
@@ -180,7 +184,7 @@ class Commits:
             self.streams.delete(self._removed.popleft()[1])
         if self._waiters:
             self._tell_waiters(completed)
-        self.on_commit()
+        self.on_complete()
 
     def _tell_waiters(self, completed: int) -> None:
         waiters, self._waiters = self._waiters, []

@@ -5,9 +5,9 @@ A turn is a ``with`` block around a change of the broker's state::
     with turns.turn():
         queue.purge()
 
-Its end hands what was staged to the store, tells who waits for the disk which commit covers the turn, and writes what
-there is to send. What depends on the disk (confirms, answers to changes of definitions) is sent when the store reports
-that commit. A turn within a turn ends with the outer one.
+Its end hands what was staged to the store, tells those who wait for the disk which commit covers the turn, and writes
+what there is to send. What depends on the disk (confirms, answers to changes of definitions) is sent when that commit
+is complete. A turn within a turn ends with the outer one.
 
 Reads of many connections that have nothing to send but confirms, for which their clients must wait anyway, end
 together: to hand over what each has published is a good part of what a single message costs.
@@ -17,48 +17,77 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterator, Mapping
+from typing import Protocol, Self
 
 from jumpmq.broker.commit.commits import Commits
-from jumpmq.broker.commit.receipts import Receipt
-from jumpmq.broker.connection.reading import Wait
-
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
-    from jumpmq.broker.connection.connection import Connection
-
+from jumpmq.broker.commit.receipts import PENDING, Part
 
 TOGETHER = 0.001
 """Seconds within which reads end together."""
+
+
+class Client(Protocol):
+    """What a turn knows of a connection.
+
+    Attributes:
+        name, user, peer_host: who asks for what this turn does, where it is the connection's read.
+    """
+
+    name: str
+    user: str
+    peer_host: str
+
+    def write(self) -> None:
+        """Write what there is to send."""
+
+    def defer_until(self, commit: int) -> None:
+        """From what is not yet written on, write nothing before this commit is complete."""
+
+    def send_deferred(self, completed: int) -> bool:
+        """Commit ``completed`` is complete; returns whether everything may be written now."""
+
+    def wait_for_disk(self, behind: bool) -> None:
+        """Whether the disk is too far behind for what this client sends."""
+
+
+class Publisher(Protocol):
+    """What a turn knows of a channel whose publishes are confirmed."""
+
+    def seal_confirms(self, parts: Mapping[int, Part]) -> bool:
+        """What was published in this turn has its receipts in these parts, one for each source; returns whether some
+        confirms wait for theirs."""
+
+    def send_confirms(self) -> bool:
+        """Send the confirms that are due; returns whether some still wait."""
 
 
 class Turns:
     """The turns of a broker.
 
     Args:
-        commits: tells what is on disk.
+        commits: tells what is complete.
         write_backlog: octets waiting for the disk beyond which publishers are no longer read.
     """
 
     def __init__(self, commits: Commits, write_backlog: int) -> None:
         self._commits = commits
         self._write_backlog = write_backlog
-        self._depth = 0
+        self._depth = 0  # turns within turns
         self._loop = asyncio.get_running_loop()
-        self._reader: Connection | None = None
-        self._read: list[Connection] = []
-        self._last_read = 0
-        self._together_until = 0.0
-        self._writing: set[Connection] = set()
-        self._deferring: set[Connection] = set()
-        self._deferred: set[Connection] = set()
-        self._confirming: set[Channel] = set()
-        self._unconfirmed: deque[tuple[int, set[Channel]]] = deque()
-        self._paused: set[Connection] = set()
-        commits.on_commit = self._on_commit
+        self._reader: Client | None = None  # whose read this turn is
+        self._read: list[Client] = []  # whose reads end with it
+        self._last_read = 0  # the id of the connection that was read last
+        self._together_until = 0.0  # when reads that wait for others end, by the monotonic clock; 0 where none wait
+        self._writing: set[Client] = set()  # have something to send
+        self._deferring: set[Client] = set()  # have something to send that waits for the end of this turn's commit
+        self._deferred: set[Client] = set()  # and for the end of earlier ones
+        self._confirming: set[Publisher] = set()  # have published in this turn
+        self._unconfirmed: dict[int, deque[tuple[Part, set[Publisher]]]] = {}  # and before, by source
+        self._paused: set[Client] = set()  # are not read, as the disk is behind
+        commits.on_complete = self._on_complete
 
-    def turn(self, reader: "Connection | None" = None) -> Self:
+    def turn(self, reader: Client | None = None) -> Self:
         """A turn, as a context.
 
         Args:
@@ -103,11 +132,11 @@ class Turns:
 
     # --- what a turn may ask for ---
 
-    def write_soon(self, connection: "Connection") -> None:
+    def write_soon(self, connection: Client) -> None:
         """The connection has something to send."""
         self._writing.add(connection)
 
-    def defer(self, connection: "Connection") -> bool:
+    def defer(self, connection: Client) -> bool:
         """What the connection has to send is to leave only when this turn's changes are on disk.
 
         Returns:
@@ -118,7 +147,7 @@ class Turns:
         self._deferring.add(connection)
         return True
 
-    def confirm(self, channel: "Channel") -> None:
+    def confirm(self, channel: Publisher) -> None:
         """The channel's publishes of this turn are to be confirmed."""
         self._confirming.add(channel)
 
@@ -169,13 +198,11 @@ class Turns:
             self._deferring.clear()
             self._send_deferred()
         if self._confirming:
-            receipt = Receipt(self._commits, commit)
-            waiting = {channel for channel in self._confirming if channel.seal_confirms(receipt)}
+            parts = self._commits.parts
+            waiting = {channel for channel in self._confirming if channel.seal_confirms(parts)}
             self._confirming.clear()
-            if self._unconfirmed and self._unconfirmed[-1][0] == commit:
-                self._unconfirmed[-1][1].update(waiting)
-            elif waiting:
-                self._unconfirmed.append((commit, waiting))
+            if waiting:
+                self._await_parts(parts, waiting)
         while self._writing:
             self._writing.pop().write()
         self._commits.begin(alone=alone)
@@ -183,21 +210,31 @@ class Turns:
             if self._commits.backlog > self._write_backlog:
                 for reader in self._read:
                     self._paused.add(reader)
-                    reader.reading.pause(Wait.DISK)
+                    reader.wait_for_disk(True)
             self._read.clear()
 
-    def _on_commit(self) -> None:
-        """A commit is on disk: answer who waited for it."""
+    def _await_parts(self, parts: Mapping[int, Part], channels: set[Publisher]) -> None:
+        """Look at the channels again whenever one of these parts is complete."""
+        for source, part in parts.items():
+            if part.state is PENDING:
+                waiting = self._unconfirmed.setdefault(source, deque())
+                if waiting and waiting[-1][0].number == part.number:
+                    waiting[-1][1].update(channels)
+                else:
+                    waiting.append((part, set(channels)))
+
+    def _on_complete(self) -> None:
+        """Something is complete: answer those who waited for it."""
         self._send_deferred()
-        completed = self._commits.completed
-        while self._unconfirmed and self._unconfirmed[0][0] <= completed:
-            for channel in self._unconfirmed.popleft()[1]:
-                channel.send_confirms()
+        for waiting in self._unconfirmed.values():
+            while waiting and waiting[0][0].state is not PENDING:
+                for channel in waiting.popleft()[1]:
+                    channel.send_confirms()
         while self._writing and not self._depth:
             self._writing.pop().write()
         if self._paused and self._commits.backlog <= self._write_backlog // 2:
             while self._paused:
-                self._paused.pop().reading.resume(Wait.DISK)
+                self._paused.pop().wait_for_disk(False)
 
     def _send_deferred(self) -> None:
         if not self._deferred:

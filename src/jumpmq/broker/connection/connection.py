@@ -687,6 +687,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- flow control ---
 
+    def wait_for_disk(self, behind: bool) -> None:
+        """Read no more from this client while the disk is behind."""
+        if behind:
+            self.reading.pause(Wait.DISK)
+        else:
+            self.reading.resume(Wait.DISK)
+
     def block(self, reason: str) -> None:
         """Read no more from this client, who publishes while an alarm is in effect, until :meth:`unblock`."""
         if self.handshake.wants_blocked_notice:
