@@ -12,6 +12,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from tests.http.api import API
 from tests.spark.sources import Restartable, Sink, declare, numbered, publish, run_available, stream
 
+from jumpmq.spark.client import Client
+from jumpmq.spark.errors import Gone
+from jumpmq.spark.options import Broker
+
 
 def test_the_broker_may_restart_between_planning_and_reading(spark, tmp_path):
     with Restartable(tmp_path / "broker") as broker:
@@ -28,6 +32,23 @@ def test_the_broker_may_restart_between_planning_and_reading(spark, tmp_path):
         assert sink.bodies == published
         assert not any(row.redelivered for row in sink.rows)
         assert [API(broker.http_url).counts(queue) for queue in ("q1", "q2")] == [(0, 0)] * 2
+
+
+def test_transient_messages_that_died_with_the_broker_are_called_so(tmp_path):
+    with Restartable(tmp_path / "broker") as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            declare(connection.channel())
+            for mode in (1, 2, 1):
+                connection.channel().basic_publish("", "q1", b"", pika.BasicProperties(delivery_mode=mode))
+        client = Client(Broker(broker.http_url))
+        until = time.monotonic() + 10
+        while client.ranges(None, ["q1"])["q1"]["messages"] < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+        session = client.open("g", "query", 60)
+        client.reserve("g", {"queues": {"q1": None}, "session": session})
+        broker.restart()
+        with pytest.raises(Gone, match=r"lacks 2 of 3 messages since the broker was restarted: transient messages"):
+            list(client.reserved("g", [["q1", None, 1, 0, None]], ["body"], accept_loss=False))
 
 
 def start(frame, sink, directory):

@@ -102,6 +102,8 @@ def test_uniformity_counts_keys_and_messages_and_finds_hot_keys(spark, tmp_path)
     assert found.frames(spark)["queues"].count() == 2
     page = uniformity_page(found, "Title <1>")
     assert page.startswith("<!doctype html>") and "<svg" in page and "Title &lt;1&gt;" in page
+    drawn = page[page.index("<svg") : page.index("</svg>")]
+    assert all(f">{one.queue}</text>" in drawn for one in found.shares), "its chart names the queues"
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     )

@@ -54,14 +54,16 @@ class Reservation:
         runs: which messages these are, in queue order.
         count: how many.
         pieces: the messages while they are held, some thousands in a piece; None while the reservation is lapsed.
+        missing: how many were not there when the broker was started; None unless it could not be held again then.
     """
 
-    __slots__ = ("count", "pieces", "runs")
+    __slots__ = ("count", "missing", "pieces", "runs")
 
     def __init__(self, runs: list[Run] | None = None) -> None:
         self.runs = runs or []
         self.count = sum(run.last - run.first + 1 for run in self.runs)
         self.pieces: list[Piece] | None = None if self.runs else []
+        self.missing: int | None = None
 
     def extend(self, messages: list[Message]) -> None:
         """Add messages to a held reservation, in queue order; where memory is tight, their bodies on disk alone."""
@@ -177,7 +179,7 @@ class Reservations:
         for number, reservation in self._reservations.items():
             if first <= number <= upto:
                 if reservation.pieces is None:
-                    raise ReservationGone(f"{self._name(number)} has lapsed, and others have consumed messages of it")
+                    raise ReservationGone(f"{self._name(number)} {_why_gone(reservation)}")
                 found += reservation.pieces
         return found
 
@@ -309,6 +311,10 @@ class Reservations:
             place._reservations[int(number)] = Reservation([Run(*run) for run in runs])
         exhaust(place.acknowledge(place.acknowledged))
         exhaust(place.reinstate())
+        for reservation in place._reservations.values():
+            if reservation.pieces is None:
+                left = chain.from_iterable(queue.browse(run.first, run.last) for run in reservation.runs)
+                reservation.missing = reservation.count - sum(map(len, left))
         return place
 
     # -- parts
@@ -350,6 +356,15 @@ def exhaust(steps: Iterator[None]) -> None:
     """Take all steps of an operation at once."""
     for _ in steps:
         pass
+
+
+def _why_gone(reservation: Reservation) -> str:
+    if reservation.missing:
+        return (
+            f"lacks {reservation.missing} of {reservation.count} messages since the broker was restarted: transient "
+            "messages do not outlive it, nor do those that others consumed after the reservation had lapsed"
+        )
+    return "has lapsed, and others have consumed messages of it"
 
 
 def _loaded(piece: Piece) -> list[Message]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from jumpmq.spark.moves import Movement
@@ -18,6 +19,12 @@ table { border-collapse: collapse; margin: 1rem 0 } th, td { padding: .2rem .8re
 th { border-bottom: 1px solid #999 } td:first-child, th:first-child { text-align: left } svg { max-width: 100% }
 """
 
+NAMED = 60
+"""Queues that have room for their names under a chart; of more, only some are named."""
+
+LONGEST = 30
+"""Characters of a name in a chart."""
+
 
 def uniformity_page(report: Uniformity, title: str) -> str:
     """A report on uniformity as HTML."""
@@ -27,7 +34,9 @@ def uniformity_page(report: Uniformity, title: str) -> str:
     axes.bar(places, [one.messages for one in report.shares], label="messages")
     expected = [one.expected_messages for one in report.shares]
     axes.step([place - 0.5 for place in places] + [len(expected) - 0.5], [*expected, expected[-1]], "k--", where="post")
-    axes.set_xlabel("queue")
+    step = max(1, len(report.shares) // NAMED)
+    named = [(place, _name(one.queue)) for place, one in enumerate(report.shares) if place % step == 0]
+    axes.set_xticks([place for place, _ in named], [name for _, name in named], rotation=90, parse_math=False)
     axes.set_ylabel("messages (dashed: expected)")
     parts = [
         _svg(figure),
@@ -77,7 +86,9 @@ def movement_page(report: Movement, title: str) -> str:
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     axes = figure.add_subplot()
     shown = report.moves[:30]
-    axes.barh([f"{one.source} → {one.target}" for one in shown][::-1], [one.keys for one in shown][::-1])
+    names = [f"{_name(str(one.source))} → {_name(str(one.target))}" for one in shown][::-1]
+    axes.barh(range(len(shown)), [one.keys for one in shown][::-1])
+    axes.set_yticks(range(len(shown)), names, parse_math=False)
     axes.set_xlabel("keys")
     summary = (
         f"<p>{report.moved_keys:,} of {report.keys:,} keys move ({report.moved:.2%}), with {report.moved_messages:,} "
@@ -111,6 +122,11 @@ def save(page: str, file: Path) -> None:
     file.write_text(page, encoding="utf-8")
 
 
+def _name(name: str) -> str:
+    """A name as a chart can show it."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+
+
 def _page(title: str, parts: Iterable[str]) -> str:
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
     return f"{head}<h1>{escape(title)}</h1>{''.join(parts)}</html>"
@@ -128,6 +144,7 @@ def _cell(value: object) -> str:
 
 def _svg(figure: Figure) -> str:
     out = io.StringIO()
-    figure.savefig(out, format="svg")
+    with rc_context({"svg.fonttype": "none"}):  # text that can be searched and copied
+        figure.savefig(out, format="svg")
     text = out.getvalue()
     return text[text.index("<svg") :]
