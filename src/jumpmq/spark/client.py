@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
-from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere, TooLarge
+from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere, QueueInUse, TooLarge
 from jumpmq.spark.options import Broker
 from jumpmq.spark.patience import retried, taken_up
 
@@ -25,6 +25,7 @@ REFUSALS: dict[int, type[JumpMQError]] = {
     410: Gone,
     412: NoSession,
     413: TooLarge,
+    423: QueueInUse,
 }
 
 LOGIN_FAILED = "Login failed"

@@ -17,6 +17,10 @@ class GroupInUse(JumpMQError):
     """Another query reads for the group."""
 
 
+class QueueInUse(JumpMQError):
+    """A query of another group, or another source of the query, reads the queue."""
+
+
 class NoSession(JumpMQError):
     """The broker has forgotten the query's session."""
 

@@ -64,6 +64,8 @@ class SourceOptions:
         starting_offsets, ending_offsets: where reading streams begins and, in a batch read, ends; None unless given.
         checkpoint: ``checkpointLocation``, the same as the query's: with it a micro-batch is acknowledged as soon as
             Spark has noted that it is complete, else when the next one is planned.
+        share_queues: ``shareQueues``, whether other queries may read the same queues meanwhile, if they say so too:
+            each message goes to one of them.
         given: the names of the options that were given, in lower case.
     """
 
@@ -84,6 +86,7 @@ class SourceOptions:
     checkpoint: str | None = None
     starting_offsets: Place | None = None
     ending_offsets: Place | None = None
+    share_queues: bool = False
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
@@ -241,7 +244,7 @@ def _pattern(name: str, value: str) -> str:
 TRIGGERED = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "checkpointLocation")
 """Options of micro-batches."""
 
-RESERVED = ("group", "lease", "sameEnds")
+RESERVED = ("group", "lease", "sameEnds", "shareQueues")
 """Options of queries that reserve messages."""
 
 BROKER_OPTIONS: Reads = {
@@ -267,6 +270,7 @@ SOURCE_OPTIONS: Reads = {
     "keeporder": ("keep_order", truth),
     "sameends": ("same_ends", truth),
     "lease": ("lease", seconds(1)),
+    "sharequeues": ("share_queues", truth),
     "failondataloss": ("fail_on_data_loss", truth),
     "checkpointlocation": ("checkpoint", text),
     "startingoffsets": ("starting_offsets", Place.parse),
@@ -278,7 +282,15 @@ NAMES = {
     for name in (
         *("brokerRetrySeconds", "tlsCa", "tlsCertificate", "tlsKey", "maxMessagesPerTrigger", "maxBytesPerTrigger"),
         *("maxPartitions", "minPartitions", "maxMessagesPerPartition", "keepOrder", "sameEnds", "failOnDataLoss"),
-        *("checkpointLocation", "startingOffsets", "endingOffsets", "onUnroutable", "txnAppId", "txnVersion"),
+        *(
+            "checkpointLocation",
+            "startingOffsets",
+            "endingOffsets",
+            "onUnroutable",
+            "txnAppId",
+            "txnVersion",
+            "shareQueues",
+        ),
     )
 }
 """How the names are written that are not all in lower case."""

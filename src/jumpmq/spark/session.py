@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jumpmq.spark.client import Client
-from jumpmq.spark.errors import GroupInUse, JumpMQError, NoSession
+from jumpmq.spark.errors import GroupInUse, JumpMQError, NoSession, QueueInUse
 
 if TYPE_CHECKING:
     from jumpmq.spark.commit_log import CommitLog
+    from jumpmq.spark.options import SourceOptions
 
 T = TypeVar("T")
 
@@ -30,29 +31,36 @@ class Session:
 
     Args:
         query: what the query calls itself; the same after a restart from its checkpoint.
-        lease: seconds of silence after which what the query has reserved goes back.
+        options: of the query: its lease, and whether it shares its queues.
         log: the checkpoint's, so that what is complete is acknowledged at once; None where it is not known.
 
     Raises:
         GroupInUse: another query reads for the group.
     """
 
-    def __init__(self, client: Client, group: str, query: str, lease: float, log: CommitLog | None) -> None:
+    def __init__(self, client: Client, group: str, query: str, options: SourceOptions, log: CommitLog | None) -> None:
         self.group = group
         self._client = client
         self._query = query
-        self._lease = lease
+        self._lease = options.lease
+        self._shares = options.share_queues
         self._log = log
+        self._patient_until = time.monotonic() + TAKEOVER
         self._session = self._open_within(TAKEOVER)
         self._stopped = threading.Event()
         for work in (self._renew, self._attend):
             threading.Thread(target=work, name=f"{work.__name__} {group}", daemon=True).start()
 
     def reserve(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """See :meth:`Client.reserve`."""
-        return self._in_session(
-            lambda session: self._client.reserve(self.group, wanted | {"session": session, "lease": self._lease})
-        )
+        """See :meth:`Client.reserve`. At first, another query that reads the queues may just have been stopped."""
+        wanted = wanted | {"lease": self._lease, "shares": self._shares}
+        while True:
+            try:
+                return self._in_session(lambda session: self._client.reserve(self.group, wanted | {"session": session}))
+            except QueueInUse:
+                if time.monotonic() > self._patient_until:
+                    raise
+                time.sleep(0.2)
 
     def stop(self) -> None:
         """Fall silent. What is reserved stays so for the lease, and a restarted query finds it."""

@@ -34,7 +34,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRow
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.client import Client
-from jumpmq.spark.errors import Gone, JumpMQError, NotThere
+from jumpmq.spark.errors import Gone, JumpMQError, NotThere, QueueInUse
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import Cut, Slices, pieces
 from jumpmq.spark.rows import converter
@@ -51,6 +51,12 @@ IDLE_PAUSE = 0.05
 Offset = dict[str, Any]
 
 GO_ON = "set option 'failOnDataLoss' to false to go on without"
+
+EACH_ITS_OWN = (
+    "a message of a queue goes to one query, and to one source of a query, also where a stream is joined with itself: "
+    "to have two see all messages, bind a queue for each to the exchange, or read a stream; to divide the messages "
+    "between them, set option 'shareQueues' to true in both"
+)
 
 
 @dataclass
@@ -150,7 +156,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _reserve(self, start: Offset, limit: ReadLimit, ends: dict[str, int] | None) -> dict[str, int]:
         """Acknowledge what is done and reserve more; returns up to which reservation of each queue."""
         done = start["queues"]
-        answer = self._opened(start).reserve(self._wanted(done, limit, ends))
+        try:
+            answer = self._opened(start).reserve(self._wanted(done, limit, ends))
+        except QueueInUse as error:
+            raise JumpMQError(f"{error}; {EACH_ITS_OWN}") from None
         self._require_nothing_lost(answer["lost"], done)
         self._reserved = answer["queues"]
         return {queue: at["offset"] for queue, at in sorted(self._reserved.items()) if queue in done or at["messages"]}
@@ -210,7 +219,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             group = offset["group"]
             self._client.require_broker()
             query = str(offset.get("query", group))
-            self._session = Session(self._client, group, query, self._options.lease, self._commit_log())
+            self._session = Session(self._client, group, query, self._options, self._commit_log())
         return self._session
 
     def _commit_log(self) -> CommitLog | None:

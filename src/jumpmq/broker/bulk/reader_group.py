@@ -30,6 +30,10 @@ class GroupInUse(Exception):
     """Another query reads for the group, or has taken over."""
 
 
+class QueueInUse(Exception):
+    """A query of another group reads the queue, and one of the two wants no other beside it."""
+
+
 class NoSession(Exception):
     """The session is not known: the broker has forgotten the group, or was restarted without a store."""
 
@@ -43,6 +47,7 @@ class ReaderGroup:
         turn: held while an operation changes its reservations.
         lease: seconds of silence after which its reservations lapse.
         deadline: when that is, by the event loop's clock.
+        shares: whether queries of other groups may read the same queues meanwhile.
     """
 
     def __init__(self, vhost: str, name: str) -> None:
@@ -53,6 +58,8 @@ class ReaderGroup:
         self.turn = asyncio.Lock()
         self.lease = LEASE
         self.deadline = math.inf
+        self.shares = True
+        self._attended = False
         self._query: str | None = None
         self._session: str | None = None
         self._alive_until = 0.0
@@ -76,6 +83,10 @@ class ReaderGroup:
         """Whether a query reads for the group."""
         return self._session is not None and now < self._alive_until
 
+    def attended(self, now: float) -> bool:
+        """Whether a query reads for the group, and its connection is there."""
+        return self._attended and self.alive(now)
+
     def open(self, query: str, lease: float, now: float) -> str:
         """Begin a session.
 
@@ -88,6 +99,7 @@ class ReaderGroup:
         if query != self._query and self.alive(now):
             raise GroupInUse(f"{self} is in use by another query; give each query a group, or stop that one")
         self._query, self._session, self.lease = query, secrets.token_hex(8), lease
+        self._attended = True
         self.renew(now)
         return self._session
 
@@ -115,6 +127,7 @@ class ReaderGroup:
     def detach(self, session: str, now: float) -> None:
         """The connection by which the session attended is gone."""
         if session == self._session:
+            self._attended = False
             self._alive_until = min(self._alive_until, now + GRACE)
 
     def place_in(self, queue: Queue) -> Reservations:

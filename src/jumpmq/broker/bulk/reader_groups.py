@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
-from jumpmq.broker.bulk.reader_group import LEASE, ReaderGroup
+from jumpmq.broker.bulk.reader_group import LEASE, QueueInUse, ReaderGroup
 from jumpmq.broker.upkeep.slices import in_turns
 from jumpmq.queues.parked import Parked
 from jumpmq.queues.reservations import Piece, Reservations
@@ -49,6 +49,7 @@ class ReservationRequest:
         last_seqs: per queue, the last message to reserve, for those that have a limit.
         lease: seconds of silence after which the reservations lapse.
         accept_loss: whether queues that are not there are no error.
+        shares: whether queries of other groups may read the same queues meanwhile, if they say the same.
     """
 
     offsets: Mapping[str, int | None]
@@ -57,6 +58,7 @@ class ReservationRequest:
     last_seqs: Mapping[str, int] = field(default_factory=dict)
     lease: float = LEASE
     accept_loss: bool = False
+    shares: bool = True
 
 
 @dataclass(frozen=True)
@@ -169,13 +171,15 @@ class ReaderGroups:
         Raises:
             NotFound: no such queue; nothing has changed then.
             GroupInUse, NoSession: another query reads for the group.
+            QueueInUse: a query of another group reads one of the queues, and one of the two does not share.
         """
         queues, lost = self._queues_of(host, name, wanted)
         group = self._made(host.name, name)
         group.require_session(session, _now())
         async with group.turn:
-            group.lease = wanted.lease
+            group.lease, group.shares = wanted.lease, wanted.shares
             group.renew(_now())
+            self._require_unread(group, [queue.name for queue in queues if queue.name not in group.places])
             places = {queue.name: self._place(group, queue) for queue in queues}
             for queue, place in places.items():
                 await self._acknowledge(place, wanted.offsets[queue])
@@ -290,6 +294,15 @@ class ReaderGroups:
             known.lost = {queue: count for queue, count in deleted.items() if queue not in stale}
             self._record_group(known)
         return queues, lost
+
+    def _require_unread(self, group: ReaderGroup, queues: list[str]) -> None:
+        """Refuse queues, new to a group, that a query of another one reads, unless both share."""
+        now = _now()
+        for other in self.groups(group.vhost) if queues else ():
+            if other is not group and not (group.shares and other.shares) and other.attended(now):
+                found = next((queue for queue in queues if queue in other.places), None)
+                if found is not None:
+                    raise QueueInUse(f"queue '{found}' is read by {other}, the query '{other.query}'")
 
     async def _shares(self, places: Mapping[str, Reservations], wanted: ReservationRequest) -> dict[str, int]:
         """How many messages to reserve in each queue, for those where it is more than none."""

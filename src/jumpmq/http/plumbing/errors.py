@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, ResourceError
-from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession
+from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession, QueueInUse
 from jumpmq.broker.telemetry import audit
 from jumpmq.queues.reservations import ReservationGone
 
@@ -81,6 +81,11 @@ def in_use(request: Request, error: Exception) -> JSONResponse:
     return _json(409, "in_use", str(error))
 
 
+def locked(request: Request, error: Exception) -> JSONResponse:
+    """A query of another group reads the queue."""
+    return _json(423, "locked", str(error))
+
+
 def no_session(request: Request, error: Exception) -> JSONResponse:
     return _json(412, "no_session", str(error))
 
@@ -148,6 +153,7 @@ ANSWERS = {
     Blocked: blocked,
     ReservationGone: gone,
     GroupInUse: in_use,
+    QueueInUse: locked,
     NoSession: no_session,
     AMQPError: protocol_error,
     HTTPException: http_error,

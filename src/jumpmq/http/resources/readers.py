@@ -115,8 +115,9 @@ async def reserve(request: Request) -> JSONResponse:
     """``POST /api/readers/{vhost}/{group}/reserve``: acknowledge what is done, reserve more, answer when it is durable.
 
     The body is ``{"queues": {NAME: OFFSET or null, ...}, "exchange": NAME, "max_messages": N or null, "max_octets": N
-    or null, "last_seq": {NAME: SEQ, ...}, "lease": SECONDS, "accept_loss": false, "session": TEXT}``. Queues that are
-    bound to the exchange are added with offset null. The answer is ``{"queues": {NAME: {"offset": OFFSET, "messages":
+    or null, "last_seq": {NAME: SEQ, ...}, "lease": SECONDS, "accept_loss": false, "shares": true, "session": TEXT}``.
+    Queues that are bound to the exchange are added with offset null. Where it does not share, 423 is the answer while a
+    query of another group reads one of the queues. The answer is ``{"queues": {NAME: {"offset": OFFSET, "messages":
     COUNT, "ready": COUNT}, ...}, "lost": {NAME: COUNT or null, ...}}``, where ``messages`` are outstanding, ``ready``
     are not yet reserved, and ``lost`` are deleted queues with the messages that went with them.
     """
@@ -132,6 +133,7 @@ async def reserve(request: Request) -> JSONResponse:
         last_seqs=_numbers(body, "last_seq"),
         lease=_lease(body),
         accept_loss=body.get("accept_loss") is True,
+        shares=body.get("shares") is not False,
     )
     for queue in wanted.offsets:
         check_permission(request, host.name, "read", queue)
