@@ -2,17 +2,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := pyproject.toml setup.py $(shell find src -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: help install demo test check format bench clean prerequisites
+.PHONY: help install demo test test-all check format bench clean prerequisites
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 11
 
 install: .venv/installed  ## make .venv with everything in it (again only what changed)
 
 demo: install  ## 336,776 flights through a consistent hash exchange into a Spark table
 	@$(BIN)/jumpmq demo
 
-test: install  ## every test that this machine can run
+test: install  ## everything that matters, in ten minutes on two cores
+	@scripts/tests $(BIN)/pytest -m 'not slow and not reference' --hypothesis-profile quick
+
+test-all: install  ## every test that this machine can run, also those on a real RabbitMQ
 	@scripts/tests $(BIN)/pytest
 
 check: install  ## style, types, and the floors' import contract

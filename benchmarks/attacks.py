@@ -22,9 +22,9 @@ from multiprocessing.connection import Connection as Pipe
 
 import requests
 
-from benchmarks.brokers import HOST, JumpMQ
 from benchmarks.load.client import BODY, HEADER, Address, Connection, LoadError, frame, method, short
 from benchmarks.stalls import probe
+from jumpmq.testing import HOST, JumpMQ
 
 GUEST = ("guest", "guest")
 REGEX = "(.|.|.|.|.|.|.|.)*!"

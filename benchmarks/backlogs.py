@@ -18,10 +18,10 @@ from collections.abc import Callable
 
 import requests
 
-from benchmarks.brokers import HOST, JumpMQ
 from benchmarks.load.__main__ import main as load
 from benchmarks.load.client import Address, Connection
 from benchmarks.stalls import publication, swallow
+from jumpmq.testing import HOST, JumpMQ
 
 QUEUE = "backlog"
 LIMIT = 200_000_000

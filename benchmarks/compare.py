@@ -21,10 +21,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.brokers import BrokerError, BrokerProcess, JumpMQ, RabbitMQ
 from benchmarks.report import Results, conditions, markdown, table, write_between_markers
 from benchmarks.targets import MEMORY, SCENARIOS, STARTUP, Scenario
 from jumpmq._version import __version__
+from jumpmq.testing import BrokerError, BrokerProcess, JumpMQ, RabbitMQ
 
 KINDS: tuple[type[BrokerProcess], ...] = (JumpMQ, RabbitMQ)
 BUSY = 0.5

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.bare import bare_server
-from benchmarks.brokers import ending_with_us, free_ports, installed
+from jumpmq.testing import ending_with_us, free_ports, installed
 
 DISK = "disk, one by one"
 BARE = "bare server"

@@ -17,8 +17,8 @@ import time
 
 import requests
 
-from benchmarks.brokers import HOST, BrokerProcess, installed
 from benchmarks.load.client import BODY, HEADER, Address, Connection, frame, method, short
+from jumpmq.testing import HOST, BrokerProcess, installed
 
 BLOCK = 500
 EXPIRATION = 1 << 8

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.brokers import JumpMQ
 from benchmarks.load.client import FRAME, Address, Connection, method, short
+from jumpmq.testing import JumpMQ
 
 COUNTS = (1_000, 10_000, 100_000)
 AT_ONCE = 500

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pika
 import requests
 
-from benchmarks.brokers import HOST, JumpMQ
+from jumpmq.testing import HOST, JumpMQ
 
 QUEUES = 10_000
 SHARDS = 1_000

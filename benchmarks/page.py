@@ -24,9 +24,9 @@ import pika
 import requests
 
 from benchmarks import watched
-from benchmarks.brokers import HOST, JumpMQ
 from benchmarks.stalls import Watched
 from jumpmq.amqp.messages import Message
+from jumpmq.testing import HOST, JumpMQ
 from jumpmq.topology import (
     AddVirtualHost,
     Bind,

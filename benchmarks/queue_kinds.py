@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.synchronize import Barrier
 
-from benchmarks.brokers import BrokerProcess, installed
 from benchmarks.load.client import Address, Connection, LoadError, method, short
 from benchmarks.load.processes import Clock, Figures, Role, together
 from benchmarks.load.roles import arriving
 from benchmarks.load.traffic import CHUNK, Confirms, Deliveries, Messages
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.fields import Field
+from jumpmq.testing import BrokerProcess, installed
 
 WINDOW = 5000
 """Publishes unconfirmed at most."""

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.brokers import BrokerProcess, installed
+from jumpmq.testing import BrokerProcess, installed
 
 RELAY, DISK = "bare relay", "disk"
 SIZES = {100_000: 10_000, 1_000_000: 2_000}

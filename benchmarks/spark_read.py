@@ -36,10 +36,10 @@ import pika
 from pyspark.sql import DataFrame, SparkSession
 
 import jumpmq.spark
-from benchmarks.brokers import HOST, BrokerProcess, JumpMQ, RabbitMQ
 from benchmarks.load.client import Address, Connection
 from benchmarks.load.traffic import Messages
 from benchmarks.spark_sources import COLUMNS, ArrowFiles, Nothing, arrow_files
+from jumpmq.testing import HOST, BrokerProcess, JumpMQ, RabbitMQ
 
 EXCHANGE = "spark"
 MESSAGES = 1_000_000

@@ -18,7 +18,7 @@ import pika
 from pyspark.sql import DataFrame
 
 from benchmarks import spark_read
-from benchmarks.brokers import HOST, JumpMQ
+from jumpmq.testing import HOST, JumpMQ
 
 RATE = 100
 WARM_UP = 10.0

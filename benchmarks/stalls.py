@@ -24,8 +24,8 @@ from typing import Any
 import requests
 
 from benchmarks import watched
-from benchmarks.brokers import HOST, JumpMQ
 from benchmarks.load.client import BODY, HEADER, Address, Connection, LoadError, frame, method, short
+from jumpmq.testing import HOST, JumpMQ
 
 QUEUE = "stalled"
 GRAVE = "grave"

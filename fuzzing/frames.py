@@ -36,7 +36,14 @@ def missing() -> str:
     """What has to be installed first; "" if nothing."""
     if find_spec("atheris") is None:
         return "atheris is not installed: pip install atheris"
-    return "" if shutil.which("clang") else "clang is not installed: apt-get install clang"
+    if shutil.which("clang") is None:
+        return "clang is not installed: apt-get install clang libclang-rt-dev"
+    runtime = subprocess.run(
+        ["clang", "-print-resource-dir"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if not any(Path(runtime).glob("lib/*/libclang_rt.asan*")):
+        return "clang's AddressSanitizer is not installed: apt-get install libclang-rt-dev"
+    return ""
 
 
 def fuzz(seconds: int) -> subprocess.CompletedProcess[str]:

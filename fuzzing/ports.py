@@ -20,10 +20,10 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from benchmarks.brokers import JumpMQ
 from rich.progress import Progress
 
 from fuzzing import management, sockets
+from jumpmq.testing import JumpMQ
 
 GROWTH = 50_000_000
 """Octets that the broker may have grown by."""

@@ -4,22 +4,41 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
-from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ
 from hypothesis import settings
 from tests.wire import WireChannel, WireConnection, closing, login
 
-settings.register_profile("unhurried", deadline=None)  # a busy machine takes its time
-settings.load_profile("unhurried")
+from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ
+
+# A busy machine takes its time: no deadlines. `quick` is what `make test` runs; `tests.generating` scales by it.
+settings.register_profile("whole", deadline=None, max_examples=100)
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.load_profile("whole")
+
+pytest_plugins = ["tests.parts"]
 
 
-@pytest.fixture(scope="session", params=[RabbitMQ, JumpMQ], ids=["rabbitmq", "jumpmq"])
-def broker(request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
-    """A running broker; a test that asks for it runs on RabbitMQ and on JumpMQ and must see the same."""
-    if request.param is RabbitMQ and not RabbitMQ.available():
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    """A running RabbitMQ."""
+    if not RabbitMQ.available():
         pytest.skip(RabbitMQ.available().reason)
-    quick = {"settings": ["collect_statistics_interval = 500"]} if request.param is RabbitMQ else {}
-    with request.param(**quick) as running:  # or its management API would tell of things seconds later
+    # Or its management API would tell of things seconds later.
+    with RabbitMQ(settings=["collect_statistics_interval = 500"]) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def jumpmq() -> Iterator[JumpMQ]:
+    """A running JumpMQ, in a process of its own."""
+    with JumpMQ() as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=["rabbitmq", "jumpmq"])
+def broker(request: pytest.FixtureRequest) -> BrokerProcess:
+    """A running broker; a test that asks for it runs on RabbitMQ and on JumpMQ and must see the same."""
+    running: BrokerProcess = request.getfixturevalue(request.param)
+    return running
 
 
 @pytest.fixture

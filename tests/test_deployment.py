@@ -102,6 +102,7 @@ def pythons() -> list[Path]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", pythons(), ids=lambda path: path.resolve().name)
 def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path, python: Path) -> None:
     source = tmp_path / "source"

@@ -13,11 +13,10 @@ import random
 import sys
 import time
 
-from benchmarks.brokers import JumpMQ, RabbitMQ
-
 from fuzzing.sessions import differences
 from fuzzing.sessions.pair import Difference, Pair
 from fuzzing.sessions.run import hold
+from jumpmq.testing import JumpMQ, RabbitMQ
 
 
 def _difference_in(error: Exception) -> Difference:

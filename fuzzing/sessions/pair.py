@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.brokers import BrokerProcess
-
 from fuzzing.sessions import differences
 from fuzzing.sessions.client import Client
 from fuzzing.sessions.operator import LIMITED, Operator, OperatorStep, PolicyStep, RequestStep
 from fuzzing.sessions.side import OBSERVER, Place, Side, Step
 from jumpmq.amqp import methods as m
+from jumpmq.testing import BrokerProcess
 
 PATIENCE = 1.5
 """Seconds in which two brokers must come to the same."""

@@ -19,6 +19,7 @@ from tests.amqp.streams import (
     publication,
 )
 from tests.amqp.test_fields import nested
+from tests.generating import examples
 from tests.wire import BODY, HEADER, content_header, frame
 
 from jumpmq.amqp import _reference as reference
@@ -66,7 +67,7 @@ def scanned(twin: ModuleType, octets: bytes, frame_max: int = 131072) -> tuple[l
     return list(map(shown, events)), used
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(damaged(), st.sampled_from([131072, 4096, 40, 28]))
 def test_scan(octets: bytes, frame_max: int) -> None:
     assert scanned(kernel, octets, frame_max) == scanned(reference, octets, frame_max)
@@ -162,7 +163,7 @@ def test_a_malformed_frame_ends_the_reading(twin: ModuleType, octets: bytes, tex
 # --- properties ---
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from(PROPERTIES + MALFORMED_PROPERTIES).flatmap(lambda octets: damaged(st.just(octets))))
 def test_check_properties(octets: bytes) -> None:
     assert kernel.check_properties(octets) == reference.check_properties(octets)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.amqp.streams import HEADERS, MALFORMED_PROPERTIES, PROPERTIES, damaged
 from tests.amqp.test_fields import FIELDS
+from tests.generating import examples
 
 from jumpmq.amqp import _reference as reference
 from jumpmq.amqp.fields import Field
@@ -45,7 +46,7 @@ def with_headers(*headers: Field) -> bytes:
     return Properties(headers=list(headers)).encode()
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(LISTS, st.integers(0, 3), st.integers(0, ALL).map(lambda flags: flags & ALL) | st.just(ALL))
 def test_decode_properties(values: list[bytes], first: int, wanted: int) -> None:
     first = min(first, len(values))
@@ -109,7 +110,7 @@ def test_routing_keys(twin: ModuleType) -> None:
     assert twin.routing_keys(published) == [b"a", b"", b"\xff", b"a"]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(LISTS, st.sampled_from([2, 5, 8, 9]), st.sampled_from([b"", b"a", b"b", "é".encode()]))
 def test_hash_keys(values: list[bytes], place: int, name: bytes) -> None:
     found = [twin.hash_keys(messages(twin, values), place, name, 7) for twin in (kernel, reference)]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.amqp.server import HEARTBEAT, NOW, Server, handshake, opened
 from tests.amqp.streams import LARGE, METHODS, PIECES, WHOLE, damaged, method_frame, publication, reads
+from tests.generating import examples
 from tests.wire import BODY, HEADER, METHOD, PROTOCOL_HEADER, content_header, frame
 
 from jumpmq.amqp import methods as m
@@ -361,7 +362,7 @@ CONVERSATIONS = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(CONVERSATIONS, st.data())
 def test_no_input_does_more_than_end_the_connection(octets: bytes, data: st.DataObject) -> None:
     server = Server()
@@ -375,7 +376,7 @@ def test_no_input_does_more_than_end_the_connection(octets: bytes, data: st.Data
         assert server.protocol.state in (State.CLOSE_OK, State.CLOSED)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(CONVERSATIONS, st.data())
 def test_how_a_stream_is_split_into_reads_changes_nothing(octets: bytes, data: st.DataObject) -> None:
     whole, split = Server(), Server()

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.brokers import JumpMQ
 from tests.broker.traffic import Consumer, Letter, Publisher, contents, key_of, kill_under, letter_of
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Content, Exchange, Queue, WireChannel, login
 
 from jumpmq.store.stream_end import segment_path
+from jumpmq.testing import JumpMQ
 
 QUEUES = {"q1": "1", "q2": "1", "q3": "2", "q4": "2"}
 ROUNDS = (0.4, 1.2, 4.5, 0.8)

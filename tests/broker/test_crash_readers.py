@@ -12,11 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import requests
-from benchmarks.brokers import HOST, JumpMQ
 from tests.broker.test_crash_turns import Mover, Rejecter, declare
 from tests.broker.traffic import Client, Letter, Publisher, kill_under
 from tests.http.api import API
 from tests.wire import login
+
+from jumpmq.testing import HOST, JumpMQ
 
 ROUNDS = (0.7, 1.2, 0.9)
 """Seconds of load before each kill, give or take."""

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.brokers import JumpMQ
 from tests.broker.traffic import Client, Letter, Publisher, contents, kill_under, letter_of
 from tests.wire import Basic, Tx, WireChannel, login
+
+from jumpmq.testing import JumpMQ
 
 ROUNDS = (0.5, 1.0, 0.7)
 """Seconds of load before each kill, give or take."""

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from benchmarks.brokers import JumpMQ
 from tests.wire import Basic, Queue, WireChannel, login
+
+from jumpmq.testing import JumpMQ
 
 QUORUM = {"x-queue-type": "quorum", "x-delivery-limit": 10}
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import requests
-from benchmarks.brokers import HOST, JumpMQ
 from tests.wire import Basic, WireChannel, login
+
+from jumpmq.testing import HOST, JumpMQ
 
 KEYS = [str(number) for number in range(200)]
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import requests
-from benchmarks.brokers import HOST, JumpMQ
 from tests.waiting import until
 from tests.wire import Basic, Queue, WireChannel, login
+
+from jumpmq.testing import HOST, JumpMQ
 
 STREAM = {"x-queue-type": "stream"}
 

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from benchmarks.brokers import JumpMQ
 from tests.wire import Basic, Closed, Content, Hangup, WireChannel, login
+
+from jumpmq.testing import JumpMQ
 
 BURST = 20
 PAUSE = 0.015

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from benchmarks.brokers import ending_with_us
+from jumpmq.testing import ending_with_us
 
 READY = re.compile(r"amqp://(?P<host>[^\s/]+):(?P<port>\d+) .*http://[^\s/]+:(?P<http_port>\d+)")
 

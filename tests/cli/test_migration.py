@@ -14,7 +14,6 @@ from typing import Any
 import pika
 import pytest
 import requests
-from benchmarks.brokers import RabbitMQ
 from tests.cli.commands import command, run
 from tests.waiting import until
 
@@ -22,6 +21,7 @@ import jumpmq
 from jumpmq.amqp.properties import Properties
 from jumpmq.spark.client import Client
 from jumpmq.spark.options import Broker
+from jumpmq.testing import RabbitMQ
 
 pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
 

@@ -5,12 +5,12 @@ import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 
 import jumpmq
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.client import publish_frames
 from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
+from jumpmq.testing import BrokerProcess
 
 PERSISTENT = b"\x10\x00\x02"
 PLAIN = b"\x00\x00"

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from benchmarks.brokers import BrokerProcess
+
+from jumpmq.testing import BrokerProcess
 
 aio_pika = pytest.importorskip("aio_pika", reason="aio-pika is not installed (pip install aio-pika)")
 

@@ -5,7 +5,8 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from benchmarks.brokers import BrokerProcess
+
+from jumpmq.testing import BrokerProcess
 
 pytestmark = pytest.mark.skipif(
     shutil.which("amqp-publish") is None, reason="librabbitmq's tools are not installed (apt-get install amqp-tools)"

@@ -5,8 +5,9 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.clients.programmes import FOLDER, MESSAGES, REPORT, report
+
+from jumpmq.testing import BrokerProcess
 
 
 def bunny_is_installed() -> bool:

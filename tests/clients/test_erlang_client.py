@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.clients.programmes import FOLDER, MESSAGES, REPORT, report
+
+from jumpmq.testing import BrokerProcess
 
 PLUGINS = next(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/plugins"), None)
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.clients.programmes import FOLDER, MESSAGES, REPORT, report
+
+from jumpmq.testing import BrokerProcess
 
 JARS = [Path("/usr/share/java") / name for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar")]
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator
 from tests.waiting import until
+
+from jumpmq.testing import BrokerProcess
 
 pika = pytest.importorskip("pika", reason="pika is not installed (pip install pika)")
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.brokers import BrokerProcess
+
+from jumpmq.testing import BrokerProcess
 
 Name = Callable[[str], str]
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator
 from tests.wire import WireChannel, login
+
+from jumpmq.testing import BrokerProcess
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from typing import Any
 from urllib.parse import quote
 
 import requests
-from benchmarks.brokers import HOST, BrokerProcess
+
+from jumpmq.testing import HOST, BrokerProcess
 
 
 class Operator:

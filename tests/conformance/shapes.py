@@ -7,10 +7,11 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator
 from tests.waiting import until
 from tests.wire import Basic, Exchange, WireConnection, login
+
+from jumpmq.testing import BrokerProcess
 
 VHOST = "shapes"
 TABLE = Path(__file__).with_name("management_shapes.txt")

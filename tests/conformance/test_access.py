@@ -5,13 +5,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from fuzzing.sessions.client import publication
 from tests.conformance.operator import Operator
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, ConnectionClosed, Queue, WireChannel, WireConnection, closing, login
 
 from jumpmq.amqp import methods
+from jumpmq.testing import BrokerProcess
 
 Name = Callable[[str], str]
 VHOST = "/"

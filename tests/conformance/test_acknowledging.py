@@ -1,8 +1,9 @@
 """Messages that are delivered and not yet settled, and what settles them."""
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.wire import Basic, Channel, ChannelClosed, Content, Queue, WireChannel, login
+
+from jumpmq.testing import BrokerProcess
 
 
 @pytest.fixture

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess, RabbitMQ
 from tests.conformance.operator import Operator
 from tests.waiting import until
 from tests.wire import Basic, Closed, Content, Exchange, Queue, WireChannel, login
+
+from jumpmq.testing import BrokerProcess, RabbitMQ
 
 Name = Callable[[str], str]
 

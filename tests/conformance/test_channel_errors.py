@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.wire import Basic, ChannelClosed, Confirm, Exchange, Queue, Tx, WireChannel, WireConnection, login
+
+from jumpmq.testing import BrokerProcess
 
 pytestmark = pytest.mark.usefixtures("bystander")
 

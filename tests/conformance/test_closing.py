@@ -4,11 +4,12 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.closing import CLOSE, hear_a_close_by_the_broker, is_open
 from tests.conformance.operator import Operator
 from tests.waiting import until
 from tests.wire import Basic, Content, Queue, WireChannel, WireConnection, login
+
+from jumpmq.testing import BrokerProcess
 
 pytestmark = pytest.mark.usefixtures("bystander")
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.wire import Basic, Channel, ChannelClosed, Connection, ConnectionClosed, Method, Queue, WireChannel, login
+
+from jumpmq.testing import BrokerProcess
 
 pytestmark = [
     pytest.mark.usefixtures("bystander"),

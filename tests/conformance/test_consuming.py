@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.wire import METHOD, Basic, Channel, ChannelClosed, Queue, Tx, WireChannel, login
+
+from jumpmq.testing import BrokerProcess
 
 Name = Callable[[str], str]
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from fuzzing.sessions.client import Client
 from tests.wire import Basic, ChannelClosed, Queue, WireChannel
 
 from jumpmq.amqp import methods
 from jumpmq.amqp.fields import Field
+from jumpmq.testing import BrokerProcess
 
 
 @pytest.mark.parametrize("kind", ["quorum", "stream"])

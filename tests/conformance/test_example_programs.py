@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.brokers import BrokerProcess
+
+from jumpmq.testing import BrokerProcess
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 

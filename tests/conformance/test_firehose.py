@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator
 from tests.waiting import until
 from tests.wire import Basic, Content, WireChannel, closing, login
+
+from jumpmq.testing import BrokerProcess
 
 VHOST = "traced"
 

@@ -4,10 +4,13 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from benchmarks.brokers import JumpMQ, RabbitMQ
 from fuzzing.sessions.pair import Pair
 from fuzzing.sessions.run import hold
 from hypothesis.errors import Flaky
+
+from jumpmq.testing import JumpMQ, RabbitMQ
+
+pytestmark = pytest.mark.reference
 
 SESSIONS, ROUNDS = 100, 5
 

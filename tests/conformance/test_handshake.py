@@ -1,9 +1,10 @@
 """From the first octets to an open connection, and the ways in which a broker refuses."""
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from pamqp.frame import marshal
 from tests.wire import PROTOCOL_HEADER, Connection, ConnectionClosed, Hangup, WireConnection, dial, login
+
+from jumpmq.testing import BrokerProcess
 
 pytestmark = pytest.mark.usefixtures("bystander")
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.rings import Ring
 from tests.wire import Exchange, Queue, WireChannel
+
+from jumpmq.testing import BrokerProcess
 
 Name = Callable[[str], str]
 

@@ -8,11 +8,12 @@ can agree with it.
 from collections.abc import Callable
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.golden import BUCKETS, vectors
 from tests.conformance.rings import Ring, weights
 from tests.conformance.typed_fields import field, headers
 from tests.wire import WireChannel
+
+from jumpmq.testing import BrokerProcess
 
 VECTORS = vectors("headers")
 INTEGERS = vectors("jump")

@@ -3,9 +3,10 @@
 import time
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.waiting import punctually
 from tests.wire import HEARTBEAT, Hangup, frame, login
+
+from jumpmq.testing import BrokerProcess
 
 
 def test_the_broker_sends_two_an_interval(broker: BrokerProcess) -> None:

@@ -9,9 +9,10 @@ import re
 import struct
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.typed_fields import headers
 from tests.wire import BODY, HEADER, HEARTBEAT, METHOD, ConnectionClosed, Hangup, content_header, frame, login
+
+from jumpmq.testing import BrokerProcess
 
 pytestmark = pytest.mark.usefixtures("bystander")
 

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator
 from tests.waiting import until
 from tests.wire import Basic, Exchange, WireChannel, WireConnection, login
+
+from jumpmq.testing import BrokerProcess
 
 PERSISTENT = Basic.Properties(delivery_mode=2, timestamp=datetime(2017, 7, 14, 2, 40, tzinfo=UTC))
 

@@ -3,9 +3,10 @@
 import re
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator
 from tests.conformance.shapes import EVERYWHERE, PATHS, answers, expected, one_of_everything
+
+from jumpmq.testing import BrokerProcess
 
 
 def test_keys_and_types(broker: BrokerProcess, operator: Operator) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pika
 import pytest
 import requests
-from benchmarks.brokers import HOST, BrokerProcess, JumpMQ, RabbitMQ, free_ports
 from prometheus_client.parser import text_string_to_metric_families
+
+from jumpmq.testing import HOST, BrokerProcess, JumpMQ, RabbitMQ, free_ports
 
 FAMILIES = {
     "connection_churn_metrics": set(),

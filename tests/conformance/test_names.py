@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator
 from tests.wire import ChannelClosed, WireChannel, content_header
 
 from jumpmq.amqp import methods as m
+from jumpmq.testing import BrokerProcess
 
 METHOD, HEADER, BODY = 1, 2, 3
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from pamqp.base import Frame as Method
 from tests.conformance.operator import Operator
 from tests.wire import Basic, ChannelClosed, Closed, Exchange, Queue, WireChannel, login
+
+from jumpmq.testing import BrokerProcess
 
 NOBODY = "nobody"
 QUEUE = "access to queue '{}' in vhost '/' refused for user 'nobody'"

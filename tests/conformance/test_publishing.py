@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator
 from tests.wire import Basic, ChannelClosed, Exchange, Queue, Tx, WireChannel, login
+
+from jumpmq.testing import BrokerProcess
 
 Name = Callable[[str], str]
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from benchmarks.brokers import BrokerProcess
 from tests.wire import Basic, ChannelClosed, Queue, WireChannel, login
+
+from jumpmq.testing import BrokerProcess
 
 Name = Callable[[str], str]
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Closed, ConnectionClosed, Content, Queue, WireChannel, login
+
+from jumpmq.testing import BrokerProcess
 
 Name = Callable[[str], str]
 Declare = Callable[..., str]

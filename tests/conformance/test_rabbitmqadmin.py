@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.brokers import HOST, BrokerProcess, JumpMQ, RabbitMQ
+
+from jumpmq.testing import HOST, BrokerProcess, JumpMQ, RabbitMQ
 
 TOUR = Path(__file__).with_name("rabbitmqadmin.txt").read_text()
 INSTALLED = sorted(Path("/usr/lib/rabbitmq/lib").glob("*/plugins/rabbitmq_management-*/priv/www/cli/rabbitmqadmin"))

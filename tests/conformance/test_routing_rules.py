@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from fuzzing.sessions.client import Client, publication
 from tests.conformance.operator import Operator
 from tests.conformance.typed_fields import field, headers
 from tests.wire import Basic, ChannelClosed, Content, Exchange, Queue, WireChannel
 
 from jumpmq.amqp import methods
+from jumpmq.testing import BrokerProcess
 
 Unique = Callable[[str], str]
 

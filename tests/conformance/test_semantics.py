@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from pamqp.base import Frame as Method
 from tests.conformance.operator import Operator
 from tests.waiting import until
@@ -22,6 +21,8 @@ from tests.wire import (
     WireConnection,
     login,
 )
+
+from jumpmq.testing import BrokerProcess
 
 Unique = Callable[[str], str]
 

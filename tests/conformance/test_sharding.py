@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from benchmarks.brokers import BrokerProcess, JumpMQ
 from tests.conformance.operator import Operator
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Exchange, Queue, WireChannel
+
+from jumpmq.testing import BrokerProcess
 
 Name = Callable[[str], str]
 MODULUS = "x-modulus-hash"
@@ -351,7 +352,7 @@ def test_the_pseudo_queue_goes_before_a_queue_of_its_name(images: Images) -> Non
     assert images.channel.get(images.name) is None
 
 
-@pytest.mark.parametrize("broker", [JumpMQ], indirect=True, ids=["jumpmq"])
+@pytest.mark.parametrize("broker", ["jumpmq"], indirect=True)
 @pytest.mark.parametrize(
     ("operation", "method"),
     [

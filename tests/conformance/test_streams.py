@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.wire import Basic, ChannelClosed, Closed, ConnectionClosed, Content, Exchange, Queue, WireChannel, login
+
+from jumpmq.testing import BrokerProcess
 
 Name = Callable[[str], str]
 Declare = Callable[..., str]

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import jwt
 import pytest
 import requests
-from benchmarks.brokers import HOST, BrokerProcess, JumpMQ, RabbitMQ
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import RSAAlgorithm
 from tests.conformance.operator import Operator
 from tests.wire import Closed, Hangup, WireChannel, closing, login
+
+from jumpmq.testing import HOST, BrokerProcess, JumpMQ, RabbitMQ
 
 KEY = rsa.generate_private_key(65537, 2048)
 STRANGER = rsa.generate_private_key(65537, 2048)

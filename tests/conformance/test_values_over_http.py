@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from fuzzing.sessions.client import Client
 from tests.conformance.operator import Operator
 from tests.conformance.typed_fields import field, headers
@@ -13,6 +12,7 @@ from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, WireChannel
 
 from jumpmq.amqp import methods
+from jumpmq.testing import BrokerProcess
 
 
 def test_an_integer_is_a_long(channel: WireChannel, operator: Operator, unique: Callable[[str], str]) -> None:

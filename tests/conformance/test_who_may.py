@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import requests
-from benchmarks.brokers import HOST, BrokerProcess, JumpMQ
 from tests.conformance.operator import Operator
 from tests.waiting import until
 from tests.wire import closing, login
+
+from jumpmq.testing import HOST, BrokerProcess, JumpMQ
 
 TAGS = ("untagged", "management", "policymaker", "monitoring", "administrator")
 PASSWORD = "secret"

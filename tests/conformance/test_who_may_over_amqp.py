@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from benchmarks.brokers import BrokerProcess
 from tests.conformance.operator import Operator
 from tests.wire import (
     Basic,
@@ -26,6 +25,7 @@ from tests.wire import (
 )
 
 from jumpmq.amqp import methods
+from jumpmq.testing import BrokerProcess
 
 USER = "who-may-over-amqp"
 OPERATIONS = ("configure", "write", "read")

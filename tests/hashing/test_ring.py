@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.generating import examples
 
 from jumpmq.hashing import HashRing, _kernel, _reference
 from jumpmq.hashing import ring as ring_module
@@ -150,7 +151,9 @@ class WideChanges(Changes):
 
 TestChanges = Changes.TestCase
 TestWideChanges = WideChanges.TestCase
-TestChanges.settings = TestWideChanges.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestChanges.settings = TestWideChanges.settings = settings(
+    max_examples=examples(40), stateful_step_count=25, deadline=None
+)
 
 
 def test_removing_each_of_ten_moves_its_keys_only():

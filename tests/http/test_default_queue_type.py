@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 import requests
-from benchmarks.brokers import HOST, BrokerProcess
 from tests.wire import ChannelClosed, login
+
+from jumpmq.testing import HOST, BrokerProcess
 
 Name = Callable[[str], str]
 NAMES = ("durable", "transient")

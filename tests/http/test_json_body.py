@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.generating import examples
 
 from jumpmq.http.plumbing import json_body
 from jumpmq.http.plumbing.json_body import read_object
@@ -35,7 +36,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(st.text(max_size=8), st.lists(st.integers()) | st.text(min_size=30) | VALUES, min_size=3),
     st.booleans(),

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from benchmarks.brokers import JumpMQ
 from fuzzing import arrow
 from tests.http.api import API
 
@@ -19,6 +18,7 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.broker.bulk.bulk_publishing import MAX_COPIES
 from jumpmq.http.plumbing.arrow_messages import MAX_ROWS
 from jumpmq.store import Store
+from jumpmq.testing import JumpMQ
 
 
 def stream(**columns):

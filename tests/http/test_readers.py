@@ -6,11 +6,11 @@ import pika
 import pyarrow as pa
 import pytest
 import requests
-from benchmarks.brokers import JumpMQ
 from tests.http.api import API, publish
 from tests.waiting import punctually, until
 
 import jumpmq
+from jumpmq.testing import JumpMQ
 
 
 def reserve(api, queues, **wish):

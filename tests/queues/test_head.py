@@ -4,6 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.generating import examples
 from tests.queues.consumers import message
 
 from jumpmq.amqp.messages import Message
@@ -77,4 +78,4 @@ class Front(RuleBasedStateMachine):
 
 
 TestFront = Front.TestCase
-TestFront.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestFront.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

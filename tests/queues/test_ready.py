@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.generating import examples
 from tests.queues.consumers import Taker, message
 from tests.store.opened import Opened
 
@@ -196,7 +197,7 @@ class PagedQueue(RuleBasedStateMachine):
 
 
 TestPagedQueue = PagedQueue.TestCase
-TestPagedQueue.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestPagedQueue.settings = settings(max_examples=examples(40), stateful_step_count=25, deadline=None)
 
 
 def kept(count: int, size: int) -> list[Message]:

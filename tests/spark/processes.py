@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.brokers import ending_with_us
 from pyspark.find_spark_home import _find_spark_home
 
 from jumpmq.spark.interpreter import without_archives
+from jumpmq.testing import ending_with_us
 
 HOST = "127.0.0.1"
 PATIENCE = 120.0

@@ -5,7 +5,6 @@ import time
 
 import pika
 import pytest
-from benchmarks.brokers import RabbitMQ
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 from tests.spark.sources import declare, stream, table
@@ -16,6 +15,7 @@ from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, Router
 from jumpmq.spark.client import Client
 from jumpmq.spark.options import Broker, SourceOptions
 from jumpmq.spark.schema import check_schema
+from jumpmq.testing import RabbitMQ
 
 URL = "http://guest:guest@localhost:15672"
 

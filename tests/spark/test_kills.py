@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pika
 import pytest
-from benchmarks.brokers import JumpMQ, free_ports
 from tests.http.api import API
 from tests.spark.processes import processes
 from tests.spark.sources import declare, numbered, publish, stream
+
+from jumpmq.testing import JumpMQ, free_ports
 
 pytestmark = pytest.mark.slow
 

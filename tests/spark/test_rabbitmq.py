@@ -8,11 +8,11 @@ from typing import Any
 
 import pika
 import pytest
-from benchmarks.brokers import RabbitMQ
 from pyspark.errors import PySparkException
 from tests.spark.sources import Sink, numbered, run_available
 
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError
+from jumpmq.testing import RabbitMQ
 
 pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
 

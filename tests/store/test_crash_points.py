@@ -13,6 +13,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.generating import examples
 from tests.store.crashes import Recorder, SimulatedDisk
 from tests.store.opened import Opened, make_messages
 
@@ -166,7 +167,7 @@ def difference(found: State, expected: State) -> str:
     )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
 def test_a_crash_leaves_the_state_of_a_commit(steps: list[Any], seed: int) -> None:
     chance = Random(seed)

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.generating import examples
 from tests.store.crashes import Recorder, SimulatedDisk
 from tests.store.stream_opened import Opened, bodies, message
 
@@ -25,7 +26,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
 def test_a_crash_leaves_a_prefix_with_all_that_was_confirmed(steps: list[tuple[int, int, bool]], seed: int) -> None:
     chance = Random(seed)

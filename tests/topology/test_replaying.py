@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.generating import examples
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import AMQPError
@@ -159,7 +160,7 @@ def processes() -> tuple[Topology, Topology]:
 
 
 @given(st.lists(ASKED, max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_same_changes_make_the_same_state_on_every_node(wishes: list[Asked]) -> None:
     first, second = processes()
     for entry, expected in log_of(first, wishes):
@@ -170,7 +171,7 @@ def test_the_same_changes_make_the_same_state_on_every_node(wishes: list[Asked])
 
 
 @given(st.lists(ASKED, max_size=40), CHANGES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_refused_change_changes_nothing_and_is_refused_by_every_node(wishes: list[Asked], last: Change) -> None:
     first, second = processes()
     for entry, _ in log_of(first, wishes):

@@ -3,6 +3,7 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.generating import examples
 from tests.queues.consumers import message
 
 from jumpmq.amqp.messages import Message
@@ -91,7 +92,7 @@ class Held(RuleBasedStateMachine):
 
 
 TestHeld = Held.TestCase
-TestHeld.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestHeld.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
 
 
 def filled(count: int) -> Deliveries:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import requests
-from benchmarks.brokers import HOST, JumpMQ
 from tests.wire import Basic, WireChannel, login
+
+from jumpmq.testing import HOST, JumpMQ
 
 
 def fill(channel: WireChannel, count: int, size: int) -> None:

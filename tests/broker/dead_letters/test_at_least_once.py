@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import requests
-from benchmarks.brokers import HOST, JumpMQ
 from tests.waiting import until
 from tests.wire import Basic, Content, Queue, WireChannel, login
+
+from jumpmq.testing import HOST, JumpMQ
 
 
 @pytest.fixture(scope="module")

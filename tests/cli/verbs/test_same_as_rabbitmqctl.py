@@ -7,8 +7,9 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from benchmarks.brokers import BrokerProcess, RabbitMQ
 from tests.cli.commands import run
+
+from jumpmq.testing import BrokerProcess, RabbitMQ
 
 Control = Callable[..., tuple[int, str, str]]
 

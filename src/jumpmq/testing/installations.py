@@ -1,0 +1,80 @@
+"""Where a RabbitMQ is installed: on the machine, or in a folder that has a Debian of its own.
+
+A folder is used through chroot in a mount namespace of the process, so that two versions run beside each other and no
+mount stays behind. `scripts/rabbitmq-folder` of the sources makes one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+VARIABLE = "JUMPMQ_RABBITMQ"
+"""The environment variable with the folder to use; ``/`` is the machine's own installation."""
+
+FOLDER = Path("/opt/jumpmq-rabbitmq")
+"""The folder that is used if the variable is not set, where it exists."""
+
+MACHINE = Path("/")
+LIBRARY = "usr/lib/rabbitmq"
+INNER = "/mnt"
+"""Where the directory of a broker is seen from within a folder."""
+
+MOUNTS = 'for at in proc dev sys; do mount --rbind "/$at" "$0/$at"; done; mount --bind "$1" "$0/mnt"; shift'
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A RabbitMQ that can be started here.
+
+    Attributes:
+        root: the folder; ``/`` for the machine's own.
+        version: as in ``(4, 0, 5)``.
+    """
+
+    root: Path
+    version: tuple[int, ...]
+
+    @classmethod
+    def at(cls, root: Path) -> Installation | None:
+        """What is installed in a folder by Debian's package; None where nothing is, or it cannot be started."""
+        servers = [*(root / LIBRARY / "lib").glob("rabbitmq_server-*")]
+        versions = [found[1] for one in servers if (found := re.search(r"-(\d+(\.\d+)+)$", one.name))]
+        if root == MACHINE:
+            startable = all(map(shutil.which, ("erl", "epmd")))
+        else:
+            startable = os.geteuid() == 0 and all(map(shutil.which, ("unshare", "chroot", "mount")))
+        if not (versions and startable):
+            return None
+        return cls(root, max(tuple(map(int, version.split("."))) for version in versions))
+
+    @classmethod
+    def all(cls) -> list[Installation]:
+        """Those that are found, the newest first; only the one that the environment names, where it names one."""
+        named = os.environ.get(VARIABLE)
+        places = [Path(named)] if named else [MACHINE, FOLDER]
+        found = [one for one in map(cls.at, places) if one is not None]
+        return sorted(found, key=lambda one: one.version, reverse=True)
+
+    @property
+    def number(self) -> str:
+        """The version, as it is written."""
+        return ".".join(map(str, self.version))
+
+    def program(self, name: str) -> str:
+        """The path of one of RabbitMQ's programs, from within the folder."""
+        return f"/{LIBRARY}/bin/{name}"
+
+    def seen(self, directory: Path) -> Path:
+        """Where a program sees the directory that `command` was given."""
+        return directory if self.root == MACHINE else Path(INNER)
+
+    def command(self, directory: Path, *command: str) -> list[str]:
+        """What runs a command of this installation, which sees one directory of the outside."""
+        if self.root == MACHINE:
+            return list(command)
+        script = f'{MOUNTS}; cd "$0" && exec chroot "$0" "$@"'
+        return ["unshare", "--mount", "sh", "-ec", script, str(self.root), str(directory), *command]

@@ -1,0 +1,64 @@
+"""JumpMQ as a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from jumpmq.testing.ports import accepts_clients
+from jumpmq.testing.processes import PATIENCE, BrokerProcess
+
+
+class JumpMQ(BrokerProcess):
+    """JumpMQ from this checkout or environment, on ports that it picks itself.
+
+    Args:
+        data_dir: a directory to use and keep; without it, one that goes at the end.
+        node: name of the node.
+        arguments: further arguments of `jumpmq serve`.
+    """
+
+    name = "JumpMQ"
+
+    def __init__(
+        self, data_dir: Path | None = None, node: str = "jumpmq@localhost", arguments: Sequence[str] = ()
+    ) -> None:
+        super().__init__()
+        self.data_dir = self.directory / "data" if data_dir is None else data_dir
+        self.node = node
+        self._arguments = arguments
+
+    def start(self) -> None:
+        """Starts the broker, again after `stop` or `kill` if need be: on the same directory and other free ports."""
+        serve = ["serve", "--port", "0", "--http-port", "0", "--data-dir", str(self.data_dir), "--node", self.node]
+        began = time.perf_counter()
+        self._launch([*self.command, *serve, *self._arguments], _with_this_package())
+        while not self._find_ports() or not accepts_clients(self.port):
+            self._check_alive(began + PATIENCE)
+            time.sleep(0.005)
+        self.startup = time.perf_counter() - began
+
+    @property
+    def command(self) -> list[str]:
+        """What runs `jumpmq`."""
+        return [sys.executable, "-m", "jumpmq"]
+
+    def _find_ports(self) -> bool:
+        """Reads the ports from the line that says that the broker is ready, if it is there yet."""
+        printed = self.log.read_text(errors="replace").rpartition("\n")[0]
+        amqp = re.search(r"amqp://[^\s/]*:(\d+)", printed)
+        http = re.search(r"http://[^\s/]*:(\d+)", printed)
+        if amqp is None or http is None:
+            return False
+        self.port, self.http_port = int(amqp[1]), int(http[1])
+        return True
+
+
+def _with_this_package() -> dict[str, str]:
+    """The environment in which the broker is of this package, whether or not it is installed."""
+    paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}

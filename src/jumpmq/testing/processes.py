@@ -1,0 +1,140 @@
+"""A broker as a process: started, stopped, killed, and how much it uses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+from jumpmq.broker import BrokerError
+
+PATIENCE = 180.0
+"""Seconds that a broker may take until it answers."""
+
+
+class BrokerProcess:
+    """A broker in a session of its own, so that whatever it forks is counted and ended with it.
+
+    Attributes:
+        port: AMQP port, once started.
+        http_port: port of the management API.
+        directory: everything the broker writes; removed at the end if it was made here.
+        startup: seconds from the start of the process until a client had a channel open.
+    """
+
+    name = "broker"
+    port = 0
+    http_port = 0
+    startup = 0.0
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._temporary = directory is None
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{self.name.lower()}-")) if directory is None else directory
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.log = self.directory / "output.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Starts the broker and returns when it answers. Raises BrokerError if it ends or stays silent."""
+        raise NotImplementedError
+
+    def stop(self, timeout: float = 30) -> int:
+        """Ends the broker in order (SIGTERM) and returns its exit status; after `timeout` seconds it is killed."""
+        return self._end(signal.SIGTERM, timeout)
+
+    def kill(self) -> None:
+        """Ends the broker at once (SIGKILL), as a crash would."""
+        self._end(signal.SIGKILL, 30)
+
+    def close(self) -> None:
+        """Ends the broker in order and removes its directory if it was made here."""
+        try:
+            self.stop()
+        finally:
+            if self._temporary:
+                shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running broker."""
+        if self._process is None:
+            raise BrokerError(f"{self.name} is not running")
+        return self._process.pid
+
+    def memory(self) -> int:
+        """Resident bytes of the broker's processes."""
+        return sum(int(stat[21]) for stat in _session(self.pid)) * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_seconds(self) -> float:
+        """Processor seconds, user and system, that the broker's processes have used so far."""
+        return sum(int(stat[11]) + int(stat[12]) for stat in _session(self.pid)) / os.sysconf("SC_CLK_TCK")
+
+    def _launch(self, command: list[str], environment: dict[str, str]) -> None:
+        if self._process is not None:
+            raise BrokerError(f"{self.name} is already running")
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ending_with_us(command),
+                env=environment,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _check_alive(self, deadline: float) -> None:
+        """Raises BrokerError if the broker has ended or `deadline` (of time.perf_counter) has passed."""
+        if self._process is None or self._process.poll() is not None:
+            problem = f"{self.name} ended at its start"
+        elif time.perf_counter() > deadline:
+            problem = f"{self.name} did not answer in time"
+        else:
+            return
+        raise BrokerError(f"{problem}:\n{self.log.read_text(errors='replace')[-2000:]}")
+
+    def _end(self, number: signal.Signals, timeout: float) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        try:
+            process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout)
+        finally:  # also when a second Ctrl-C cuts the wait short
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+
+
+def ending_with_us(command: list[str]) -> list[str]:
+    """The command, killed by Linux when the thread that starts it is gone: a killed run of tests leaves no broker."""
+    return ["setpriv", "--pdeathsig", "KILL", *command] if shutil.which("setpriv") else command
+
+
+def _session(leader: int) -> list[list[str]]:
+    """The fields of /proc/PID/stat behind the command, from the state on, of every process in the leader's session."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == leader:
+                found.append(fields)
+    return found

@@ -1,0 +1,65 @@
+"""How tests are shared out to processes (pytest-xdist), and which of them need a real RabbitMQ.
+
+A part is what one process runs without a pause: a file, or all files that share one Spark. The longest parts begin
+first, so that all processes end at about the same time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
+SPARK = "tests/spark/"
+APART = ("test_agreement.py", "test_amqp_sink.py", "test_connect.py", "test_docs.py", "test_rows.py", "test_routing.py")
+"""Files of `SPARK` that start a Spark of their own, or none."""
+
+LONG = (
+    SPARK,
+    "tests/test_deployment.py",
+    "tests/conformance/test_generated_sessions.py",
+    "tests/spark/test_connect.py",
+    "tests/conformance/test_management_figures.py",
+    "tests/cli/demo/test_demo.py",
+    "tests/http/site/test_views.py",
+    "tests/conformance/test_at_least_once.py",
+    "tests/http/test_openapi.py",
+)
+"""Parts of half a minute and more, the longest first."""
+
+
+def part(file: str) -> str:
+    """The part that a file, named from the root of the repository, belongs to."""
+    return SPARK if file.startswith(SPARK) and Path(file).name not in APART else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Parts(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return part(nodeid.partition("::")[0])
+
+    config.option.loadscopereorder = False  # by their number of tests
+    return Parts(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _needs_rabbitmq(item):
+            item.add_marker("reference")
+    order = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(part(item.nodeid.partition("::")[0]), len(order)))
+
+
+def _needs_rabbitmq(item: pytest.Item) -> bool:
+    """Whether a fixture of the test is a RabbitMQ, or the value of a parameter names it."""
+    call = getattr(item, "callspec", None)
+    named = call is not None and "rabbitmq" in call.params.values()
+    return named or "rabbitmq" in getattr(item, "fixturenames", ())

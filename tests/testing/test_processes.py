@@ -1,0 +1,46 @@
+"""Brokers as processes: killed, started again, and gone at the end."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from jumpmq.testing import HOST, BrokerError, Installation, JumpMQ, RabbitMQ, listening
+
+PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+
+
+def test_the_program_of_the_page() -> None:
+    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(programs[0], PAGE.name, "exec"), {})
+
+
+def test_nothing_is_left_at_the_end() -> None:
+    with JumpMQ() as broker:
+        assert listening(broker.port)
+        directory, port = broker.directory, broker.port
+        assert directory.exists()
+    assert not directory.exists()
+    assert not listening(port)
+
+
+def test_why_a_broker_does_not_start_is_told() -> None:
+    with (
+        pytest.raises(BrokerError, match=r"JumpMQ ended at its start:\n(.|\n)*no-such-option"),
+        JumpMQ(arguments=["--no-such-option"]),
+    ):
+        pass
+
+
+def test_an_empty_folder_has_no_rabbitmq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Installation.at(tmp_path) is None
+    monkeypatch.setenv("JUMPMQ_RABBITMQ", str(tmp_path))
+    assert Installation.all() == []
+    assert not RabbitMQ.available()
+    with pytest.raises(BrokerError, match="not installed"):
+        RabbitMQ()
+
+
+def test_a_rabbitmq_says_its_version(rabbitmq: RabbitMQ) -> None:
+    assert rabbitmq.ctl("version").strip() == rabbitmq.installation.number
+    assert listening(rabbitmq.http_port), HOST
