@@ -98,3 +98,12 @@ def test_blanks_are_counted():
 def test_no_step_reads_much(monkeypatch):
     octets = b'{"a": [' + b"[]," * 100_000 + b"[]]}"
     assert sum(1 for _ in json_body.read_object(octets)) >= 100
+
+
+def test_many_members_are_read_in_steps_and_more_are_refused():
+    many = {str(number): number for number in range(100_000)}
+    found, steps = whole(json.dumps(many).encode())
+    assert found == many
+    assert steps >= 99
+    with pytest.raises(ValueError, match="more than 250000 members"):
+        whole(json.dumps(dict.fromkeys(range(250_001))).encode())

@@ -117,3 +117,30 @@ def test_others_are_served_while_a_long_queue_is_read(api, broker, channel):
     assert rows == 300_000
     assert len(answers) > 5
     assert set(answers) == {200}
+
+
+def test_ranges_of_many_queues_and_of_none_that_is_another_connections(api, channel):
+    """Names that are not there, exclusive queues, and who may not look."""
+    channel.queue_declare("q")
+    channel.queue_declare("mine", exclusive=True)
+    channel.exchange_declare("x", "fanout")
+    for queue in ("q", "mine"):
+        channel.queue_bind(queue, "x")
+    assert list(api.post("ranges", "/", body={"exchange": "x"})) == ["q"]
+    assert api.request("POST", "ranges", "/", json={"queues": ["mine"]}).status_code == 400
+    names = [f"no {number}" for number in range(20_000)]
+    found = api.post("ranges", "/", body={"queues": [*names, "q"], "missing": True})
+    assert found["q"]["messages"] == 0
+    assert found.keys() == {*names, "q"}
+    assert not any(found[name] for name in names)
+    assert api.request("POST", "ranges", "/", json={"queues": ["q", "no"]}).status_code == 404
+
+
+def test_who_may_not_read_learns_of_no_queue(broker, api, channel):
+    channel.queue_declare("q")
+    api.request("PUT", "users", "u", json={"password": "p", "tags": "management"})
+    api.request("PUT", "permissions", "/", "u", json={"configure": "", "write": "", "read": ""})
+    api.session.auth = ("u", "p")
+    for name in ("q", "no"):
+        assert api.request("POST", "ranges", "/", json={"queues": [name]}).status_code == 401
+        assert api.request("POST", "messages", "/", json={"slices": [[name, 0, 1]]}).status_code == 401

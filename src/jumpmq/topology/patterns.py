@@ -1,17 +1,37 @@
 """Regular expressions that come from outside: policies, permissions, name filters.
 
-They are RE2's, which are matched in time linear in the name, whatever the expression. What RE2 lacks (look-around,
-back-references) is refused, and so are expressions that are too long.
+They are RE2's, which are matched in time linear in the name times the expression with its repetitions written out. What
+RE2 lacks (look-around, back-references) is refused, and so are expressions that are too long, or too long once they are
+written out.
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import re2
 
 MAX_OCTETS = 4096
 """The longest expression. Matching a name takes at most its octets times those of the expression."""
+
+MAX_REPEATED = 600
+"""Characters and classes that are repeated or optional, with repetitions written out: so many take 40 ms at worst to
+be matched with a name of 255 octets. Classes count 2, Unicode's 200, for the instructions that they become."""
+
+_TOKEN = re.compile(
+    r"""(?P<quoted>\\Q(?:(?!\\E).)*(?:\\E)?)
+      | (?P<property>\\[pP](?:\{[^}]*\}|.)?)
+      | (?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\\[dDwWsS]|\.)
+      | (?P<escape>\\(?:x\{[^}]*\}|x..|[0-7]{1,3}|.))
+      | (?P<flags>\(\?[a-zA-Z-]+\))
+      | (?P<open>\((?:\?(?:P?<[^>]*>|[a-zA-Z-]*:))?)
+      | (?P<close>\))
+      | (?P<times>\{(?P<least>\d+)(?P<comma>,(?P<most>\d*))?\})
+      | (?P<repeat>[*+?])
+      | (?P<other>.)""",
+    re.DOTALL | re.VERBOSE,
+)
 
 _MEMORY = 1 << 20
 """Octets that a compiled expression may take; with more it would be refused, or matched more slowly."""
@@ -37,6 +57,8 @@ class Pattern:
         octets = _octets(text)
         if len(octets) > MAX_OCTETS:
             raise InvalidPattern(f"it has more than {MAX_OCTETS} octets")
+        if repeated(text) > MAX_REPEATED:
+            raise InvalidPattern(f"more than {MAX_REPEATED} characters are repeated or optional, with all repetitions")
         try:
             self._search = re2.compile(octets, _OPTIONS).search
         except re2.error as error:
@@ -48,6 +70,49 @@ class Pattern:
     def matches(self, name: str) -> bool:
         """Whether it matches somewhere in the name."""
         return self._search(_octets(name)) is not None
+
+
+def repeated(text: str) -> int:
+    """How many characters and classes of an expression are repeated or optional, with repetitions written out.
+
+    >>> repeated("abc"), repeated("a?b*c"), repeated("(ab?){3}"), repeated("x[0-9]{4}")
+    (0, 2, 6, 8)
+    """
+    # Of the group that is open, and those around it: its size, how much of that is repeated, and both of its last item.
+    groups = [[0, 0, 0, 0]]
+    for token in _TOKEN.finditer(text):
+        group = groups[-1]
+        match token.lastgroup:
+            case "flags":
+                continue
+            case "open":
+                groups.append([0, 0, 0, 0])
+                continue
+            case "close" if len(groups) > 1:
+                item = groups.pop()[:2]
+                group = groups[-1]
+            case "repeat" | "times" | "comma" | "least" | "most":
+                times = int(token["most"] or token["least"] or 1) if token["times"] else 1
+                size = min(group[2] * max(times, 1), 1 << 40)
+                group[0] += size - group[2]
+                group[1] += size - group[3]
+                group[2:] = [size, size]
+                continue
+            case kind:
+                item = [_size(kind, token[0]), 0]
+        group[0] += item[0]
+        group[1] += item[1]
+        group[2:] = item
+    return sum(group[1] for group in groups)
+
+
+def _size(kind: str | None, text: str) -> int:
+    """What a character or class counts."""
+    if kind == "property":
+        return 200
+    if kind == "class":
+        return 2 + len(text) // 8 + 200 * len(re.findall(r"\\[pP]", text))
+    return max(1, len(text) - 4) if kind == "quoted" else 1
 
 
 def quoted(name: str) -> str:

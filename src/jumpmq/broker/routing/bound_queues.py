@@ -1,17 +1,24 @@
 """Which queues an exchange feeds."""
 
+from collections.abc import Iterator
+
 from jumpmq.queues import Queue
 from jumpmq.topology import Exchange
 
 
-def bound_queues(exchange: Exchange) -> list[Queue]:
-    """The queues that an exchange routes to, directly or through other exchanges, by name."""
-    queues: set[Queue] = set()
+def bound_queues(exchange: Exchange) -> Iterator[Queue]:
+    """The queues that an exchange routes to, directly or through other exchanges, each once.
+
+    Exclusive queues are left out: they are their connections', also for those who ask by an exchange.
+    """
+    found: set[Queue | Exchange] = {exchange}
     exchanges = [exchange]
     for one in exchanges:
-        for destination in one.bindings.values():
-            if isinstance(destination, Queue):
-                queues.add(destination)
-            elif destination not in exchanges:
+        for destination in list(one.bindings.values()):
+            if destination in found:
+                continue
+            found.add(destination)
+            if isinstance(destination, Exchange):
                 exchanges.append(destination)
-    return sorted(queues, key=lambda queue: queue.name)
+            elif destination.owner is None:
+                yield destination

@@ -21,7 +21,7 @@ PIECE = 128 << 10
 ELEMENTS_AT_ONCE = 1000
 
 MAX_ELEMENTS = 250_000
-"""Elements of all lists together in a large body."""
+"""Elements of all lists together in a large body, and its members."""
 
 BLANKS = re.compile(r"[ \t\n\r]*")
 LONGEST_ESCAPE = len("\\u0000")
@@ -60,6 +60,7 @@ class _Reader:
     def members(self) -> Generator[None, None, dict[str, Any]]:
         found: dict[str, Any] = {}
         self._expect("{")
+        stepped, members = self.place, 0
         while self._next() != "}":
             if found:
                 self._expect(",")
@@ -68,6 +69,12 @@ class _Reader:
                 raise ValueError("a key is no string")
             self._expect(":")
             found[key] = yield from self._value()
+            members += 1
+            if members > MAX_ELEMENTS:
+                raise ValueError(f"it has more than {MAX_ELEMENTS} members")
+            if members % ELEMENTS_AT_ONCE == 0 or self.place - stepped > PIECE:
+                stepped = self.place
+                yield
         self._expect("}")
         if self._next():
             raise ValueError("there is more behind the object")

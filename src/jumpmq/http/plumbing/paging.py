@@ -15,7 +15,6 @@ from jumpmq.topology import patterns
 
 MAX_PAGE_SIZE = 500
 DEFAULT_PAGE_SIZE = 100
-"""Characters of a regular expression in a query."""
 
 T = TypeVar("T")
 Key = tuple[Any, ...]

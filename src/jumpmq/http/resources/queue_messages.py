@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from jumpmq.broker.routing.bound_queues import bound_queues
+from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
-from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.arrow import COLUMNS, ColumnPart, Part
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission
@@ -19,6 +20,12 @@ from jumpmq.http.plumbing.errors import BadRequest, Gone
 from jumpmq.queues import Queue
 
 MAX_SLICES = 100_000
+
+MAX_QUEUES = 50_000
+"""Queues that a request may name."""
+
+WRITTEN_AT_ONCE = 500
+"""Members of an answer that are sent at once."""
 
 
 async def ready_messages(request: Request) -> StreamingResponse:
@@ -46,11 +53,12 @@ async def ready_slices(request: Request) -> StreamingResponse:
     slices = [
         (name, first or 0, requested.LAST_SEQ if last is None else last) for name, first, last in slices_of(body, 3)
     ]
-    queues = {name: host.queue(name, requested.NO_CONNECTION) for name, *_ in slices}
-    for name in queues:
+    steps = requested.broker(request).slices
+    async for name in steps.through({name for name, *_ in slices}):
         check_permission(request, host.name, "read", name)
+    queues = {name: host.queue(name, requested.NO_CONNECTION) for name, *_ in slices}
     if body.get("whole") is True:
-        for name, first, last in slices:
+        async for name, first, last in steps.through(slices):
             _require_whole(queues[name], first, last)
     parts = (part for name, first, last in slices for part in _ready(queues[name], first, last))
     return await arrow_stream(parts, columns_of(body.get("columns", list(COLUMNS))))
@@ -70,15 +78,33 @@ async def ranges(request: Request) -> Response:
     names = body.get("queues", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadRequest(f"'queues' must be a list of names, not {str(names)[:100]}")
-    absent = [name for name in names if name not in host.queues] if body.get("missing") is True else []
-    queues = {name: host.queue(name, requested.NO_CONNECTION) for name in names if name not in absent}
+    if len(names) > MAX_QUEUES:
+        raise BadRequest(f"'queues' has more than {MAX_QUEUES} names")
+    timestamp, slices = _timestamp(body), requested.broker(request).slices
+    wanted = dict.fromkeys(names)
     if "exchange" in body:
-        queues |= {queue.name: queue for queue in bound_queues(host.exchange(str(body["exchange"])))}
-    for name in [*queues, *absent]:
+        async for queue in slices.through(bound_queues(host.exchange(str(body["exchange"])))):
+            wanted[queue.name] = None
+    async for name in slices.through(wanted):
         check_permission(request, host.name, "read", name)
-    timestamp = _timestamp(body)
-    found: dict[str, dict[str, Any] | None] = {name: _range(queues[name], timestamp) for name in sorted(queues)}
-    return answer(found | dict.fromkeys(absent))
+    found: dict[str, dict[str, Any] | None] = {}
+    async for name in slices.through(sorted(wanted)):
+        if name in host.queues or body.get("missing") is not True:
+            found[name] = _range(host.queue(name, requested.NO_CONNECTION), timestamp)
+        else:
+            found[name] = None
+    return StreamingResponse(_object(found, slices), media_type="application/json")
+
+
+async def _object(members: dict[str, dict[str, Any] | None], slices: Slices) -> AsyncIterator[bytes]:
+    """A JSON object, written some members at a time."""
+    text = ["{"]
+    async for number, (name, value) in slices.through(enumerate(members.items())):
+        text.append(f"{',' if number else ''}{json.dumps(name)}:{json.dumps(value, separators=(',', ':'))}")
+        if len(text) == WRITTEN_AT_ONCE:
+            yield "".join(text).encode()
+            text = []
+    yield ("".join(text) + "}").encode()
 
 
 def slices_of(body: dict[str, Any], length: int) -> list[list[Any]]:
