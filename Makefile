@@ -23,6 +23,7 @@ check: install  ## style, types, and the floors' import contract
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/lint-imports --config .ci/rooms.toml
 
 format: install  ## rewrite the sources in the house style
 	$(BIN)/ruff check --fix

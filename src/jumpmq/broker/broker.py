@@ -12,28 +12,25 @@ from typing import Any
 from jumpmq.amqp.errors import AccessRefused, ConnectionForced
 from jumpmq.broker.bulk.reader_groups import ReaderGroups
 from jumpmq.broker.bulk.writers import Writers
-from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config, default_node
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.deleted_users import closing_connections
 from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refused, connection_limit
-from jumpmq.broker.connection.receiving import ReceiveBuffer
-from jumpmq.broker.connection.user_limits import UserLimits
-from jumpmq.broker.connection.wakefulness import Wakefulness
+from jumpmq.broker.connection.services import Services
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.figures.home import HomeFigures
 from jumpmq.broker.memory import resources
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.memory.paging import Paging
-from jumpmq.broker.routing.paces import Paces
 from jumpmq.broker.security.authenticator import Authenticator
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.security.passwords import hash_password
 from jumpmq.broker.security.tokens import Tokens
-from jumpmq.broker.services import Services
+from jumpmq.broker.security.user_limits import UserLimits
 from jumpmq.broker.telemetry import audit
 from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.broker.telemetry.ring_traffic import RingTraffic
@@ -205,29 +202,25 @@ class Broker:
         self.authenticator = Authenticator(self.topology, self._tokens())
         boot = uuid.uuid4().hex
         self._services = Services(
-            self.config,
-            self.topology,
-            self.turns,
-            self._upkeep,
-            self.memory,
-            self.alarms,
-            self.authorization,
-            self.authenticator,
-            UserLimits(self.topology, self.connections),
-            self.connections,
-            (f"{boot}.{counter}" for counter in itertools.count(1)),
-            {},
-            ReceiveBuffer(),
-            Paces(),
-            self.churn,
-            Wakefulness(),
-            self.spans,
+            config=self.config,
+            topology=self.topology,
+            turns=self.turns,
+            upkeep=self._upkeep,
+            authorization=self.authorization,
+            user_limits=UserLimits(self.topology, self.connections),
+            churn=self.churn,
+            spans=self.spans,
+            connections=self.connections,
+            identities=(f"{boot}.{counter}" for counter in itertools.count(1)),
+            memory=self.memory,
+            alarms=self.alarms,
+            authenticator=self.authenticator,
         )
         self.topology.listeners.append(self._services.paces.follow)
-        self.topology.listeners.append(closing_connections(self._services))
+        self.topology.listeners.append(closing_connections(self.connections, self.turns))
         self.topology.listeners.append(self._services.user_limits.follow)
         self.topology.listeners.append(self.writers.follow)
-        paging = Paging(self._upkeep, self.memory, self._queues, self._channels, self.reader_groups.places)
+        paging = Paging(self._upkeep, self.memory, self._queues, self._deliveries, self.reader_groups.places)
         self._timers = Timers(self._services, self._commits, paging, self.dead_letters)
 
     def _tokens(self) -> Tokens | None:
@@ -376,8 +369,8 @@ class Broker:
         found = [one for host in list(self.topology.vhosts.values()) for one in list(host.queues.values())]
         return next((named(one.name, one.vhost) for one in found if one.id == number), numbered(number))
 
-    def _channels(self) -> list[Channel]:
-        return [channel for connection in self.connections for channel in connection.channels.values()]
+    def _deliveries(self) -> list[Deliveries]:
+        return [channel.unacknowledged for one in self.connections for channel in one.channels.values()]
 
     def _queues(self) -> list[Queue]:
         return [queue for vhost in self.topology.vhosts.values() for queue in vhost.queues.values()]

@@ -5,9 +5,9 @@ import time
 
 from jumpmq.broker.channel.overdue import Overdue
 from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.connection.services import Services
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.memory.paging import Paging
-from jumpmq.broker.services import Services
 
 TICK = 0.1
 """Seconds between looks at the clock."""

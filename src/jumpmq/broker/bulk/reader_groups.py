@@ -8,18 +8,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.bulk.reader_group import LEASE, QueueInUse, ReaderGroup
-from jumpmq.broker.upkeep.slices import in_turns
+from jumpmq.broker.upkeep.slices import Sliced, in_turns
 from jumpmq.queues.parked import Parked
 from jumpmq.queues.reservations import Piece, Reservations
 
 if TYPE_CHECKING:
-    from jumpmq.broker.broker import Broker
     from jumpmq.queues import Queue
-    from jumpmq.topology import VirtualHost
+    from jumpmq.store import Store
+    from jumpmq.topology import Topology, VirtualHost
 
 PLACE = "reservation"
 """The kind of definition that a group's place in a queue is stored as."""
@@ -35,6 +35,19 @@ NO_CONNECTION = ""
 
 MAX_MESSAGES = 4_000_000
 """The most messages that a group may hold: who asks for all there are gets as many at once."""
+
+
+class Home(Sliced, Protocol):
+    """What the groups need of the broker."""
+
+    topology: Topology
+
+    @property
+    def store(self) -> Store | None:
+        """Where durable things are; None where everything is in memory."""
+
+    async def committed(self) -> None:
+        """Wait until all that was changed is complete."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,7 @@ class Slice:
 class ReaderGroups:
     """The operations on groups of readers: those of one group follow one another, groups do not wait for each other."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Home) -> None:
         self._broker = broker
         self._groups: dict[tuple[str, str], ReaderGroup] = {}
         self._watch: asyncio.Task[None] | None = None

@@ -9,11 +9,13 @@ from jumpmq.amqp.errors import NotFound
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel import consuming, direct_reply, publishing, transactions
+from jumpmq.broker.channel.client import ChannelClient
 from jumpmq.broker.channel.confirms import Confirms
 from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.methods import ACTIONS
 from jumpmq.broker.channel.returning import give_back
+from jumpmq.broker.channel.services import ChannelServices
 from jumpmq.broker.channel.transactions import Transaction
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.routing.routing import Pushed
@@ -23,8 +25,6 @@ from jumpmq.topology.tally import Tally
 
 if TYPE_CHECKING:
     from jumpmq.broker.commit.receipts import Part
-    from jumpmq.broker.connection.connection import Connection
-    from jumpmq.broker.services import Services
 
 
 SERVED_AT_ONCE = 64
@@ -51,7 +51,7 @@ class Channel:
         tags_at: where delivery tags stood at times; see :mod:`overdue`.
     """
 
-    def __init__(self, connection: "Connection", number: int, services: "Services") -> None:
+    def __init__(self, connection: ChannelClient, number: int, services: ChannelServices) -> None:
         self.connection = connection
         self.topology = services.topology
         self.authorization = services.authorization

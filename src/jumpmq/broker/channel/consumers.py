@@ -135,7 +135,7 @@ class ChannelConsumer:
         if channel.spans is not None:
             channel.spans.delivered(self.queue, messages, self.tag)
         connection.send_deliveries(
-            encode_deliveries(messages, channel.number, self._tag_octets, first, connection.protocol.frame_max)
+            encode_deliveries(messages, channel.number, self._tag_octets, first, connection.frame_max)
         )
 
     def deliver_rows(self, rows: Rows) -> None:
@@ -150,10 +150,10 @@ class ChannelConsumer:
         unread.queue, unread.consumer = self.queue, self
         channel.unacknowledged.add(first, [unread] * count)
         connection = channel.connection
-        connection.send_deliveries(rows.encode(channel.number, self._tag_octets, first, connection.protocol.frame_max))
+        connection.send_deliveries(rows.encode(channel.number, self._tag_octets, first, connection.frame_max))
 
     def cancelled(self) -> None:
         channel = self.channel
         channel.forget(self)
-        if channel.connection.handshake.wants_cancel_notice:
+        if channel.connection.wants_cancel_notice:
             channel.send(m.BasicCancel(self.tag, True))

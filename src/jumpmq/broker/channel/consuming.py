@@ -7,7 +7,7 @@ from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
 from jumpmq.broker.channel import direct_reply
 from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.broker.channel.waiting import Waiting
-from jumpmq.broker.services import unique_name
+from jumpmq.broker.names import unique_name
 from jumpmq.broker.telemetry import tracing
 from jumpmq.queues import Outcome, Queue
 from jumpmq.topology.changes import DeleteQueue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jumpmq.amqp import methods as m
 from jumpmq.broker.channel import direct_reply
 from jumpmq.broker.channel.waiting import Waiting
-from jumpmq.broker.services import unique_name
+from jumpmq.broker.names import unique_name
 from jumpmq.queues import Queue, clock
 from jumpmq.topology import changes, rules
 from jumpmq.topology.arguments import Arguments

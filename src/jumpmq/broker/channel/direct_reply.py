@@ -11,7 +11,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.amqp.messages import Message, encode_deliveries
 from jumpmq.amqp.properties import Properties
-from jumpmq.broker.services import unique_name
+from jumpmq.broker.names import unique_name
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -42,7 +42,7 @@ class ReplyQueue:
         """Hand the channel its answers."""
         channel, first = self.channel, self.channel.next_delivery_tag
         channel.next_delivery_tag += len(messages)
-        frame_max = channel.connection.protocol.frame_max
+        frame_max = channel.connection.frame_max
         channel.connection.send_deliveries(
             encode_deliveries(messages, channel.number, self.tag.encode(), first, frame_max)
         )

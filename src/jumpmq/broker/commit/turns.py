@@ -28,15 +28,7 @@ TOGETHER = 0.001
 
 
 class Client(Protocol):
-    """What a turn knows of a connection.
-
-    Attributes:
-        name, user, peer_host: who asks for what this turn does, where it is the connection's read.
-    """
-
-    name: str
-    user: str
-    peer_host: str
+    """What a turn knows of a connection."""
 
     def write(self) -> None:
         """Write what there is to send."""

@@ -39,12 +39,12 @@ from jumpmq.broker.channel import settling
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.connection.handshake import Handshake
-from jumpmq.broker.connection.rate import PublishRate
 from jumpmq.broker.connection.reading import Reading, Wait
 from jumpmq.broker.connection.receiving import READ_SIZE
 from jumpmq.broker.connection.wakefulness import SOON
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.broker.security.rate import PublishRate
 from jumpmq.broker.telemetry import audit
 from jumpmq.broker.upkeep.slices import SLICE
 from jumpmq.topology import Asker, VirtualHost
@@ -53,7 +53,7 @@ from jumpmq.topology.changes import DeleteQueue
 from jumpmq.topology.users import Operation
 
 if TYPE_CHECKING:
-    from jumpmq.broker.services import Services
+    from jumpmq.broker.connection.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -579,7 +579,23 @@ class Connection(asyncio.BufferedProtocol):
             self.protocol.send_heartbeat()
             self.write()
 
-    # --- permissions ---
+    # --- what channels ask ---
+
+    @property
+    def frame_max(self) -> int:
+        """Octets of the largest frame that the client takes."""
+        return self.protocol.frame_max
+
+    @property
+    def provided_name(self) -> str | None:
+        """What the client calls the connection; None where it says nothing."""
+        name = self.handshake.client_properties.get("connection_name")
+        return name if isinstance(name, str) else None
+
+    @property
+    def wants_cancel_notice(self) -> bool:
+        """Whether the client understands ``basic.cancel`` from the broker."""
+        return self.handshake.wants_cancel_notice
 
     def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.

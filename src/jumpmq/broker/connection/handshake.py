@@ -17,7 +17,7 @@ from jumpmq.broker.telemetry import audit
 
 if TYPE_CHECKING:
     from jumpmq.broker.connection.connection import Connection
-    from jumpmq.broker.services import Services
+    from jumpmq.broker.connection.services import Services
 
 
 CAPABILITIES = (

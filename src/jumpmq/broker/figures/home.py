@@ -17,6 +17,7 @@ from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import TIMESTAMP, Properties
 from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.client import ChannelClient
 from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.listeners import connection_limit
@@ -329,22 +330,17 @@ def _consumer_figures(queue: Queue, consumer: Consumer) -> ConsumerFigures:
     )
 
 
-def _peer(connection: Connection) -> Peer:
+def _peer(connection: ChannelClient) -> Peer:
     return Peer(
         connection.name,
         connection.name,
-        _provided_name(connection),
+        connection.provided_name,
         connection.peer_host,
         connection.peer_port,
         connection.user,
         connection.vhost.name,
         connection.node,
     )
-
-
-def _provided_name(connection: Connection) -> str | None:
-    name = connection.handshake.client_properties.get("connection_name")
-    return name if isinstance(name, str) else None
 
 
 def _connection_figures(connection: Connection) -> ConnectionFigures:

@@ -8,19 +8,26 @@ only consume are never blocked; one that does both is blocked as a whole.
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.memory import resources
 from jumpmq.queues.memory import MemoryAccount
 
-if TYPE_CHECKING:
-    from jumpmq.broker.connection.connection import Connection
-
 log = logging.getLogger(__name__)
 
 CLEARED_AT = 0.95
 """Of the limit of memory: below it the alarm ends, so that it does not come and go with every message."""
+
+
+class Publisher(Protocol):
+    """A connection that publishes."""
+
+    def block(self, reason: str) -> None:
+        """Read no more from this client, which publishes while an alarm is in effect, until :meth:`unblock`."""
+
+    def unblock(self) -> None:
+        """No alarm is in effect any more."""
 
 
 class Alarms:
@@ -45,7 +52,7 @@ class Alarms:
         self._account = account
         self._commits = commits
         self._directory = directory
-        self._blocked: set[Connection] = set()
+        self._blocked: set[Publisher] = set()  # until no alarm is in effect
 
     @property
     def active(self) -> bool:
@@ -63,13 +70,13 @@ class Alarms:
         self._look_at_memory()
         return f"low on {' & '.join(self.resources)}"
 
-    def block(self, connection: "Connection") -> None:
+    def block(self, connection: Publisher) -> None:
         """The connection has published while an alarm is in effect."""
         if connection not in self._blocked:
             self._blocked.add(connection)
             connection.block(self.reason)
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: Publisher) -> None:
         """The connection is closing, or gone."""
         self._blocked.discard(connection)
 

@@ -2,8 +2,9 @@
 that is not enough the bodies of deliveries, too."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
-from jumpmq.broker.channel.channel import Channel
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.memory.heap import FreedMemory
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
@@ -18,11 +19,22 @@ HELD_AT_ONCE = 500
 """Deliveries that are looked at in one step."""
 
 
+class Deliveries(Protocol):
+    """The unacknowledged deliveries of a channel."""
+
+    def look_at(self, count: int) -> Iterator[list[Message]]:
+        """All that are not parked, up to ``count`` at once; others may come and go meanwhile."""
+
+    def park(self) -> Iterator[None]:
+        """Park what can be, a piece at a time; others may come and go meanwhile."""
+
+
 class Paging:
     """Pages the queues of a broker.
 
     Args:
-        queues, channels: all of them.
+        queues: all of them.
+        deliveries: those of each channel.
         places: what groups of readers have reserved.
     """
 
@@ -31,11 +43,11 @@ class Paging:
         upkeep: Upkeep,
         account: MemoryAccount,
         queues: Callable[[], Iterable[Queue]],
-        channels: Callable[[], Iterable[Channel]],
+        deliveries: Callable[[], Iterable[Deliveries]],
         places: Callable[[], Iterable[Reservations]],
     ) -> None:
         self._places = places
-        self._channels = channels
+        self._deliveries = deliveries
         self._upkeep = upkeep
         self._account = account
         self._queues = queues
@@ -74,14 +86,14 @@ class Paging:
                 yield
 
     def _page_deliveries(self) -> Iterator[None]:
-        for channel in list(self._channels()):
-            for messages in channel.unacknowledged.look_at(HELD_AT_ONCE):
+        for deliveries in list(self._deliveries()):
+            for messages in deliveries.look_at(HELD_AT_ONCE):
                 if not self._account.tight:
                     return
                 for _, queue, share in by_holder(messages):
                     queue.page_held(share)
                 yield
-            for _ in channel.unacknowledged.park():
+            for _ in deliveries.park():
                 yield
 
     def _page_reservations(self) -> Iterator[None]:

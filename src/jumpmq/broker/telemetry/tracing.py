@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jumpmq.amqp.errors import MethodSyntaxError
 from jumpmq.amqp.fields import Field, typed
@@ -17,11 +17,28 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import HEADERS, Properties
 from jumpmq.broker.routing import routing
 from jumpmq.queues import Queue
-
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
+from jumpmq.topology import VirtualHost
 
 EXCHANGE = "amq.rabbitmq.trace"
+
+
+class Client(Protocol):
+    """Who publishes, or is delivered to."""
+
+    name: str
+    node: str
+    user: str
+    vhost: VirtualHost
+
+
+class Channel(Protocol):
+    """The channel of a client."""
+
+    number: int
+
+    @property
+    def connection(self) -> Client:
+        """Whose it is."""
 
 
 def published(channel: Channel, messages: Iterable[Message], routes: dict[Queue, list[Message]]) -> None:

@@ -11,11 +11,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from jumpmq.broker.broker import Broker
-
+from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.upkeep.garbage import keep_young_few
 from jumpmq.topology import Pending
 
@@ -85,7 +83,14 @@ def _emptied(kept: Iterable[list[Any] | dict[Any, Any]]) -> Iterator[None]:
             yield
 
 
-async def in_turns(broker: Broker, steps: Iterator[Pending | None]) -> None:
+class Sliced(Protocol):
+    """What has turns and slices: the broker."""
+
+    turns: Turns
+    slices: Slices
+
+
+async def in_turns(broker: Sliced, steps: Iterator[Pending | None]) -> None:
     """Take steps that change the broker, a turn for each slice of them; only slices are waited for, and the changes of
     definitions that steps give."""
     going_on = True

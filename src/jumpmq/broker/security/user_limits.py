@@ -4,16 +4,36 @@ fast users may publish.
 They are counted only where there is a limit, and by looking at all connections: nothing is to be kept right meanwhile.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Set
+from typing import Protocol
 
 from jumpmq.amqp.errors import NotAllowed
-from jumpmq.amqp.protocol import State
-from jumpmq.broker.connection.rate import PublishRate
+from jumpmq.amqp.protocol import ServerProtocol, State
+from jumpmq.broker.security.rate import PublishRate
 from jumpmq.topology import Asker, Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
 from jumpmq.topology.limits import Limits, reached
 
-if TYPE_CHECKING:
-    from jumpmq.broker.connection.connection import Connection
+
+class Channel(Protocol):
+    """What may have consumers."""
+
+    @property
+    def consumers(self) -> Mapping[str, object]:
+        """By consumer tag."""
+
+
+class Client(Protocol):
+    """A connection, as far as it counts."""
+
+    user: str
+    opened: bool
+    vhost: VirtualHost
+    rate: PublishRate
+    protocol: ServerProtocol
+
+    @property
+    def channels(self) -> Mapping[int, Channel]:
+        """By number."""
 
 
 class UserLimits:
@@ -23,7 +43,7 @@ class UserLimits:
         connections: those that are there.
     """
 
-    def __init__(self, topology: Topology, connections: "set[Connection]") -> None:
+    def __init__(self, topology: Topology, connections: Set[Client]) -> None:
         self._topology = topology
         self._connections = connections
         self._rates: dict[str, PublishRate] = {}

@@ -1,0 +1,75 @@
+"""What a channel knows of the connection that it is on."""
+
+from typing import Protocol
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.commit.turns import Client
+from jumpmq.broker.memory.charges import Charges
+from jumpmq.topology import Asker, VirtualHost
+from jumpmq.topology.bindings import Kind
+from jumpmq.topology.users import Operation
+
+
+class ChannelClient(Client, Protocol):
+    """A client, as its channels see it.
+
+    Attributes:
+        name: ``CLIENT:PORT -> SERVER:PORT``.
+        user: who logged in.
+        peer_host: address of the client.
+        identity: tells it from all other connections, also of earlier runs of the broker.
+        peer_port: its port.
+        node: name of the node that it is connected to.
+        vhost: the virtual host that it has opened.
+        congested: whether it reads too slowly for more deliveries.
+        charges: what it holds of the broker's memory.
+    """
+
+    name: str
+    user: str
+    peer_host: str
+    identity: str
+    peer_port: int
+    node: str
+    vhost: VirtualHost
+    congested: bool
+    charges: Charges
+
+    @property
+    def frame_max(self) -> int:
+        """Octets of the largest frame that it takes."""
+
+    @property
+    def wants_cancel_notice(self) -> bool:
+        """Whether it understands ``basic.cancel`` from the broker."""
+
+    @property
+    def provided_name(self) -> str | None:
+        """What the client calls the connection; None where it says nothing."""
+
+    @property
+    def asker(self) -> Asker:
+        """Who asks for what is changed at the client's wish."""
+
+    def leave_queues(self) -> None:
+        """Delete the exclusive queues, if the connection is at its end."""
+
+    def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
+        """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
+
+        Raises:
+            AccessRefused: the user may not.
+        """
+
+    def send(self, channel: int, method: m.Method) -> None:
+        """Send a method when the current work is done."""
+
+    def send_content(self, channel: int, method: m.Method, message: Message) -> None:
+        """Send a method with a content when the current work is done."""
+
+    def send_deliveries(self, buffers: list[bytes | memoryview]) -> None:
+        """Send deliveries when the current work is done, or already now if they have become many."""
+
+    def defer_answers(self) -> None:
+        """What is answered to this read leaves when all that it changed is complete."""

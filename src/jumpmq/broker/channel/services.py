@@ -1,0 +1,36 @@
+"""What the broker offers its channels."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.config import Config
+from jumpmq.broker.security.authorization import Authorization
+from jumpmq.broker.security.user_limits import UserLimits
+from jumpmq.broker.telemetry.churn import Churn
+from jumpmq.broker.telemetry.spans import Spans
+from jumpmq.broker.upkeep.upkeep import Upkeep
+from jumpmq.topology import Topology
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.direct_reply import ReplyQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelServices:
+    """What channels share.
+
+    Attributes:
+        reply_queues: direct reply-to addresses in use.
+        spans: tells of messages that are traced; None where nobody asked for it.
+    """
+
+    config: Config
+    topology: Topology
+    turns: Turns
+    upkeep: Upkeep
+    authorization: Authorization
+    user_limits: UserLimits
+    churn: Churn
+    spans: Spans | None
+    reply_queues: "dict[bytes, ReplyQueue]" = field(default_factory=dict)
