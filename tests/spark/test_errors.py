@@ -40,6 +40,13 @@ URL = "http://guest:guest@localhost:15672"
         ),
         ({"url": URL, "queue": "q", "tlsCa": "ca.pem"}, "are for a URL with https:// or amqps://"),
         ({"url": URL, "queue": "q", "onUnroutable": "drop"}, "unknown option 'onUnroutable'; there are url, vhost,"),
+        ({"url": URL, "queue": "q", "maxOffsetsPerTrigger": "5"}, "is of Kafka's source: give 'maxMessagesPerTrigger'"),
+        ({"url": URL, "subscribe": "flights"}, "option 'subscribe' is of Kafka's source: give 'exchange'"),
+        (
+            {"url": URL, "queue": "q", "startingOffsets": '{"q": "soon"}'},
+            "of 'q' must be an offset, earliest or latest",
+        ),
+        ({"url": URL, "queue": "q", "startingOffsets": "{"}, "option 'startingOffsets' is no JSON object"),
         ({"url": URL, "queue": "q", "lease": "nan"}, "must be a number of seconds from 1 to 86400, not 'nan'"),
     ],
 )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jumpmq.spark.delta import delta_writer
     from jumpmq.spark.errors import JumpMQError
     from jumpmq.spark.iceberg import iceberg_writer
+    from jumpmq.spark.metrics import Exporter, progress
     from jumpmq.spark.moves import movement
     from jumpmq.spark.router import Router
     from jumpmq.spark.routing import register_route, repartition_by_queue, route
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA",
+    "Exporter",
     "JumpMQDataSource",
     "JumpMQError",
     "Router",
     "delta_writer",
     "iceberg_writer",
     "movement",
+    "progress",
     "register",
     "register_route",
     "repartition_by_queue",
@@ -51,7 +54,9 @@ _HOMES = {
     "Router": "jumpmq.spark.router",
     "delta_writer": "jumpmq.spark.delta",
     "iceberg_writer": "jumpmq.spark.iceberg",
+    "Exporter": "jumpmq.spark.metrics",
     "movement": "jumpmq.spark.moves",
+    "progress": "jumpmq.spark.metrics",
     "register_route": "jumpmq.spark.routing",
     "repartition_by_queue": "jumpmq.spark.routing",
     "route": "jumpmq.spark.routing",

@@ -146,6 +146,8 @@ def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
     """
     given = {name.lower(): value for name, value in options.items()}
     unknown = set(given) - set(reads)
+    for name in sorted(unknown & set(OF_KAFKA)):
+        raise JumpMQError(f"option '{name}' is of Kafka's source: {OF_KAFKA[name]}")
     if unknown:
         names = ", ".join(NAMES.get(name, name) for name in reads)
         raise JumpMQError(f"unknown option '{NAMES.get(min(unknown), min(unknown))}'; there are {names}")
@@ -240,6 +242,28 @@ def _pattern(name: str, value: str) -> str:
         raise JumpMQError(f"option '{name}' is no regular expression: {error}") from None
     return value
 
+
+OF_KAFKA = {
+    "kafka.bootstrap.servers": "give 'url', the management URL, such as http://guest:guest@localhost:15672",
+    "subscribe": "give 'exchange', for all queues bound to it, or 'queues'",
+    "subscribepattern": "give 'pattern', a regular expression of queues' names",
+    "assign": "give 'queues', and 'startingOffsets' for streams",
+    "topic": "give 'exchange', or a column of that name",
+    "maxoffsetspertrigger": "give 'maxMessagesPerTrigger', over all queues, or 'maxBytesPerTrigger'",
+    "minoffsetspertrigger": "nothing waits for a number of messages: give the query a longer trigger",
+    "maxtriggerdelay": "nothing waits for a number of messages: give the query a trigger",
+    "startingtimestamp": "give 'startingOffsets' a time, such as 2026-01-31T12:00:00Z",
+    "endingtimestamp": "give 'endingOffsets' a time, such as 2026-01-31T12:00:00Z",
+    "startingoffsetsbytimestamp": "give 'startingOffsets' a time, such as 2026-01-31T12:00:00Z",
+    "endingoffsetsbytimestamp": "give 'endingOffsets' a time, such as 2026-01-31T12:00:00Z",
+    "groupidprefix": "give 'group', the name under which the query reserves messages",
+    "kafka.group.id": "give 'group', the name under which the query reserves messages",
+    "includeheaders": "the column 'headers' is there anyway",
+    "maxrecordsperpartition": "give 'maxMessagesPerPartition'",
+    "fetchoffset.numretries": "give 'brokerRetrySeconds'",
+    "kafkaconsumer.polltimeoutms": "give 'brokerRetrySeconds'",
+}
+"""Options that users of Kafka's source and sink look for, with what to give instead."""
 
 TRIGGERED = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "checkpointLocation")
 """Options of micro-batches."""

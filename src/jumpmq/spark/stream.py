@@ -78,7 +78,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_seqs: dict[str, int] | None = None
         self._went_on = False
         self._session: Session | None = None
-        self._reserved: dict[str, dict[str, int]] = {}
+        self._reserved: dict[str, dict[str, Any]] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
         if self._initial is None:  # Spark asks twice, and both answers are parts of one micro-batch
@@ -115,9 +115,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start | noted | ({"ends": ends} if self._options.same_ends else {})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What waits in the queues, beyond what the last micro-batch has reserved."""
-        waiting = {queue: at["ready"] for queue, at in sorted(self._reserved.items())}
-        return {"ready": waiting, "total": sum(waiting.values())} if waiting else None
+        """What waits in the queues, beyond what the last micro-batch has reserved: see :mod:`jumpmq.spark.metrics`."""
+        found = sorted(self._reserved.items())
+        waiting = {queue: at["ready"] for queue, at in found}
+        rows = {queue: at["messages"] for queue, at in found if at["messages"]}
+        oldest = {queue: at["oldest"] for queue, at in found if at.get("oldest") is not None}
+        return {"ready": waiting, "total": sum(waiting.values()), "rows": rows, "oldest": oldest} if waiting else None
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         self._require_own(start)

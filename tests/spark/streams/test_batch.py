@@ -35,6 +35,16 @@ def test_a_stream_is_cut_into_partitions(broker, streams):
     assert partitions == {"as it is": 1, "short": 8, "several": 3, "in order": 1}
 
 
+def test_places_by_stream(broker, streams):
+    published = fill(streams, "s1", 10) + fill(streams, "s2", 10, start=10)
+    first = rows(broker, queues="s1,s2", startingOffsets='{"s1": 8}')
+    assert bodies(first) == published[8:]
+    both = {"startingOffsets": '{"s1": "latest", "s2": 3}', "endingOffsets": '{"s2": 5}'}
+    assert bodies(rows(broker, queues="s1,s2", **both)) == published[13:15]
+    with pytest.raises(JumpMQError, match="there are offsets for stream 's3', which is not read"):
+        rows(broker, queues="s1,s2", startingOffsets='{"s3": 8}')
+
+
 def test_where_reading_begins_and_ends(broker, streams):
     fill(streams, "s1", 10)
     time.sleep(0.01)

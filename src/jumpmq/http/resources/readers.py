@@ -118,8 +118,9 @@ async def reserve(request: Request) -> JSONResponse:
     or null, "last_seq": {NAME: SEQ, ...}, "lease": SECONDS, "accept_loss": false, "shares": true, "session": TEXT}``.
     Queues that are bound to the exchange are added with offset null. Where it does not share, 423 is the answer while a
     query of another group reads one of the queues. The answer is ``{"queues": {NAME: {"offset": OFFSET, "messages":
-    COUNT, "ready": COUNT}, ...}, "lost": {NAME: COUNT or null, ...}}``, where ``messages`` are outstanding, ``ready``
-    are not yet reserved, and ``lost`` are deleted queues with the messages that went with them.
+    COUNT, "ready": COUNT, "oldest": TIME}, ...}, "lost": {NAME: COUNT or null, ...}}``, where ``messages`` are
+    outstanding, the ``oldest`` of them published at that time in seconds since the epoch (null if there is none),
+    ``ready`` are not yet reserved, and ``lost`` are deleted queues with the messages that went with them.
     """
     host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
     offsets = _numbers(body, "queues", nullable=True)
@@ -141,7 +142,12 @@ async def reserve(request: Request) -> JSONResponse:
             raise BadRequest(f"'{queue}' is a stream: it is read by offsets, and not by reservations")
     places, lost = await _groups(request).reserve(host, name, wanted, _session(body))
     found = {
-        queue: {"offset": place.latest, "messages": place.outstanding, "ready": place.queue.ready_count}
+        queue: {
+            "offset": place.latest,
+            "messages": place.outstanding,
+            "ready": place.queue.ready_count,
+            "oldest": place.oldest,
+        }
         for queue, place in places.items()
     }
     return JSONResponse({"queues": found, "lost": lost})

@@ -26,11 +26,13 @@ def plan(
         JumpMQError: the beginning is not there any more, and ``failOnDataLoss`` is not false.
     """
     start, end = options.starting_offsets or EARLIEST, options.ending_offsets or LATEST
+    for place in (start, end):
+        place.require_read(streams)
     at_end = streams if end.timestamp is None else client.ranges(None, list(streams), timestamp=end.timestamp)
     ranges = {}
     for name, found in streams.items():
-        first = starting(name, start.offset_in(found), found, options)
-        ranges[name] = first, min(end.offset_in(at_end[name]), found["last_seq"] + 1)
+        first = starting(name, start.offset_in(name, found), found, options)
+        ranges[name] = first, min(end.offset_in(name, at_end[name]), found["last_seq"] + 1)
     return partitions_of(ranges, Cut.of(options, parallelism))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +16,7 @@ class Place:
     """A place in every stream that is read.
 
     Attributes:
+        by_stream: places in single streams, which go before the others.
         offset: this one; None where the place is told otherwise.
         timestamp: the first message published then or later, in seconds since the epoch.
         latest: behind the last message, else before the first one that is there.
@@ -22,15 +25,20 @@ class Place:
     offset: int | None = None
     timestamp: float | None = None
     latest: bool = False
+    by_stream: tuple[tuple[str, Place], ...] = ()
 
     @classmethod
     def parse(cls, name: str, value: str) -> Place:
-        """``earliest``, ``latest``, an offset, or a time in ISO 8601, of UTC where it names no zone.
+        """``earliest``, ``latest``, an offset, or a time in ISO 8601, of UTC where it names no zone; or a JSON object
+        with an offset, ``earliest`` or ``latest`` by stream. Streams that it does not name are read from the beginning
+        to the end.
 
         Raises:
             JumpMQError: it is something else.
         """
         text = value.strip()
+        if text.startswith("{"):
+            return cls(latest=name.startswith("ending"), by_stream=_by_stream(name, text))
         if text.lower() in ("earliest", "latest"):
             return cls(latest=text.lower() == "latest")
         if text.isascii() and text.isdigit() and len(text) < 19:
@@ -44,17 +52,47 @@ class Place:
             ) from None
         return cls(timestamp=(found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
 
-    def offset_in(self, found: dict[str, Any]) -> int:
+    def require_read(self, streams: Iterable[str]) -> None:
+        """Refuse places in streams that are not read.
+
+        Raises:
+            JumpMQError: there is one.
+        """
+        unknown = {name for name, _ in self.by_stream} - set(streams)
+        if unknown:
+            raise JumpMQError(f"there are offsets for stream '{min(unknown)}', which is not read")
+
+    def offset_in(self, stream: str, found: dict[str, Any]) -> int:
         """The offset in one stream.
 
         Args:
+            stream: its name.
             found: what the broker says of it, asked with this place's ``timestamp``.
         """
+        for name, place in self.by_stream:
+            if name == stream:
+                return place.offset_in(stream, found)
         if self.offset is not None:
             return self.offset
         if self.timestamp is not None:
             return int(found["seq_at"])
         return int(found["last_seq"]) + 1 if self.latest else int(found["first_seq"])
+
+
+def _by_stream(name: str, text: str) -> tuple[tuple[str, Place], ...]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise JumpMQError(f"option '{name}' is no JSON object: {error}") from None
+    return tuple((stream, _place(name, stream, value)) for stream, value in found.items())
+
+
+def _place(name: str, stream: str, value: Any) -> Place:
+    if value in ("earliest", "latest"):
+        return Place(latest=value == "latest")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise JumpMQError(f"option '{name}' of '{stream}' must be an offset, earliest or latest, not {value!r}")
+    return Place(offset=value)
 
 
 EARLIEST = Place()

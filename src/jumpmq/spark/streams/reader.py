@@ -49,13 +49,15 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._ends: dict[str, int] | None = None
         self._waiting: dict[str, int] = {}
+        self._granted: dict[str, int] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
         if self._initial is None:
             place = self._options.starting_offsets or LATEST
-            streams = {}
-            for name, found in sorted(self._ask(*self._subject(), timestamp=place.timestamp).items()):
-                first = starting(name, place.offset_in(found), found, self._options)
+            streams, answer = {}, self._ask(*self._subject(), timestamp=place.timestamp)
+            place.require_read(answer)
+            for name, found in sorted(answer.items()):
+                first = starting(name, place.offset_in(name, found), found, self._options)
                 streams[name] = {"id": found["id"], "from": first, "offset": first}
             self._initial = origin_of(self._options, self._client) | {"streams": streams}
         return self._initial
@@ -76,6 +78,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {name: max(0, self._end(name, at) - begins[name]) for name, at in found.items()}
         granted = _shared(waiting, limit.max_rows if isinstance(limit, ReadMaxRows) else sum(waiting.values()))
         self._waiting = {name: waiting[name] - granted[name] for name in waiting}
+        self._granted = {name: count for name, count in granted.items() if count}
         streams = {
             name: {"id": found[name]["id"], "from": begins[name], "offset": begins[name] + granted[name]}
             for name in sorted(found)
@@ -88,7 +91,9 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """What waits in the streams beyond the last micro-batch."""
-        return {"ready": self._waiting, "total": sum(self._waiting.values())} if self._waiting else None
+        if not self._waiting:
+            return None
+        return {"ready": self._waiting, "total": sum(self._waiting.values()), "rows": self._granted}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         self._require_own(end)

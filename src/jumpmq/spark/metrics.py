@@ -1,0 +1,206 @@
+"""How far streaming queries are, by queue: for programs, and for Prometheus.
+
+Spark gives Python sources no metrics of their own. What a source says of the queues' ends is in the progress, as the
+``latestOffset`` of the source, in JSON: ``{"ready": {QUEUE: COUNT}, "total": COUNT, "rows": {QUEUE: COUNT}, "oldest":
+{QUEUE: TIME}}``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+METRICS = {
+    "query_batch": ("gauge", "Number of the last micro-batch"),
+    "query_batch_seconds": ("gauge", "How long the last micro-batch took"),
+    "query_rows_total": ("counter", "Messages read, by queue"),
+    "query_ready": ("gauge", "Messages that wait beyond the last micro-batch, by queue: the lag"),
+    "query_oldest_seconds": ("gauge", "Age of the oldest message of the last micro-batch, by queue"),
+}
+"""Names of the metrics, behind ``jumpmq_spark_``, with type and help."""
+
+
+@dataclass(frozen=True)
+class QueueProgress:
+    """Where a query is in a queue or stream.
+
+    Attributes:
+        rows: messages of the last micro-batch.
+        ready: messages that wait beyond it.
+        oldest: seconds since the oldest message of the micro-batch was published; None where that is not known, as of
+            streams.
+    """
+
+    rows: int
+    ready: int
+    oldest: float | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a query is.
+
+    Attributes:
+        batch: number of the last micro-batch.
+        seconds: how long it took.
+        queues: by queue or stream, of all of the query's sources of JumpMQ.
+    """
+
+    batch: int
+    seconds: float
+    queues: dict[str, QueueProgress] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> int:
+        """Messages that wait, in all queues: the lag."""
+        return sum(one.ready for one in self.queues.values())
+
+    @property
+    def oldest(self) -> float | None:
+        """The age in seconds of the oldest message of the last micro-batch."""
+        return max((one.oldest for one in self.queues.values() if one.oldest is not None), default=None)
+
+
+def progress(query: StreamingQuery) -> Progress | None:
+    """Where a streaming query is, by queue; None before its first micro-batch."""
+    last = query.lastProgress
+    return None if last is None else progress_of(json.loads(last.json))
+
+
+def progress_of(shown: Mapping[str, Any]) -> Progress:
+    """What Spark's progress says, which is JSON that has been read."""
+    now, queues = time.time(), {}
+    for source in shown["sources"]:
+        said = _read(source.get("latestOffset"))
+        rows, oldest = said.get("rows", {}), said.get("oldest", {})
+        for queue, ready in said.get("ready", {}).items():
+            published = oldest.get(queue)
+            age = None if published is None else max(0.0, now - published)
+            queues[queue] = QueueProgress(rows.get(queue, 0) if shown["numInputRows"] else 0, ready, age)
+    return Progress(shown["batchId"], shown["batchDuration"] / 1000, queues)
+
+
+class Exporter(StreamingQueryListener):
+    """Serves Prometheus the metrics of a session's streaming queries, as ``GET /metrics``.
+
+    >>> exporter = Exporter(spark, port=9464)  # doctest: +SKIP
+
+    Args:
+        port: 0 for any that is free.
+        host: the address to listen at; the machine's own unless given.
+
+    Attributes:
+        port: where it listens.
+    """
+
+    def __init__(self, spark: SparkSession, port: int = 0, host: str = "127.0.0.1") -> None:
+        self._spark = spark
+        self._lock = threading.Lock()
+        self._last: dict[str, Progress] = {}
+        self._batches: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        self._rows: dict[tuple[str, str], int] = {}
+        self._server = ThreadingHTTPServer((host, port), _handler(self))
+        self.port: int = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, name="metrics of queries", daemon=True).start()
+        spark.streams.addListener(self)
+
+    def close(self) -> None:
+        """Stop listening, to queries and at the port."""
+        self._spark.streams.removeListener(self)
+        self._server.shutdown()
+        self._server.server_close()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's names, here and below)
+        with self._lock:
+            self._names[str(event.id)] = event.name or str(event.id)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        shown = json.loads(event.progress.json)
+        query, found = shown["id"], progress_of(shown)
+        with self._lock:
+            self._names[query] = shown.get("name") or query
+            self._last[query] = found
+            if self._batches.get(query) != found.batch:
+                self._batches[query] = found.batch
+                for queue, at in found.queues.items():
+                    self._rows[query, queue] = self._rows.get((query, queue), 0) + at.rows
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        query = str(event.id)
+        with self._lock:
+            self._last.pop(query, None)
+            self._batches.pop(query, None)
+            self._rows = {key: rows for key, rows in self._rows.items() if key[0] != query}
+
+    def text(self) -> str:
+        """The metrics in the text format of Prometheus."""
+        with self._lock:
+            lines = {name: list(self._lines(name)) for name in METRICS}
+        return "".join(
+            f"# HELP jumpmq_spark_{name} {METRICS[name][1]}\n# TYPE jumpmq_spark_{name} {METRICS[name][0]}\n"
+            + "".join(f"jumpmq_spark_{name}{line}\n" for line in found)
+            for name, found in lines.items()
+        )
+
+    def _lines(self, name: str) -> Iterator[str]:
+        for query, last in self._last.items():
+            labels = {"query": self._names.get(query, query)}
+            if name == "query_batch":
+                yield f"{_labels(labels)} {last.batch}"
+            elif name == "query_batch_seconds":
+                yield f"{_labels(labels)} {last.seconds}"
+            else:
+                for queue, at in last.queues.items():
+                    values = {"query_rows_total": self._rows.get((query, queue), 0), "query_ready": at.ready}
+                    value = values.get(name, at.oldest)
+                    if value is not None:
+                        yield f"{_labels(labels | {'queue': queue})} {value}"
+
+
+def _read(found: Any) -> dict[str, Any]:
+    """What a source of ours says; nothing of any other's."""
+    return found if isinstance(found, dict) and isinstance(found.get("ready"), dict) else {}
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _handler(exporter: Exporter) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path.partition("?")[0] == "/metrics"
+            body = exporter.text().encode() if found else b"the metrics are at /metrics\n"
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    return Handler
