@@ -20,9 +20,11 @@ def _state_of_host(host: VirtualHost) -> dict[str, Any]:
     return {
         "exchanges": [(to_json(one.definition), one.alternate, list(one.bindings)) for one in exchanges],
         "rings": {one.name: one.ring.state() for one in exchanges if isinstance(one, ConsistentHashExchange)},
-        "queues": [(to_json(host.definition(queue)), queue.id, queue.limits) for queue in host.queues.values()],
-        "bindings to": {queue.name: host.bindings_to(queue) for queue in host.queues.values()},
+        "queues": [to_json(queue.definition) for queue in host.declared.values()],
+        "bindings to": {queue.name: host.bindings_to(queue.destination) for queue in host.declared.values()},
         "limits": (host.limits, host.binding_count),
         "policies": [(to_json(one), operator) for operator in (False, True) for one in host.policies.all(operator)],
-        "in force": {one.name: host.in_force(one) for one in (*exchanges, *host.queues.values())},
+        "in force": {one.name: host.in_force(one) for one in exchanges},
+        "in force for queues": {one.name: host.in_force(one.destination) for one in host.declared.values()},
+        "described": (host.default_queue_type, host.description, host.tags),
     }

@@ -149,7 +149,7 @@ def test_an_exclusive_queue_is_its_connections(built: Built) -> None:
     assert exclusive(built) is queue
     assert built.vhost.queue("q", "mine") is queue
     assert built.vhost.queue("q") is queue
-    assert built.vhost.exclusive_queues("mine") == [queue]
+    assert [one.contents for one in built.vhost.exclusive_queues("mine")] == [queue]
 
 
 def test_others_are_locked_out_of_an_exclusive_queue(built: Built) -> None:

@@ -26,6 +26,7 @@ from jumpmq.topology import (
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
+    DeleteQueue,
     DeleteUser,
     DeleteVirtualHost,
     ExchangeDefinition,
@@ -38,13 +39,19 @@ from jumpmq.topology import (
     SetVirtualHostLimit,
     Topology,
     Unbind,
-    rules,
 )
 from jumpmq.topology.json_form import change_from_json, change_to_json
 
 HOSTS = st.sampled_from(["/", "shop"])
 USERS = st.sampled_from(["ann", "bo\udcff"])
-QUEUES = st.sampled_from([*(f"q{number}" for number in range(6)), "é\udc80", "sharding: e0 - one@host - 1"])
+QUEUES = st.sampled_from(
+    [
+        *(f"q{number}" for number in range(6)),
+        "é\udc80",
+        "sharding: e0 - one@host - 1",
+        "sharding: e0 - two@elsewhere - 0",
+    ]
+)
 EXCHANGES = st.sampled_from(["e0", "e1", "e2", "amq.fanout", ""])
 TYPES = st.sampled_from(["x-consistent-hash", "x-consistent-hash", "x-modulus-hash", "topic", "headers", "odd"])
 LIMITS = st.sampled_from(["max-connections", "max-queues", "max-bindings"])
@@ -79,6 +86,7 @@ DEFINITIONS = st.sampled_from(
 )
 PRIORITIES = st.integers(-1, 2)
 CHANGES = st.one_of(
+    st.builds(AddHome, st.integers(1, 3), st.sampled_from(["one@host", "two@elsewhere", "three@host"])),
     st.builds(AddVirtualHost, HOSTS),
     st.builds(DeleteVirtualHost, st.just("shop")),
     st.builds(PutUser, USERS, st.text(max_size=3), st.lists(st.text(max_size=3), max_size=2).map(tuple)),
@@ -123,7 +131,8 @@ def change_of(topology: Topology, asked: Asked) -> Change | None:
             owner = "client" if asked["exclusive"] else None
             return DeclareQueue(topology.define_queue(**asked, owner=owner))
         case tuple():
-            return rules.queue_deletion(topology.vhost(asked[0]), asked[1])
+            declared = topology.vhost(asked[0]).declared.get(asked[1])
+            return None if declared is None else DeleteQueue(declared.vhost, declared.name, declared.id)
     return asked
 
 
@@ -186,3 +195,85 @@ def test_a_refused_change_changes_nothing_and_is_refused_by_every_node(wishes: l
             outcomes.append(error.reply_text)
         assert state_of(topology) == before
     assert outcomes[0] == outcomes[1]
+
+
+class Kept:
+    """What a process has on disk: records as JSON text, in the order in which they were first put."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, str], str] = {}
+
+    def put(self, kind: str, key: str, value: Any) -> None:
+        self.put_text(kind, key, json.dumps(value))
+
+    def put_text(self, kind: str, key: str, value: str) -> None:
+        self.records[kind, key] = value
+
+    def delete(self, kind: str, key: str) -> None:
+        self.records.pop((kind, key), None)
+
+    def drop_queue(self, queue_id: int) -> None:
+        """Queues have no messages here."""
+
+    def process(self, home: int) -> Topology:
+        """A process that starts from its records."""
+        topology = Topology(NODES[home - 1], self, home=home, shared=True)  # type: ignore[arg-type]  # without messages
+        topology.restore([(*key, json.loads(value)) for key, value in self.records.items()])
+        return topology
+
+
+NODES = ["one@host", "two@elsewhere", "three@host"]
+RESTARTS = st.dictionaries(st.integers(0, 50), st.integers(1, 3), max_size=4)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), ASKED), max_size=50), RESTARTS)
+@settings(max_examples=200, deadline=None)
+def test_a_process_that_starts_from_its_own_records_goes_on_as_the_others(
+    wishes: list[tuple[int, Asked]], restarts: dict[int, int]
+) -> None:
+    """Three processes replay one log. Transient queues and rings are those of the others, bit for bit."""
+    kept = {home: Kept() for home in (1, 2, 3)}
+    running = {home: kept[home].process(home) for home in kept}
+    joining: list[Change] = [AddHome(home, node) for home, node in enumerate(NODES, 1)]
+    log = [*((1, change) for change in (*joining, AddVirtualHost("/"))), *wishes]
+    number = 0
+    for place, (home, asked) in enumerate(log):
+        if (restarted := restarts.get(place)) is not None:
+            running[restarted].flush_rings()
+            running[restarted] = kept[restarted].process(restarted)
+        try:
+            change = change_of(running[home], asked)
+        except AMQPError:
+            continue
+        if change is not None:
+            number += 1
+            assert len({outcome(topology, change) for topology in running.values()}) == 1
+    states = [state_of(topology) for topology in running.values()]
+    assert states[0] == states[1] == states[2]
+    assert [topology.applied for topology in running.values()] == [number] * 3
+    for home, topology in running.items():
+        for host in topology.vhosts.values():
+            here = {name for name, queue in host.declared.items() if queue.definition.home == home}
+            assert set(host.queues) == here
+
+
+def test_a_ring_keeps_the_transient_queues_of_other_homes() -> None:
+    kept = Kept()
+    topology = kept.process(1)
+    for change in (
+        AddHome(1, NODES[0]),
+        AddHome(2, NODES[1]),
+        AddVirtualHost("/"),
+        DeclareExchange(ExchangeDefinition("/", "e", "x-consistent-hash", durable=True)),
+    ):
+        topology.apply(change)
+    for name, home in (("a", 1), ("b", 2), ("c", 1), ("d", 2)):
+        topology.apply(DeclareQueue(topology.define_queue("/", name, home=home)))
+        topology.apply(Bind("/", Binding("e", "queue", name, b"2")))
+    topology.flush_rings()
+    before = state_of(topology)["vhosts"]["/"]["rings"]["e"]
+    started = kept.process(1)
+    assert state_of(started)["vhosts"]["/"]["rings"]["e"] == before
+    started.apply(AddHome(1, NODES[0]))
+    assert list(started.vhost("/").declared) == ["b", "d"]
+    assert [name for name, _ in state_of(started)["vhosts"]["/"]["rings"]["e"]["destinations"]] == ["b", "d"]

@@ -199,7 +199,7 @@ def test_a_queue_keeps_its_home_and_is_where_that_is(tmp_path: Path, opened: Ope
         built.topology.apply(AddHome(1, "jumpmq@test"))
         number = built.queue("q", durable=True).id
     store = Store.open(tmp_path, on_commit=lambda number: None)
-    topology = Topology("jumpmq@elsewhere", store, home=2)
+    topology = Topology("jumpmq@elsewhere", store)
     topology.restore(store.definitions())
     queue = topology.vhost("/").queue("q")
     assert (topology.vhost("/").definition(queue).home, queue.id, queue.node) == (1, number, "jumpmq@test")

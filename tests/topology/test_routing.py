@@ -6,6 +6,7 @@ from tests.topology.built import Built, keys, message, message_of, shares
 from jumpmq.amqp.errors import AccessRefused, NotFound, PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
+from jumpmq.topology import DeclareQueue
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -181,3 +182,19 @@ def test_a_queue_pushes_what_it_is_routed(built: Built) -> None:
         queue.push(messages)
     assert [(one.routing_key, one.seq) for one in first.take(9)] == [(b"x", 1), (b"y", 2)]
     assert [(one.routing_key, one.seq) for one in second.take(9)] == [(b"earlier", 1), (b"x", 2), (b"y", 3)]
+
+
+def test_messages_of_queues_of_another_home_are_told_apart(built: Built) -> None:
+    for name, home in (("here", 1), ("there", 2)):
+        built.topology.apply(DeclareQueue(built.topology.define_queue("/", name, home=home)))
+        built.bind("amq.fanout", name)
+    built.exchange("x", "fanout")
+    built.feed("x", "amq.fanout")
+    for exchange, headers in (("amq.fanout", None), ("x", None), ("", {"CC": ["here", "there", "nowhere"]})):
+        published = message("there", headers)
+        routes = built.route(exchange, published)
+        assert {queue.name: found for queue, found in routes.queues.items()} == {"here": [published]}
+        assert {queue.name: found for queue, found in (routes.elsewhere or {}).items()} == {"there": [published]}
+        assert routes.unroutable == []
+    with pytest.raises(NotFound, match="queue 'there' in vhost '/' is at home 2"):
+        built.vhost.queue("there")

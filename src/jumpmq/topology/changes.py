@@ -24,7 +24,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class AddHome(Change):
-    """A home starts, on a node; the shards that its node lacks are made, and it moves there if it was elsewhere.
+    """A home starts, on a node, where it moves if it was elsewhere; the shards that its node lacks are made.
+
+    Its queues that do not outlive its process, transient and exclusive ones, are gone.
 
     Attributes:
         home: its number, from 1 on.

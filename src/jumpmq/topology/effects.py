@@ -57,9 +57,9 @@ def _add_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> Non
 def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) -> Steps:
     vhost = topology.vhosts.pop(change.name)  # where nobody finds it, it may be taken apart
     topology.revision += 1
-    queues = list(vhost.queues.values())
-    for queue in queues:
-        vhost.take_queue(queue)
+    queues = list(vhost.declared.values())
+    for declared in queues:
+        vhost.take_queue(declared)
         yield
     for operator in (False, True):
         for policy in vhost.policies.all(operator):
@@ -74,10 +74,11 @@ def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) 
     topology.records.delete_virtual_host(change.name)
     topology.records.hand_over()
     topology.drop_contents(queues)
-    for queue in queues:
-        queue.delete()
-        yield
-    return [changes.DeleteQueue(change.name, queue.name, queue.id) for queue in queues]
+    for declared in queues:
+        if declared.contents is not None:
+            declared.contents.delete()
+            yield
+    return [changes.DeleteQueue(change.name, declared.name, declared.id) for declared in queues]
 
 
 def _put_user(topology: Topology, change: changes.PutUser) -> None:
@@ -192,6 +193,9 @@ def _bring_into_force(topology: Topology, vhost: VirtualHost, policies: Policies
 
 
 def _add_home(topology: Topology, change: changes.AddHome) -> Steps:
+    for vhost in topology.vhosts.values():
+        for declared in vhost.ended_with(change.home):
+            vhost.remove_queue(declared)
     if topology.homes.get(change.home) != change.node:
         topology.homes[change.home] = change.node
         topology.records.put_home(change.home, change.node)
@@ -234,7 +238,7 @@ def _delete_exchange(topology: Topology, change: changes.DeleteExchange) -> None
 
 def _declare_queue(topology: Topology, change: changes.DeclareQueue) -> changes.Change | None:
     vhost = topology.vhost(change.definition.vhost)
-    if change.definition.name in vhost.queues:
+    if change.definition.name in vhost.declared:
         return None
     definition = topology.number(change.definition)
     topology.insert_queue(definition)
@@ -244,9 +248,9 @@ def _declare_queue(topology: Topology, change: changes.DeclareQueue) -> changes.
 
 def _delete_queue(topology: Topology, change: changes.DeleteQueue) -> None:
     vhost = topology.vhost(change.vhost)
-    queue = vhost.queues.get(change.name)
-    if queue is not None and queue.id == change.id:
-        vhost.remove_queue(queue)
+    declared = vhost.declared.get(change.name)
+    if declared is not None and declared.id == change.id:
+        vhost.remove_queue(declared)
 
 
 def _bind(topology: Topology, change: changes.Bind) -> None:

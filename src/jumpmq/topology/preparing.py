@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import Bind, Change, DeclareQueue, Unbind
-from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange
+from jumpmq.topology.exchanges import ConsistentHashExchange, Destination, Exchange
 from jumpmq.topology.policies import Policies
 from jumpmq.topology.vhost import VirtualHost
 
 if TYPE_CHECKING:
-    from jumpmq.queues import Queue
+    from jumpmq.topology.declared import DeclaredQueue
     from jumpmq.topology.definitions import QueueDefinition
     from jumpmq.topology.policies import InForce
     from jumpmq.topology.topology import Topology
@@ -54,7 +54,7 @@ class Preparation:
         self._vhost = vhost
         self._policies = policies
         self._coming = coming
-        self._queues: dict[str, tuple[Queue, QueueDefinition, InForce]] = {}
+        self._queues: dict[str, tuple[DeclaredQueue, InForce]] = {}
         self._rebindings: dict[Exchange, _Rebinding] = {}
 
     def prepare(self, changes: Iterator[Change]) -> Iterator[None]:
@@ -87,10 +87,9 @@ class Preparation:
                 self._topology.records.note_ring(exchange)
 
     def _prepare_queue(self, definition: QueueDefinition) -> None:
-        queue = self._topology.make_queue(definition)
+        declared = self._topology.make_queue(definition)
         coming = None if self._coming is None else self._coming.name
-        in_force = self._vhost.prepare_queue(queue, definition, self._policies, coming)
-        self._queues[definition.name] = queue, definition, in_force
+        self._queues[definition.name] = declared, self._vhost.prepare_queue(declared, self._policies, coming)
         self._topology.records.put_queue(definition)
 
     def _make_twin(self, exchange: Exchange, rebinding: _Rebinding) -> Generator[None, None, Exchange]:
@@ -103,8 +102,9 @@ class Preparation:
             yield
         return twin
 
-    def _queue(self, name: str) -> Queue:
-        return self._queues[name][0] if name in self._queues else self._vhost.queues[name]
+    def _queue(self, name: str) -> Destination:
+        declared = self._queues[name][0] if name in self._queues else self._vhost.declared[name]
+        return declared.destination
 
     def _exchange(self, binding: Binding) -> Exchange:
         if self._coming is not None and self._coming.name == binding.source:

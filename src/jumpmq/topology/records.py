@@ -1,8 +1,8 @@
 """How definitions are kept: each durable one as (kind, key, JSON value) in a journal, and back.
 
 Kinds: ``vhost``, ``vhost_limits``, ``user``, ``user_limits``, ``permissions``, ``topic_permissions``,
-``global_parameter``, ``policy``, ``operator_policy``, ``exchange``, ``queue``, ``binding``, ``ring``, ``home`` and
-``counter``.
+``global_parameter``, ``policy``, ``operator_policy``, ``exchange``, ``queue``, ``binding``, ``ring``, ``home``,
+``counter`` and ``applied``.
 The key only tells one from the other; all that is needed to restore one is in its value.
 """
 
@@ -33,10 +33,13 @@ class Records:
 
     Args:
         journal: the store, or None to keep nothing.
+        shared: whether the definitions are other processes' too. Then transient ones are kept as well: those of another
+            home outlive this process, and the order of all changes makes a ring.
     """
 
-    def __init__(self, journal: Journal | None) -> None:
+    def __init__(self, journal: Journal | None, shared: bool = False) -> None:
         self._journal = journal
+        self._shared = shared
         self._changed_rings: dict[ConsistentHashExchange, None] = {}
         self._set_aside: list[tuple[str, str, str | None]] | None = None
 
@@ -115,12 +118,17 @@ class Records:
     def delete_policy(self, policy: Policy, operator: bool) -> None:
         self._delete(_policy_kind(operator), _key(policy.vhost, policy.name))
 
+    def put_applied(self, number: int) -> None:
+        """How many changes have been decided; known only where there is a log of them to go on with."""
+        if self._shared:
+            self._put("applied", "", number)
+
     def put_exchange(self, definition: ExchangeDefinition) -> None:
-        if definition.durable:
+        if definition.durable or self._shared:
             self._put("exchange", _key(definition.vhost, definition.name), to_json(definition))
 
     def delete_exchange(self, exchange: Exchange) -> None:
-        if not exchange.durable:
+        if not (exchange.durable or self._shared):
             return
         self._delete("exchange", _key(exchange.vhost, exchange.name))
         if isinstance(exchange, ConsistentHashExchange):
@@ -131,23 +139,23 @@ class Records:
         self._put("home", str(home), {"home": home, "node": node})
 
     def put_queue(self, definition: QueueDefinition) -> None:
-        if definition.is_kept:
+        if definition.is_kept or self._shared:
             self._put("counter", _counter_key(definition.home), (definition.id & COUNTER) + 1)
             self._put("queue", _key(definition.vhost, definition.name), to_json(definition))
 
     def delete_queue(self, definition: QueueDefinition) -> None:
-        if definition.is_kept:
+        if definition.is_kept or self._shared:
             self._delete("queue", _key(definition.vhost, definition.name))
 
     def put_binding(self, source: Exchange, binding: Binding, destination: Destination, user: str) -> None:
         self._note_ring(source)
-        if source.durable and _is_kept(destination):
+        if self._keeps(source, destination):
             value = {"vhost": source.vhost, **to_json(binding)}
             self._put("binding", _key(*value.values()), value | ({"user": user} if user else {}))
 
     def delete_binding(self, source: Exchange, binding: Binding, destination: Destination) -> None:
         self._note_ring(source)
-        if source.durable and _is_kept(destination):
+        if self._keeps(source, destination):
             self._delete("binding", _key(source.vhost, *to_json(binding).values()))
 
     def note_ring(self, exchange: ConsistentHashExchange) -> None:
@@ -155,7 +163,7 @@ class Records:
 
         That is also so where the binding itself is not kept: the order of all changes makes the ring.
         """
-        if exchange.durable:
+        if exchange.durable or self._shared:
             self._changed_rings[exchange] = None
 
     def flush_rings(self) -> None:
@@ -165,6 +173,9 @@ class Records:
             if self._journal is not None:
                 self._journal.put("ring", _key(exchange.vhost, exchange.name), value)
         self._changed_rings.clear()
+
+    def _keeps(self, source: Exchange, destination: Destination) -> bool:
+        return self._shared or (source.durable and _is_kept(destination))
 
     def _note_ring(self, source: Exchange) -> None:
         if isinstance(source, ConsistentHashExchange):

@@ -11,6 +11,7 @@ from typing import TypeVar
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.messages import Message, any_copies
 from jumpmq.queues import Queue
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange, Split
 
@@ -24,12 +25,13 @@ class Routes:
     """Where a run of messages goes.
 
     Attributes:
-        queues: the messages of each queue in published order. Lists may be shared: they are not to be changed.
+        queues: the messages of each queue here in published order. Lists may be shared: they are not to be changed.
         unroutable: messages that reach no queue, in published order.
         error: why routing stopped at a malformed message; those published after it were not looked at.
         stripped: messages that have a BCC header, each with its properties without it; None where there are none. It is
             taken away by :meth:`strip` when the message is pushed.
         uncounted: what exchanges have spread without counting it; :meth:`count` makes up for it.
+        elsewhere: the same as ``queues`` of those whose home is another; None where all are here.
     """
 
     queues: dict[Queue, list[Message]]
@@ -37,6 +39,7 @@ class Routes:
     error: AMQPError | None = None
     stripped: list[tuple[Message, bytes]] | None = None
     uncounted: list[tuple[Exchange, list[Message]]] | None = None
+    elsewhere: dict[DeclaredQueue, list[Message]] | None = None
 
     def count(self) -> None:
         """Have the exchanges count what they have spread, where they did not: the messages are published now."""
@@ -59,7 +62,7 @@ def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: A
         split = exchange.split(messages)
         if _is_last(exchange, split[1]):
             return Routes(*split)  # type: ignore[arg-type]  # feeds queues only
-        return Routes(*_walk(exchange, messages, split, lambda at, run: at.split(run), alternate))
+        return _routes(*_walk(exchange, messages, split, lambda at, run: at.split(run), alternate))
     return _route_opened(exchange, messages, lambda at, run: at.split_envelopes(run), alternate)
 
 
@@ -76,7 +79,7 @@ def preview(exchange: Exchange, messages: list[Message], plain: bool, alternate:
         return at.preview_envelopes(run)
 
     if plain or not any_copies(messages):
-        routes = Routes(*_walk(exchange, messages, split(exchange, messages), split, alternate))
+        routes = _routes(*_walk(exchange, messages, split(exchange, messages), split, alternate))
     else:
         routes = _route_opened(exchange, messages, split_envelopes, alternate)
     routes.uncounted = uncounted
@@ -91,14 +94,24 @@ def _route_opened(
 ) -> Routes:
     """Where messages go some of which have headers CC or BCC."""
     envelopes, error = _open(messages)
-    opened, lost = _walk(exchange, envelopes, split(exchange, envelopes), split, alternate)
+    opened, lost, sent = _walk(exchange, envelopes, split(exchange, envelopes), split, alternate)
     stripped = [(envelope.message, envelope.stripped) for envelope in envelopes if envelope.stripped is not None]
-    return Routes({queue: _messages(group) for queue, group in opened.items()}, _messages(lost), error, stripped)
+    queues = {queue: _messages(group) for queue, group in opened.items()}
+    elsewhere = None if sent is None else {queue: _messages(group) for queue, group in sent.items()}
+    return Routes(queues, _messages(lost), error, stripped, elsewhere=elsewhere)
+
+
+def _routes(
+    queues: dict[Queue, list[Message]],
+    unroutable: list[Message],
+    elsewhere: dict[DeclaredQueue, list[Message]] | None,
+) -> Routes:
+    return Routes(queues, unroutable, elsewhere=elsewhere)
 
 
 def _is_last(exchange: Exchange, missed: list[T]) -> bool:
     """Whether messages go no further than to the queues of this exchange; ``missed`` are those that reach none."""
-    return not exchange.fed_exchanges and not (missed and exchange.alternate)
+    return not exchange.fed_further and not (missed and exchange.alternate)
 
 
 def _open(messages: list[Message]) -> tuple[list[Envelope], AMQPError | None]:
@@ -121,15 +134,15 @@ def _walk(
     begun: Split[T],
     split: Callable[[Exchange, list[T]], Split[T]],
     alternate: Alternate,
-) -> tuple[dict[Queue, list[T]], list[T]]:
-    """The items of each queue, and those that reach none.
+) -> tuple[dict[Queue, list[T]], list[T], dict[DeclaredQueue, list[T]] | None]:
+    """The items of each queue here, those that reach none, and the items of each queue of another home.
 
     Args:
         begun: where ``start`` sends them. An exchange is asked once, as it may count what it sends.
         split: asks another exchange.
     """
     if _is_last(start, begun[1]):
-        return begun  # type: ignore[return-value]  # feeds queues only
+        return *begun, None  # type: ignore[return-value]  # feeds queues here only
     place = {id(item): number for number, item in enumerate(items)}
     visited: dict[Destination, set[int]] = {start: set(place.values())}
     steps: list[tuple[Exchange, list[T]]] = [(start, items)]
@@ -143,10 +156,14 @@ def _walk(
             seen.update([place[id(item)] for item in fresh])
             if fresh and isinstance(destination, Exchange):
                 steps.append((destination, fresh))
-    queues = {
-        queue: [items[number] for number in sorted(seen)]
-        for queue, seen in visited.items()
-        if not isinstance(queue, Exchange)
-    }
-    routed = set().union(*(visited[queue] for queue in queues))
-    return queues, [item for number, item in enumerate(items) if number not in routed]
+    queues, elsewhere, routed = dict[Queue, list[T]](), dict[DeclaredQueue, list[T]](), set[int]()
+    for destination, seen in visited.items():
+        if isinstance(destination, Exchange):
+            continue
+        routed |= seen
+        group = [items[number] for number in sorted(seen)]
+        if isinstance(destination, DeclaredQueue):
+            elsewhere[destination] = group
+        else:
+            queues[destination] = group
+    return queues, [item for number, item in enumerate(items) if number not in routed], elsewhere or None

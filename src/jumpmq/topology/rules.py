@@ -175,11 +175,11 @@ def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> No
     definition = change.definition
     vhost = topology.vhost(definition.vhost)
     refuse_for_all(change)
-    current = vhost.queues.get(definition.name)
+    current = vhost.declared.get(definition.name)
     if current is not None:
         if current.exclusive != definition.exclusive or current.owner != definition.owner:
             raise vhost.locked(definition.name)
-        equivalence.check_queue(vhost.definition(current), definition)
+        equivalence.check_queue(current.definition, definition)
         return
     _refuse_beyond_limit(vhost, definition.name)
     user = topology.users.get(definition.user)
@@ -189,7 +189,7 @@ def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> No
 
 
 def _refuse_beyond_limit(vhost: VirtualHost, name: str) -> None:
-    limit = limits.reached(vhost.limits, "max-queues", len(vhost.queues))
+    limit = limits.reached(vhost.limits, "max-queues", len(vhost.declared))
     if limit is not None:
         raise PreconditionFailed(
             f"cannot declare queue '{name}': queue limit in vhost '{vhost.name}' ({limit}) is reached"

@@ -127,7 +127,7 @@ class Sharding:
         if after is None or self._problem(exchange, after) is not None:
             return
         for binding, home in self._bindings(exchange, after):
-            if binding.destination not in vhost.queues:
+            if binding.destination not in vhost.declared:
                 yield DeclareQueue(self._shard(vhost, exchange, after, binding.destination, home))
             if binding not in exchange.bindings:
                 yield Bind(vhost.name, binding)
@@ -225,7 +225,7 @@ def settings_under(policies: Policies, exchange: str) -> ShardSettings | None:
 
 def _beyond_limits(vhost: VirtualHost, subject: str, new_shards: int) -> str | None:
     """Why a virtual host may not have so many more shards, or None."""
-    for what, count in (("queue", len(vhost.queues)), ("binding", vhost.binding_count)):
+    for what, count in (("queue", len(vhost.declared)), ("binding", vhost.binding_count)):
         limit = vhost.limits.get(f"max-{what}s", -1)
         if new_shards and 0 <= limit < count + new_shards:
             return (

@@ -21,6 +21,7 @@ from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import changes, records, rules
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.effects import take_effect
 from jumpmq.topology.exchanges import ConsistentHashExchange
@@ -59,6 +60,7 @@ class Topology:
         journal: where durable definitions, and the queues' messages, are kept; None keeps nothing.
         streams: where streams keep their messages; None keeps them till the end.
         memory: what queues charge for the messages that they hold.
+        shared: whether the changes come from a log that is other processes' too, see :class:`Records`.
         later: takes the steps of long work when there is time; all at once unless given.
         dead_letters: takes messages that expired, overflowed or were rejected, see :class:`Queue`.
         wake: asked by queues that want to be looked after, see :class:`Queue`.
@@ -70,6 +72,7 @@ class Topology:
         records: where durable definitions are kept.
         holdings: how much each user has made.
         past: what was counted of virtual hosts that are gone.
+        applied: how many changes were decided, accepted or refused; a restart does not forget where the log is shared.
         revision: grows with each change: what was concluded from definitions holds as long as it is the same.
         listeners: called with each change that took effect, first the one that was proposed.
     """
@@ -85,6 +88,7 @@ class Topology:
         wake: Wake = never_wake,
         later: Later = _at_once,
         home: int = 1,
+        shared: bool = False,
     ) -> None:
         self.node = node
         self.home = home
@@ -97,7 +101,8 @@ class Topology:
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}
         self.global_parameters: dict[str, Any] = {}
-        self.records = records.Records(journal)
+        self.records = records.Records(journal, shared)
+        self.applied = 0
         self.holdings = Holdings()
         self.past = Past()
         self.homes: dict[int, str] = {}
@@ -179,8 +184,12 @@ class Topology:
 
     def _take(self, pending: Pending) -> Iterator[None]:
         """Judge a change, let it take effect, and tell of it."""
-        self.check(pending.change)
-        effects = yield from take_effect(self, pending.change)
+        try:
+            self.check(pending.change)
+            effects = yield from take_effect(self, pending.change)
+        finally:
+            self.applied += 1
+            self.records.put_applied(self.applied)
         self.revision += 1
         for effect in effects:
             for listener in self.listeners:
@@ -219,8 +228,11 @@ class Topology:
         self._counters[definition.home] = counter + 1
         return replace(definition, id=definition.home << HOME_BITS | counter, node=self.node_of(definition.home))
 
-    def make_queue(self, definition: QueueDefinition) -> Queue:
+    def make_queue(self, definition: QueueDefinition) -> DeclaredQueue:
         """A queue that the rules admit, or that the records keep; it is in no virtual host yet."""
+        return DeclaredQueue(definition, self._make_contents(definition) if definition.home == self.home else None)
+
+    def _make_contents(self, definition: QueueDefinition) -> Queue:
         return make_queue(
             definition.vhost,
             definition.name,
@@ -238,15 +250,15 @@ class Topology:
             wake=self._wake,
         )
 
-    def drop_contents(self, queues: Iterable[Queue]) -> None:
+    def drop_contents(self, queues: Iterable[DeclaredQueue]) -> None:
         """Have the journal forget the messages of queues that were taken away, in the commit that says so."""
-        for queue in queues:
-            if self._journal is not None and queue.durable and not queue.exclusive:
-                self._journal.drop_queue(queue.id)
+        for declared in queues:
+            if self._journal is not None and declared.contents is not None and declared.definition.is_kept:
+                self._journal.drop_queue(declared.id)
 
     def insert_queue(self, definition: QueueDefinition) -> None:
         """Add a queue that the rules admit, or that the records keep."""
-        self.vhosts[definition.vhost].insert_queue(self.make_queue(definition), definition)
+        self.vhosts[definition.vhost].insert_queue(self.make_queue(definition))
 
     def flush_rings(self) -> None:
         """Hand the hash rings that changed to the journal; to be called before each of its commits.
@@ -270,6 +282,7 @@ class Topology:
             found[kind].append((key, value) if kind == "counter" else value)
         self.homes = {value["home"]: value["node"] for value in found["home"]}
         self._restore_counters(found)
+        self.applied = found["applied"][0] if found["applied"] else 0
         for value in found["vhost"]:
             host = VirtualHost(value["name"], self.records, self.holdings)
             host.default_queue_type = value.get("default_queue_type")

@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
-from jumpmq.queues import Queue
+from jumpmq.queues import QUEUE_TYPES, Queue
 from jumpmq.topology import routing
 from jumpmq.topology.bindings import Binding
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Destination, Exchange, make_exchange
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
+from jumpmq.topology.queue_arguments import queue_type_of
 from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes
 from jumpmq.topology.shards import ShardSettings, parse_shard_name
@@ -52,7 +54,9 @@ class VirtualHost:
         holdings: where is counted what users have made.
 
     Attributes:
-        exchanges, queues: by name.
+        exchanges: by name.
+        declared: all queues, by name.
+        queues: the contents of those whose home is here, by name.
         default_queue_type: of durable queues whose declaration names none.
         description, tags: words for operators.
         tracing: whether what is published and delivered is copied to `amq.rabbitmq.trace`; not kept over a restart.
@@ -71,6 +75,7 @@ class VirtualHost:
         self.records = records
         self._holdings = holdings
         self.exchanges: dict[str, Exchange] = {}
+        self.declared: dict[str, DeclaredQueue] = {}
         self.queues: dict[str, Queue] = {}
         self.policies = Policies()
         self.limits: dict[str, int] = {}
@@ -78,9 +83,8 @@ class VirtualHost:
         self.binding_count = 0
         self._in_force: dict[Destination, InForce] = {}
         self._policies_changed = 0
-        self._definitions: dict[Queue, QueueDefinition] = {}
-        self._shards: dict[str, dict[tuple[str, int], Queue]] = {}
-        self._owned: dict[str, dict[Queue, None]] = {}
+        self._shards: dict[str, dict[tuple[str, int], DeclaredQueue]] = {}
+        self._owned: dict[str, dict[DeclaredQueue, None]] = {}
         self._bound_to: dict[Destination, dict[Binding, str]] = {}
         for exchange, kind in PREDECLARED.items():
             internal = exchange == "amq.rabbitmq.trace"
@@ -103,22 +107,37 @@ class VirtualHost:
             raise NotFound(f"no exchange '{name}' in vhost '{self.name}'") from None
 
     def queue(self, name: str, connection: str | None = None) -> Queue:
-        """The queue of this name.
+        """The contents of the queue of this name.
 
         Args:
-            connection: who wants it; None may have any.
+            connection: the identity of who wants it; None may have any.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is none, or its home is another.
             ResourceLocked: it belongs to another connection exclusively.
         """
         try:
             queue = self.queues[name]
         except KeyError:
-            raise NotFound(f"no queue '{name}' in vhost '{self.name}'") from None
+            declared = self.declared_queue(name, connection)
+            raise NotFound(f"queue '{name}' in vhost '{self.name}' is at home {declared.definition.home}") from None
         if queue.exclusive and connection is not None and queue.owner != connection:
             raise self.locked(name)
         return queue
+
+    def declared_queue(self, name: str, connection: str | None = None) -> DeclaredQueue:
+        """The declared queue of this name, wherever its home is.
+
+        Raises:
+            NotFound, ResourceLocked: as :meth:`queue`.
+        """
+        try:
+            declared = self.declared[name]
+        except KeyError:
+            raise NotFound(f"no queue '{name}' in vhost '{self.name}'") from None
+        if declared.exclusive and connection is not None and declared.owner != connection:
+            raise self.locked(name)
+        return declared
 
     def destination(self, binding: Binding, connection: str | None = None) -> Destination:
         """The queue or exchange that a binding names.
@@ -128,27 +147,36 @@ class VirtualHost:
         """
         if binding.kind == "exchange":
             return self.exchange(binding.destination)
-        return self.queue(binding.destination, connection)
+        return self.declared_queue(binding.destination, connection).destination
 
     def definition(self, queue: Queue) -> QueueDefinition:
         """How a queue was declared, with its arguments' types."""
-        return self._definitions[queue]
+        return self.declared[queue.name].definition
 
     def queue_definition(self, name: str) -> QueueDefinition | None:
         """How the queue of this name was declared; None if there is none."""
-        queue = self.queues.get(name)
-        return None if queue is None else self._definitions[queue]
+        declared = self.declared.get(name)
+        return None if declared is None else declared.definition
 
     def queue_definitions(self) -> list[QueueDefinition]:
         """How all queues were declared that are there now."""
-        return list(self._definitions.values())
+        return [declared.definition for declared in self.declared.values()]
 
     def shards_of(self, exchange: str, node: str) -> list[tuple[int, Queue]]:
-        """The numbered queues on a node that are called as shards of an exchange, in order."""
+        """The numbered queues of a node that are here and called as shards of an exchange, in order."""
         found = self._shards.get(exchange, {})
-        return [(number, found[home, number]) for home, number in sorted(found) if home == node]
+        numbered = [(number, found[named, number].contents) for named, number in sorted(found) if named == node]
+        return [(number, queue) for number, queue in numbered if queue is not None]
 
-    def exclusive_queues(self, connection: str) -> list[Queue]:
+    def ended_with(self, home: int) -> list[DeclaredQueue]:
+        """The queues of a home that end with its process."""
+        return [
+            declared
+            for declared in self.declared.values()
+            if declared.definition.home == home and not declared.definition.is_kept
+        ]
+
+    def exclusive_queues(self, connection: str) -> list[DeclaredQueue]:
         """The queues that end with a connection."""
         return list(self._owned.get(connection, ()))
 
@@ -232,33 +260,44 @@ class VirtualHost:
         return self._follow_queues(self._policies_changed)
 
     def _follow_queues(self, change: int) -> Iterator[None]:
-        for queue in list(self.queues.values()):
+        for declared in list(self.declared.values()):
             if change != self._policies_changed:
                 return
-            if self.queues.get(queue.name) is queue:
-                self.follow_queue(queue)
+            if self.declared.get(declared.name) is declared:
+                self.follow_queue(declared)
             yield
 
     def follow_home(self, home: int, node: str) -> None:
         """A home is on another node now."""
-        for queue, definition in self._definitions.items():
-            if definition.home == home:
-                queue.node = node
+        for declared in self.declared.values():
+            if declared.definition.home == home and declared.contents is not None:
+                declared.contents.node = node
 
     def follow_shards(self, exchange: str) -> None:
         """An exchange has come or gone: let the queues that are called as its shards act by that."""
-        for queue in self._shards.get(exchange, {}).values():
-            self.follow_queue(queue)
+        for declared in self._shards.get(exchange, {}).values():
+            self.follow_queue(declared)
 
-    def follow_queue(self, queue: Queue) -> None:
+    def follow_queue(self, declared: DeclaredQueue) -> None:
         """Let a queue act by its arguments, its policies, and the policy of the exchange it is a shard of."""
-        self._hold_in_force(queue, self._limit(queue, self._definitions[queue], self.policies))
+        self._hold_in_force(declared.destination, self.prepare_queue(declared, self.policies))
+
+    def prepare_queue(self, declared: DeclaredQueue, policies: Policies, coming: str | None = None) -> InForce:
+        """Let a queue that is there, or to be added, act by policies; returns those in force for it.
+
+        Args:
+            coming: name of an exchange that will be there, too.
+        """
+        definition, queue = declared.definition, declared.contents
+        kind = QUEUE_TYPES[queue_type_of(definition.arguments)] if queue is None else queue
+        in_force = policies.in_force("queue", declared.name, kind.refused_policy_keys)
+        if queue is not None:
+            self._limit(queue, definition, in_force, policies, coming)
+        return in_force
 
     def _limit(
-        self, queue: Queue, definition: QueueDefinition, policies: Policies, coming: str | None = None
-    ) -> InForce:
-        """Let a queue act by policies; returns those in force for it."""
-        in_force = policies.in_force("queue", queue.name, queue.refused_policy_keys)
+        self, queue: Queue, definition: QueueDefinition, in_force: InForce, policies: Policies, coming: str | None
+    ) -> None:
         limits = queue.limits_under(in_force.definition)
         shard = parse_shard_name(queue.name, definition.node)
         if shard is not None and (shard[0] in self.exchanges or shard[0] == coming):
@@ -267,7 +306,6 @@ class VirtualHost:
                 limits = limits.serving_one()
         if limits != queue.limits:
             queue.set_limits(limits)
-        return in_force
 
     def follow_exchange(self, exchange: Exchange) -> None:
         """Let an exchange act by its arguments and its policies."""
@@ -311,49 +349,43 @@ class VirtualHost:
 
     # --- queues ---
 
-    def insert_queue(self, queue: Queue, definition: QueueDefinition) -> None:
+    def insert_queue(self, declared: DeclaredQueue) -> None:
         """Add a queue, and its binding to the default exchange."""
-        self.add_queue(queue, definition, self.prepare_queue(queue, definition, self.policies))
+        self.add_queue(declared, self.prepare_queue(declared, self.policies))
 
-    def prepare_queue(
-        self, queue: Queue, definition: QueueDefinition, policies: Policies, coming: str | None = None
-    ) -> InForce:
-        """Let a queue that is to be added act by policies that will be in force then; returns those for it.
-
-        Args:
-            coming: name of an exchange that will be there, too.
-        """
-        return self._limit(queue, definition, policies, coming)
-
-    def add_queue(self, queue: Queue, definition: QueueDefinition, in_force: InForce) -> None:
+    def add_queue(self, declared: DeclaredQueue, in_force: InForce) -> None:
         """Add a queue that is prepared."""
-        self.queues[queue.name] = queue
-        self._definitions[queue] = definition
+        definition = declared.definition
+        self.declared[declared.name] = declared
+        if declared.contents is not None:
+            self.queues[declared.name] = declared.contents
         self._holdings.add(definition.user, "queue")
-        if definition.owner is not None:
-            self._owned.setdefault(definition.owner, {})[queue] = None
-        if (shard := parse_shard_name(queue.name, definition.node)) is not None:
-            self._shards.setdefault(shard[0], {})[definition.node, shard[1]] = queue
-        self._hold_in_force(queue, in_force)
-        self.insert_binding(Binding("", "queue", queue.name, queue.name.encode(errors="surrogateescape")))
+        if declared.owner is not None:
+            self._owned.setdefault(declared.owner, {})[declared] = None
+        if (shard := parse_shard_name(declared.name, definition.node)) is not None:
+            self._shards.setdefault(shard[0], {})[definition.node, shard[1]] = declared
+        self._hold_in_force(declared.destination, in_force)
+        self.insert_binding(Binding("", "queue", declared.name, declared.name.encode(errors="surrogateescape")))
 
-    def remove_queue(self, queue: Queue) -> None:
+    def remove_queue(self, declared: DeclaredQueue) -> None:
         """Take a queue away, with its messages and the bindings to it."""
-        self.take_queue(queue)
-        queue.delete()
+        self.take_queue(declared)
+        if declared.contents is not None:
+            declared.contents.delete()
 
-    def take_queue(self, queue: Queue) -> None:
+    def take_queue(self, declared: DeclaredQueue) -> None:
         """Take a queue away and the bindings to it, and leave its messages where they are."""
-        del self.queues[queue.name]
-        self.past.add_queue(queue)
-        self._in_force.pop(queue, None)
-        definition = self._definitions.pop(queue)
+        definition = declared.definition
+        del self.declared[declared.name]
+        if declared.contents is not None:
+            self.past.add_queue(self.queues.pop(declared.name))
+        self._in_force.pop(declared.destination, None)
         self._holdings.remove(definition.user, "queue")
-        if definition.owner is not None:
-            _discard(self._owned, definition.owner, queue)
-        if (shard := parse_shard_name(queue.name, definition.node)) is not None:
+        if declared.owner is not None:
+            _discard(self._owned, declared.owner, declared)
+        if (shard := parse_shard_name(declared.name, definition.node)) is not None:
             _discard(self._shards, shard[0], (definition.node, shard[1]))
-        self._remove_bindings_to(queue)
+        self._remove_bindings_to(declared.destination)
         self.records.delete_queue(definition)
 
     # --- bindings ---
@@ -378,7 +410,7 @@ class VirtualHost:
                 source.unbind(binding)
             self._forget_binding(source, binding, destination)
         for binding in added:
-            destination = self.queues[binding.destination]
+            destination = self.declared[binding.destination].destination
             if twin is None:
                 source.bind(binding, destination)
             self._note_binding(source, binding, destination, "")
@@ -419,8 +451,8 @@ class VirtualHost:
 
     def clear(self) -> None:
         """Take everything away that is in it."""
-        for queue in list(self.queues.values()):
-            self.remove_queue(queue)
+        for declared in list(self.declared.values()):
+            self.remove_queue(declared)
         for exchange in list(self.exchanges.values()):
             if exchange.name in self.exchanges:
                 self.remove_exchange(exchange)

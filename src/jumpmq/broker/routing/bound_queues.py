@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 from jumpmq.queues import Queue
 from jumpmq.topology import Exchange
+from jumpmq.topology.exchanges import Destination
 
 
 def bound_queues(exchange: Exchange) -> Iterator[Queue]:
-    """The queues that an exchange routes to, directly or through other exchanges, each once.
+    """The queues here that an exchange routes to, directly or through other exchanges, each once.
 
     Exclusive queues are left out: they are their connections', also for those who ask by an exchange.
     """
-    found: set[Queue | Exchange] = {exchange}
+    found: set[Destination] = {exchange}
     exchanges = [exchange]
     for one in exchanges:
         for destination in list(one.bindings.values()):
@@ -20,5 +21,5 @@ def bound_queues(exchange: Exchange) -> Iterator[Queue]:
             found.add(destination)
             if isinstance(destination, Exchange):
                 exchanges.append(destination)
-            elif destination.owner is None:
+            elif isinstance(destination, Queue) and destination.owner is None:
                 yield destination

@@ -58,7 +58,7 @@ def _is_passing(topology: Topology, change: Change, exclusive: set[int]) -> bool
     """
     match change:
         case DeclareQueue(definition):
-            queue = topology.vhosts[definition.vhost].queues[definition.name]
+            queue = topology.vhosts[definition.vhost].declared[definition.name]
             if queue.exclusive:
                 exclusive.add(queue.id)
             return queue.exclusive or queue.id != definition.id
@@ -66,7 +66,7 @@ def _is_passing(topology: Topology, change: Change, exclusive: set[int]) -> bool
             exclusive.discard(number)
             return True
         case Bind(vhost, binding) | Unbind(vhost, binding):
-            bound = topology.vhosts[vhost].queues.get(binding.destination) if binding.kind == "queue" else None
+            bound = topology.vhosts[vhost].declared.get(binding.destination) if binding.kind == "queue" else None
             return bound is not None and bound.exclusive
     return False
 

@@ -28,7 +28,7 @@ class Churn:
         match change:
             case DeclareQueue(definition):
                 self.queue_declared += 1
-                queue = topology.vhosts[definition.vhost].queues.get(definition.name)
+                queue = topology.vhosts[definition.vhost].declared.get(definition.name)
                 self.queue_created += queue is not None and queue.id == definition.id
             case DeleteQueue():
                 self.queue_deleted += 1

@@ -10,10 +10,12 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue
 from jumpmq.topology import erlang
 from jumpmq.topology.bindings import Binding
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 
-Destination = Union[Queue, "Exchange"]
+Destination = Union[Queue, DeclaredQueue, "Exchange"]
+"""What a binding leads to: of a queue its contents where they are here, else the declared queue."""
 T = TypeVar("T")
 Split = tuple[dict[Destination, list[T]], list[T]]
 """How an exchange spreads a run of messages: what each destination gets, and what none gets.
@@ -33,7 +35,7 @@ class Exchange(ABC):
         bindings: every binding with its destination, the oldest first.
         declared_alternate: name of the exchange that gets what no binding matches, or None; the argument.
         alternate: the one in force, by argument or policy.
-        fed_exchanges: how many of the bindings lead to an exchange.
+        fed_further: how many of the bindings lead to an exchange, or to a queue of another home.
         received: messages published to it since the broker started.
         published_in, published_out: messages that clients published to it, and how many queues got as many.
     """
@@ -58,7 +60,7 @@ class Exchange(ABC):
         self.arguments = definition.arguments
         self.alternate = self.declared_alternate = string_argument(definition, "alternate-exchange")
         self.bindings: dict[Binding, Destination] = {}
-        self.fed_exchanges = self.received = self.published_in = self.published_out = 0
+        self.fed_further = self.received = self.published_in = self.published_out = 0
 
     def __repr__(self) -> str:
         return f"<{self.type} exchange {self.name!r} in vhost {self.vhost!r}>"
@@ -73,13 +75,13 @@ class Exchange(ABC):
     def bind(self, binding: Binding, destination: Destination) -> None:
         """Add a binding that :meth:`check` has passed and that is not there yet."""
         self.bindings[binding] = destination
-        self.fed_exchanges += isinstance(destination, Exchange)
+        self.fed_further += not isinstance(destination, Queue)
         self.added(binding, destination)
 
     def unbind(self, binding: Binding) -> None:
         """Remove a binding that is there."""
         destination = self.bindings.pop(binding)
-        self.fed_exchanges -= isinstance(destination, Exchange)
+        self.fed_further -= not isinstance(destination, Queue)
         self.removed(binding, destination)
 
     def twin(self) -> Generator[None, None, Self]:

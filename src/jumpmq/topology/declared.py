@@ -1,0 +1,34 @@
+"""A declared queue, which every process knows, and where its contents are: in the process of its home alone."""
+
+from jumpmq.queues import Queue
+from jumpmq.topology.definitions import QueueDefinition
+
+
+class DeclaredQueue:
+    """A queue as the definitions have it.
+
+    Attributes:
+        definition: how it was declared.
+        contents: its messages and consumers; None where its home is another.
+        vhost, name, id, durable, exclusive, owner: of the definition.
+    """
+
+    __slots__ = ("contents", "definition", "durable", "exclusive", "id", "name", "owner", "vhost")
+
+    def __init__(self, definition: QueueDefinition, contents: Queue | None) -> None:
+        self.definition = definition
+        self.contents = contents
+        self.vhost = definition.vhost
+        self.name = definition.name
+        self.id = definition.id
+        self.durable = definition.durable
+        self.exclusive = definition.exclusive
+        self.owner = definition.owner
+
+    def __repr__(self) -> str:
+        return f"<declared queue {self.name!r} in vhost {self.vhost!r}>"
+
+    @property
+    def destination(self) -> "Queue | DeclaredQueue":
+        """What exchanges send to: the contents where they are here."""
+        return self if self.contents is None else self.contents

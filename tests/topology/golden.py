@@ -1,0 +1,98 @@
+"""Logs of definitions that a release has decided, with their outcomes: later ones must decide them alike.
+
+``python -m tests.topology.golden NAME`` draws changes, decides them, and keeps them as the log of a release. One that
+exists is not made again: rules that decide it otherwise need another version of the log's format.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.topology import Arguments, Binding, ConsistentHashExchange, ExchangeDefinition, Topology, changes
+from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
+
+LOGS = Path(__file__).parents[1] / "data" / "definitions-log"
+NODES = ["one@host", "two@elsewhere", "three@host"]
+
+
+def entries(path: Path) -> Iterator[dict[str, Any]]:
+    """The entries of a log: ``change``, as JSON; ``outcome``, its refusal or ""; ``queues``, number and name of those
+    that came with it. The last has ``rings`` and ``bindings`` of the end instead."""
+    with path.open() as lines:
+        yield from map(json.loads, lines)
+
+
+def decided(topology: Topology, change: dict[str, Any]) -> dict[str, Any]:
+    """Decide an entry's change; returns the entry as it came out here."""
+    before = {queue.id for host in topology.vhosts.values() for queue in host.declared.values()}
+    try:
+        topology.apply(change_from_json(change))
+        outcome = ""
+    except AMQPError as error:
+        outcome = error.reply_text
+    queues = [(queue.id, name) for host in topology.vhosts.values() for name, queue in host.declared.items()]
+    return {"change": change, "outcome": outcome, "queues": [list(one) for one in queues if one[0] not in before]}
+
+
+def end(topology: Topology) -> dict[str, Any]:
+    """Where messages go after a log: hash rings, bit for bit, and bindings in order."""
+    exchanges = [one for host in topology.vhosts.values() for one in host.exchanges.values() if one.name]
+    return {
+        "rings": [[one.name, one.ring.state()] for one in exchanges if isinstance(one, ConsistentHashExchange)],
+        "bindings": [[one.name, [to_json(binding) for binding in one.bindings]] for one in exchanges],
+    }
+
+
+def _drawn(chance: Random, topology: Topology) -> changes.Change:
+    """A change such as clients ask for; some are refused."""
+    queue, exchange = f"q{chance.randrange(12)}", chance.choice(["ring", "shifting", "spread", "x"])
+    home = chance.choice([1, 2, 3])
+    key = chance.choice([b"1", b"2", b"7", b"0", b"key"])
+    binding = Binding(exchange, "queue", queue, key)
+    declared = topology.vhost("/").declared.get(queue)
+    match chance.choices(range(8), (6, 8, 4, 2, 3, 1, 1, 2))[0]:
+        case 0:
+            flags = {name: chance.random() < 0.5 for name in ("durable", "auto_delete")}
+            return changes.DeclareQueue(topology.define_queue("/", queue, **flags, home=home, user="ann"))
+        case 1:
+            return changes.Bind("/", binding, user="ann")
+        case 2:
+            bound = list(topology.vhost("/").exchanges[exchange].bindings) if exchange != "x" else []
+            return changes.Unbind("/", chance.choice(bound) if bound else binding)
+        case 3:
+            return changes.DeleteQueue("/", queue, 0 if declared is None else declared.id)
+        case 4:
+            definition = {"shards-per-node": chance.randrange(4), "routing-key": chance.choice(["1", "3", "heavy"])}
+            return changes.SetPolicy("/", chance.choice("pq"), f"^{exchange}", definition, chance.randrange(3))
+        case 5:
+            return changes.ClearPolicy("/", chance.choice("pq"))
+        case 6:
+            return changes.AddHome(home, NODES[home - 1])
+    limit, value = chance.choice(["max-queues", "max-bindings"]), chance.choice([-1, 30])
+    return chance.choice([changes.SetVirtualHostLimit("/", limit, value), changes.SetUserLimit("ann", limit, value)])
+
+
+def _make(name: str) -> None:
+    chance, topology = Random(1), Topology(NODES[0])
+    wanted: list[changes.Change] = [changes.AddHome(home, node) for home, node in enumerate(NODES, 1)]
+    wanted += [changes.AddVirtualHost("/"), changes.PutUser("ann", "", ("monitoring",))]
+    shifting = Arguments.of({"ring-removal": "shift"})
+    wanted += [
+        changes.DeclareExchange(ExchangeDefinition("/", "ring", "x-consistent-hash", durable=True)),
+        changes.DeclareExchange(ExchangeDefinition("/", "shifting", "x-consistent-hash", arguments=shifting)),
+        changes.DeclareExchange(ExchangeDefinition("/", "spread", "x-modulus-hash", durable=True)),
+    ]
+    with (LOGS / f"{name}.jsonl").open("x") as file:
+        for number in range(400):
+            change = wanted[number] if number < len(wanted) else _drawn(chance, topology)
+            file.write(json.dumps(decided(topology, change_to_json(change))) + "\n")
+        file.write(json.dumps(end(topology)) + "\n")
+
+
+if __name__ == "__main__":
+    LOGS.mkdir(parents=True, exist_ok=True)
+    _make(sys.argv[1])
