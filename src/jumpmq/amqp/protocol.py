@@ -16,6 +16,17 @@ does about an event (closing a channel, say) already holds for the next one of t
 - :class:`BadHeader` once, where the client does not speak AMQP 0-9-1.
 
 What to send is collected by :meth:`send` and the like, and fetched with :meth:`data_to_send`.
+
+The calls for one read, in their order:
+
+1. :meth:`~ServerProtocol.receive`, with what arrived; whoever took :meth:`~ServerProtocol.take_kept` before puts that
+   in front. Where :attr:`~ServerProtocol.scatters` is true, the octets may be read to where
+   :meth:`~ServerProtocol.scatter` says instead, and are then given to :meth:`~ServerProtocol.receive_scattered`.
+2. Iterate over what that returns, and act on each event before the next is asked for.
+3. After the last event, :meth:`~ServerProtocol.take_kept`. Or, where the rest is left for later,
+   :meth:`~ServerProtocol.retain`, before the buffer is read into again; nothing more may be received until the
+   iterator was exhausted. Or, where nothing more is wanted, :meth:`~ServerProtocol.skip`.
+4. :meth:`~ServerProtocol.data_to_send`, at any time.
 """
 
 import contextlib
@@ -286,7 +297,8 @@ class ServerProtocol:
     # --- receiving ---
 
     def receive(self, octets: bytes | bytearray | memoryview, now: float) -> Iterator[Event]:
-        """Read what arrived.
+        """Read what arrived. Before this method is called again, its iterator has to be exhausted, or given up with
+        :meth:`skip`.
 
         Args:
             octets: may be a view of a buffer that is used again, once the iterator is exhausted or what is left of it
@@ -326,7 +338,8 @@ class ServerProtocol:
         return split is not None and split.content.missing >= SCATTERED_FROM and not split.content.dropped
 
     def scatter(self, behind: memoryview) -> Scatter | None:
-        """Where to read to what arrives next, in the middle of a large body.
+        """Where to read to what arrives next, in the middle of a large body. After calling this method, read at once,
+        and call :meth:`receive_scattered` with what was read.
 
         Args:
             behind: where to read to what follows the body.
@@ -351,12 +364,14 @@ class ServerProtocol:
         return self.receive(rest, now)
 
     def take_kept(self) -> bytes:
-        """The beginning of a frame whose end did not arrive yet; who takes it puts it before what arrives next."""
+        """The beginning of a frame whose end did not arrive yet. To be called when the iterator of :meth:`receive` is
+        exhausted; after calling this method, put what it returned before what arrives next."""
         kept, self._kept = self._kept, b""
         return kept
 
     def retain(self) -> None:
-        """Copy what is not yet read, once, as the buffer it lies in is to be used again."""
+        """Copy what is not yet read, once, as the buffer it lies in is to be used again. To be called between two
+        events, before the buffer is read into; the iterator goes on with the copy."""
         if not self._borrowed:
             return
         self._borrowed = False
@@ -366,7 +381,7 @@ class ServerProtocol:
                 event.payload = bytes(event.payload)
 
     def skip(self) -> None:
-        """Forget what is not yet read."""
+        """Forget what is not yet read: the iterator of :meth:`receive` then has no more events."""
         self._unread = NOTHING
         self._scanned.clear()
 

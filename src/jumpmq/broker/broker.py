@@ -105,6 +105,7 @@ class Broker:
         self.started_at = 0.0
         try:
             self.memory = MemoryAccount(resources.memory_limit(config.memory_limit))
+            # Octets that are to stay free.
             self._disk_free_limit = resources.disk_free_limit(config.disk_free_limit)
         except ValueError as error:
             raise BrokerError(str(error)) from None
@@ -115,10 +116,10 @@ class Broker:
         self.reader_groups = ReaderGroups(self)
         self.writers = Writers()
         self.slices = Slices()
-        self._commits: Commits
-        self._services: Services
-        self._timers: Timers
-        self._upkeep: Upkeep
+        self._commits: Commits  # the broker's side of the store
+        self._services: Services  # what connections and channels share
+        self._timers: Timers  # what happens by the clock
+        self._upkeep: Upkeep  # what queues need by the clock, and long work in steps
 
     @property
     def cluster_name(self) -> str:

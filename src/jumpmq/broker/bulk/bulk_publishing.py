@@ -128,12 +128,13 @@ def judge(
 
 def push(judged: Judged) -> Generator[None, None, Published]:
     """Give queues what they were found to get; every step is some milliseconds of work, to be done in a turn."""
-    vhost = judged.vhost
+    vhost, tally = judged.vhost, judged.vhost.past.channels
+    messages, all_copies, unroutable = judged.count, judged.copies, judged.unroutable
     for exchange, count, routes in judged.routes:
-        copies = sum(map(len, routes.queues.values()))
+        copies, missed = sum(map(len, routes.queues.values())), len(routes.unroutable)
         exchange.received += count
-        exchange.published_in += count
-        exchange.published_out += copies
+        routing.count(tally, exchange, count, copies, missed)
+        messages, all_copies, unroutable = messages - count, all_copies - copies, unroutable - missed
         routes.count()
         routes.strip()
         yield
@@ -143,10 +144,7 @@ def push(judged: Judged) -> Generator[None, None, Published]:
             if vhost.queues.get(queue.name) is queue:
                 refused.update(map(id, routing.push_to(queue, share[first : first + PUSHED_AT_ONCE], judged.flags)))
             yield
-    tally = vhost.past.channels
-    tally.publish += judged.count
-    tally.routed += judged.copies
-    tally.drop_unroutable += judged.unroutable
+    routing.count(tally, None, messages, all_copies, unroutable)
     return Published(judged.count - len(refused) - judged.unroutable, judged.unroutable, len(refused))
 
 

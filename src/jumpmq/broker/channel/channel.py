@@ -59,7 +59,7 @@ class Channel:
         self.upkeep = services.upkeep
         self.user_limits = services.user_limits
         self.spans = services.spans
-        self._churn = services.churn
+        self._churn = services.churn  # where its end is counted
         self.consumer_max = services.config.consumer_max_per_channel
         self.turns = services.turns
         self.number = number

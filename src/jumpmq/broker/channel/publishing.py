@@ -83,21 +83,13 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
     messages, error = _examined(channel, run)
     if not run.exchange and channel.reply_queues:
         messages = _deliver_answers(channel, messages)
-    pushed = routing.push(channel.connection.vhost, exchange, messages, run.flags)
-    exchange.published_in += len(messages)
-    exchange.published_out += pushed.copies
-    channel.tally.publish += len(messages)
-    channel.tally.routed += pushed.copies
+    pushed = routing.push(channel.connection.vhost, exchange, messages, run.flags, channel.tally, run.mandatory)
     if channel.connection.vhost.tracing:
         tracing.published(channel, messages, pushed.routes)
     if channel.spans is not None and run.flags & HEADERS:
         channel.spans.published(run.exchange, messages, pushed.routes)
-    if pushed.unroutable:
-        if run.mandatory:
-            channel.tally.return_unroutable += len(pushed.unroutable)
-            _return(channel, pushed.unroutable)
-        else:
-            channel.tally.drop_unroutable += len(pushed.unroutable)
+    if run.mandatory and pushed.unroutable:
+        _return(channel, pushed.unroutable)
     if (error := pushed.error or error) is not None:
         raise error
     return pushed
@@ -114,16 +106,12 @@ def publish_one(
     authorization.require(user, vhost.name, "write", "exchange", message.exchange)
     authorization.require_topics(user, vhost.publishable(message.exchange), "write", (message.routing_key,))
     check_properties_of(authorization, message, Properties.parse(message.properties), user)
-    pushed = routing.push(vhost, message.exchange, [message], int.from_bytes(message.properties[:2]))
+    flags = int.from_bytes(message.properties[:2])
+    pushed = routing.push(vhost, message.exchange, [message], flags, vhost.past.channels)
     if pushed.error is not None:
         raise pushed.error
     if spans is not None:
         spans.published(message.exchange, [message], pushed.routes)
-    vhost.exchanges[message.exchange].published_in += 1
-    vhost.exchanges[message.exchange].published_out += pushed.copies
-    vhost.past.channels.publish += 1
-    vhost.past.channels.routed += pushed.copies
-    vhost.past.channels.drop_unroutable += len(pushed.unroutable)
     return pushed
 
 

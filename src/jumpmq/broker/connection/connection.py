@@ -132,8 +132,8 @@ class Connection(asyncio.BufferedProtocol):
     vhost: VirtualHost
 
     def __init__(self, services: "Services") -> None:
-        self._services = services
-        self._turns = services.turns
+        self._services = services  # what it shares with others
+        self._turns = services.turns  # those of the broker
         self.node = services.topology.node
         self.protocol = ServerProtocol()
         self.channels: dict[int, Channel] = {}
@@ -143,28 +143,28 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host, self.peer_port = "", 0
         self.handshake = Handshake(self, services)
         self.opened = False
-        self._gone = False
+        self._gone = False  # whether its end has come, and its exclusive queues go
         self.congested = False
         self.closed = asyncio.Event()
         self.connected_at = time.time()
         self.received_octets = self.sent_octets = 0
         self.reads = self.writes = 0
-        self._transport: asyncio.Transport
-        self._socket = -1
+        self._transport: asyncio.Transport  # the socket, as the event loop has it
+        self._socket = -1  # the descriptor where octets may be read and written at once: not with TLS
         self.reading = Reading()
-        self._rest: Iterator[Event] | None = None
-        self._again: Event | _GoOn | None = None
+        self._rest: Iterator[Event] | None = None  # what was read and waits for its turn
+        self._again: Event | _GoOn | None = None  # comes before the rest: of a run a piece, or a method that waited
         self.charges = Charges(services.memory)
         self.rate = PublishRate(services.config.publish_rate)
-        self._buffer = services.receive_buffer
-        self._kept = b""
-        self._deferred_until = 0
-        self._hanging_up = False
-        self._unwritten = 0
-        self._last_sent = time.monotonic()
-        self._asks_soon = False
-        self._deadline: asyncio.TimerHandle | None = None
-        self._expiry: asyncio.TimerHandle | None = None
+        self._buffer = services.receive_buffer  # what the socket is read into, as all are
+        self._kept = b""  # the beginning of a frame whose end did not arrive yet
+        self._deferred_until = 0  # the commit that is to be complete before anything is written; 0 is none
+        self._hanging_up = False  # whether the socket is closed once everything is written
+        self._unwritten = 0  # octets of deliveries that wait to be written
+        self._last_sent = time.monotonic()  # when the socket was written last, by the monotonic clock
+        self._asks_soon = False  # whether the client asks again soon after it was answered
+        self._deadline: asyncio.TimerHandle | None = None  # ends a handshake or a close that takes too long
+        self._expiry: asyncio.TimerHandle | None = None  # ends the connection with its user's token
 
     # --- asyncio's side ---
 

@@ -1,4 +1,4 @@
-"""From an exchange to the queues: the one place where messages are routed and pushed, whoever publishes them."""
+"""From an exchange to the queues: the one place where messages are routed, pushed and counted, for all who publish."""
 
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ from jumpmq.amqp.properties import EXPIRATION, HEADERS
 from jumpmq.queues import Queue
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.exchanges import Exchange
+from jumpmq.topology.tally import Tally
 
 
 class Pushed(NamedTuple):
@@ -30,12 +31,21 @@ class Pushed(NamedTuple):
     error: AMQPError | None
 
 
-def push(vhost: VirtualHost, exchange: str | Exchange, messages: list[Message], flags: int) -> Pushed:
+def push(
+    vhost: VirtualHost,
+    exchange: str | Exchange,
+    messages: list[Message],
+    flags: int,
+    tally: Tally | None = None,
+    mandatory: bool = False,
+) -> Pushed:
     """Route a run of messages and push each queue its share.
 
     Args:
         messages: in published order.
         flags: the property flags of all messages, or-ed.
+        tally: counts what clients publish; None where the broker publishes for itself.
+        mandatory: whether the client gets back those that reach no queue.
 
     Raises:
         NotFound, AccessRefused: as :meth:`VirtualHost.publishable`.
@@ -50,7 +60,29 @@ def push(vhost: VirtualHost, exchange: str | Exchange, messages: list[Message], 
     for queue, share in routed.queues.items():
         copies += len(share)
         refused += push_to(queue, share, flags)
+    if tally is not None:
+        count(tally, source, len(messages), copies, len(routed.unroutable), mandatory)
     return Pushed(len(routed.queues), copies, refused, routed.unroutable, routed.queues, routed.error)
+
+
+def count(
+    tally: Tally, exchange: Exchange | None, messages: int, copies: int, unroutable: int, mandatory: bool = False
+) -> None:
+    """Count what clients have published.
+
+    Args:
+        exchange: None where they named queues.
+        messages, copies, unroutable: as in :class:`Pushed`.
+    """
+    if exchange is not None:
+        exchange.published_in += messages
+        exchange.published_out += copies
+    tally.publish += messages
+    tally.routed += copies
+    if mandatory:
+        tally.return_unroutable += unroutable
+    else:
+        tally.drop_unroutable += unroutable
 
 
 def push_to(queue: Queue, messages: list[Message], flags: int) -> list[Message]:
