@@ -156,3 +156,55 @@ def test_nothing_is_said_without_a_password(broker):
         assert requests.get(f"http://127.0.0.1:{broker.http_port}{path}").status_code == 401
     for path in ("/index.html", "/metricsx", "//api/overview"):
         assert requests.get(f"http://127.0.0.1:{broker.http_port}{path}").status_code == 404
+
+
+def asks_as_a_browser(broker, host, **headers):
+    url = f"http://127.0.0.1:{broker.http_port}/api/overview"
+    return requests.get(url, auth=("guest", "guest"), headers={"Host": host, **headers}, timeout=60).status_code
+
+
+@pytest.mark.parametrize("name", ["rebound.example", "127.0.0.1.rebound.example", "[::1", ""])
+def test_a_page_whose_name_leads_here_is_not_taken_for_ours(broker, name):
+    host = f"{name}:{broker.http_port}"
+    for headers in ({"Origin": f"http://{host}"}, {"Referer": f"http://{host}/"}, {"Sec-Fetch-Site": "same-origin"}):
+        assert asks_as_a_browser(broker, host, **headers) == 403, headers
+    session = {"json": {"username": "guest", "password": "guest"}, "headers": {"Host": host, "X-JumpMQ-Page": "1"}}
+    session["headers"]["Origin"] = f"http://{host}"
+    answered = requests.post(f"http://127.0.0.1:{broker.http_port}/session", **session, timeout=60)
+    assert answered.status_code == 403
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "127.0.0.2", "[::1]"])
+def test_pages_of_this_machines_own_names_are_ours(broker, name):
+    host = f"{name}:{broker.http_port}"
+    assert asks_as_a_browser(broker, host, Origin=f"http://{host}") == 200
+
+
+def test_names_that_a_proxy_passes_on_can_be_added():
+    with jumpmq.running(http_names="mq.example, other.example") as running:
+        assert asks_as_a_browser(running, "mq.example", Origin="http://mq.example") == 200
+        assert asks_as_a_browser(running, "else.example", Origin="http://else.example") == 403
+
+
+def test_what_is_no_browser_may_use_any_name(broker):
+    assert asks_as_a_browser(broker, "mq.internal") == 200
+
+
+def test_a_policymaker_does_not_do_an_administrators_business_by_parameters(broker, api):
+    api.request("PUT", "users", "planner", json={"password": "secret", "tags": "policymaker"})
+    api.request("PUT", "permissions", "/", "planner", json=dict.fromkeys(("configure", "write", "read"), ".*"))
+    planner, policy = (
+        as_user(broker, "planner"),
+        {"pattern": "^x$", "definition": {"max-length": 1}, "apply-to": "queues"},
+    )
+    places = {
+        ("parameters", "vhost-limits", "/", "limits"): {"max-queues": 0},
+        ("parameters", "operator_policy", "/", "strict"): policy,
+        ("global-parameters", "cluster_name"): "mine",
+    }
+    for place, value in places.items():
+        assert planner.request("PUT", *place, json={"value": value}).status_code == 401, place
+        assert api.request("PUT", *place, json={"value": value}).status_code in (201, 204), place
+        assert planner.request("DELETE", *place).status_code == 401, place
+        assert api.request("DELETE", *place).status_code == 204, place
+    assert planner.request("PUT", "global-parameters", "note", json={"value": 1}).status_code == 201

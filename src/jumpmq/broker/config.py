@@ -29,6 +29,7 @@ class Config:
         default_user, default_pass: the administrator that a new data directory begins with, as RabbitMQ's settings of
             these names. Only guest is let in from loopback addresses alone.
         oauth_resource, oauth_keys: whose tokens are logins, as in :class:`~jumpmq.broker.security.tokens.Tokens`.
+        http_names: names, with commas, by which browsers on this machine may ask for the page beside its own names.
         log_level: as in :mod:`logging`.
         log_format: ``text`` or ``json``, a line a record.
         heartbeat: seconds, proposed to clients.
@@ -64,6 +65,7 @@ class Config:
     default_pass: str = "guest"
     oauth_resource: str | None = None
     oauth_keys: str | None = None
+    http_names: str | None = None
     log_level: str = "info"
     log_format: str = "text"
     heartbeat: int = 60

@@ -156,6 +156,9 @@ SETTINGS = {
         Setting("default_pass", "PASSWORD", "a password", "of the default user", _text, secret=True),
         Setting("oauth_resource", "NAME", "a name", "id of this resource server in OAuth 2 tokens", _text),
         Setting("oauth_keys", "FILE|URL", "a file or URL", "keys of tokens: a JWK set, or a public key in PEM", _text),
+        Setting(
+            "http_names", "NAMES", "names", "by which browsers on this machine may ask for the page, with commas", _text
+        ),
         _choice("log_level", "what to log on stderr", "info", "debug", "warning", "error"),
         _choice("log_format", "a line of what a record is", "text", "json"),
         Setting("heartbeat", "SECONDS", "seconds up to 65535", "proposed; 0 for none", _number(0, 65535), "60"),

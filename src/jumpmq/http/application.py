@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.http.plumbing.authentication import Authentication
 from jumpmq.http.plumbing.errors import ANSWERS
-from jumpmq.http.plumbing.origins import SameOrigin
+from jumpmq.http.plumbing.origins import OwnNames, SameOrigin
 from jumpmq.http.plumbing.sessions import Sessions
 from jumpmq.http.resources import (
     allowed,
@@ -117,7 +117,8 @@ def application(
     }
     api, metrics, site = (_room(resources, state) for resources in (API, METRICS, SITE))
     named = {"api": _guarded(api, broker, sessions), "metrics": _guarded(metrics, broker, sessions)}
-    return EncodedPaths(Mounts(named, site))
+    names = [name.strip() for name in (broker.config.http_names or "").split(",") if name.strip()]
+    return OwnNames(EncodedPaths(Mounts(named, site)), [broker.config.host, *names])
 
 
 def _guarded(app: ASGIApp, broker: Broker, sessions: Sessions) -> ASGIApp:

@@ -160,8 +160,7 @@ def _require_allowed(
     authorization: Authorization, user: str, vhost: VirtualHost, exchange: str, run: list[Message]
 ) -> None:
     authorization.require(user, vhost.name, "write", "exchange", exchange)
-    keys = (message.routing_key for message in run)
-    authorization.require_topics(user, vhost.publishable(exchange), "write", keys)
+    authorization.require_publish(user, vhost.publishable(exchange), run)
 
 
 def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Message], flags: int) -> list[Message]:

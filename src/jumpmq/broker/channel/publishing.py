@@ -56,7 +56,7 @@ def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
     user = connection.user
     channel.authorization.require(user, connection.vhost.name, "write", "exchange", run.exchange)
     exchange = connection.vhost.publishable(run.exchange)
-    channel.authorization.require_topics(user, exchange, "write", (message.routing_key for message in run.messages))
+    channel.authorization.require_publish(user, exchange, run.messages)
     if not (isinstance(user, TokenUser) or isinstance(exchange, TopicExchange)):  # a token ends, topics are many
         channel.last_exchange = run.exchange, revision, exchange
     return exchange
@@ -104,7 +104,7 @@ def publish_one(
         AMQPError: the user may not, or the message is malformed.
     """
     authorization.require(user, vhost.name, "write", "exchange", message.exchange)
-    authorization.require_topics(user, vhost.publishable(message.exchange), "write", (message.routing_key,))
+    authorization.require_publish(user, vhost.publishable(message.exchange), (message,))
     check_properties_of(authorization, message, Properties.parse(message.properties), user)
     flags = int.from_bytes(message.properties[:2])
     pushed = routing.push(vhost, message.exchange, [message], flags, vhost.past.channels)

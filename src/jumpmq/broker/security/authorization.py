@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from jumpmq.amqp.errors import AccessRefused, NotAllowed
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.security.accounts import account
 from jumpmq.topology import (
     Bind,
@@ -21,8 +22,9 @@ from jumpmq.topology import (
     rules,
 )
 from jumpmq.topology.bindings import Kind
+from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges import TopicExchange
-from jumpmq.topology.users import Operation
+from jumpmq.topology.users import Operation, TopicPermissions
 
 
 class Authorization:
@@ -74,6 +76,18 @@ class Authorization:
         if permissions is None or not permissions.allows_any("write"):
             raise AccessRefused(f"publishing in vhost '{vhost}' refused for user '{user}'")
 
+    def require_publish(self, user: str, exchange: Exchange, messages: Iterable[Message]) -> None:
+        """Refuse unless the user may publish messages to the exchange by all their routing keys, those of the headers
+        CC and BCC included.
+
+        Raises:
+            AccessRefused: it is a topic exchange, and the user's topic permissions for it say no.
+            PreconditionFailed: CC or BCC is not an array.
+        """
+        if exchange.type == TopicExchange.type and self._granted_topics(user, exchange) is not None:
+            keys = (key for message in messages for key in Envelope.opened(message).keys)
+            self.require_topics(user, exchange, "write", keys)
+
     def require_topics(
         self, user: str, exchange: Exchange, operation: Literal["write", "read"], keys: Iterable[bytes]
     ) -> None:
@@ -84,8 +98,7 @@ class Authorization:
         """
         if exchange.type != TopicExchange.type:
             return
-        found = account(self._topology, user)
-        granted = found.topic_permissions.get((exchange.vhost, exchange.name)) if found is not None else None
+        granted = self._granted_topics(user, exchange)
         if granted is None:
             return
         for key in keys:
@@ -96,11 +109,17 @@ class Authorization:
                     f"refused for user '{user}'"
                 )
 
+    def _granted_topics(self, user: str, exchange: Exchange) -> TopicPermissions | None:
+        """The user's topic permissions for an exchange; None where any topic is allowed."""
+        found = account(self._topology, user)
+        return found.topic_permissions.get((exchange.vhost, exchange.name)) if found is not None else None
+
     def require_change(self, user: str, change: Change) -> None:
         """Refuse unless the user may declare, delete or bind what a change is about, over whatever protocol.
 
         A queue's dead letters are read from it and written to their exchange, and so with an alternate exchange: who
-        declares such a queue or exchange must be allowed both. Other changes are not judged here.
+        declares such a queue or exchange must be allowed both; ``x-dead-letter-routing-key`` is a topic like another.
+        Other changes are not judged here.
 
         Raises:
             AccessRefused: the user may not.
@@ -133,3 +152,6 @@ class Authorization:
         if target is not None and isinstance(target.value, str) and not exists:
             self.require(user, vhost, "read", kind, name)
             self.require(user, vhost, "write", "exchange", target.value)
+            key, exchange = definition.arguments.text("x-dead-letter-routing-key"), host.exchanges.get(target.value)
+            if kind == "queue" and key is not None and exchange is not None:
+                self.require_topics(user, exchange, "write", (key.encode(errors="surrogateescape"),))

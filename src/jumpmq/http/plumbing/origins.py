@@ -2,16 +2,26 @@
 
 A browser that knows a user's password sends it along with whatever a page asks of this port, wherever the page came
 from. It also says whose page asks: ``Origin``, and ``Sec-Fetch-Site`` (Fetch Metadata Request Headers, W3C).
+
+A page may also come from a name that its owner lets lead to the loopback address, once it was loaded (DNS rebinding):
+to the browser this port then is the page's own. So from the loopback address, where guest is let in, a browser may ask
+only by the names of this machine, or by those that the setting ``http_names`` adds (:class:`OwnNames`).
 """
 
 from __future__ import annotations
 
+import ipaddress
+import socket
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.http.plumbing.errors import foreign_page
+
+OF_BROWSERS = ("origin", "referer", "sec-fetch-site")
+"""Headers by which a browser is told from other clients."""
 
 OWN = {"same-origin", "none"}
 """What ``Sec-Fetch-Site`` is for our own pages, and for what the user typed."""
@@ -26,6 +36,43 @@ class SameOrigin:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = foreign_page() if is_foreign(Headers(scope=scope)) else self._app
         await app(scope, receive, send)
+
+
+class OwnNames:
+    """Lets browsers on this machine ask by its own names only.
+
+    Args:
+        names: others by which they may ask.
+    """
+
+    def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
+        self._app = app
+        self._names = {"localhost", socket.gethostname().lower(), *map(str.lower, names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers, client = Headers(scope=scope), scope.get("client")
+        rebound = client is not None and self._is_rebound(headers, client[0])
+        await (foreign_page() if rebound else self._app)(scope, receive, send)
+
+    def _is_rebound(self, headers: Headers, client: str) -> bool:
+        """Whether a browser on this machine asks by a name that is not the machine's."""
+        if not (is_loopback(client) and any(name in headers for name in OF_BROWSERS)):
+            return False
+        try:
+            name = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        except ValueError:
+            return True
+        return not (name in self._names or is_loopback(name))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether it is an address of the loopback interface."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
 
 
 def is_foreign(headers: Headers) -> bool:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SHAPE = Shape({"value": ANY}, required=("value",), ignored=("component", "vhost", "name"))
 NAMED = Shape({"name": NAME}, required=("name",))
 ORDER = ("component", "name", "vhost")
+FOR_ADMINISTRATORS = ("vhost-limits", "operator_policy")
+"""The components whose parameters can be set, by administrators as by the endpoints of limits and operator policies."""
 
 
 async def all_parameters(request: Request) -> Response:
@@ -69,7 +71,8 @@ async def put_parameter(request: Request) -> Response:
     """``PUT /api/parameters/{component}/{vhost}/{parameter}``: set limits of a virtual host, or an operator policy."""
     host, value = requested.virtual_host(request), (await requested.shaped_body(request, SHAPE))["value"]
     component, name = requested.name(request, "component"), requested.name(request, "parameter")
-    if component not in ("vhost-limits", "operator_policy"):
+    _require_administrator(request, component in FOR_ADMINISTRATORS)
+    if component not in FOR_ADMINISTRATORS:
         raise BadRequest(f"Validation failed\n\ncomponent {component} not found\n")
     existed = any(one["component"] == component and one["name"] == name for one in of_host(host))
     entry = {"vhost": host.name, "component": component, "name": name, "value": value}
@@ -82,6 +85,7 @@ async def put_parameter(request: Request) -> Response:
 async def delete_parameter(request: Request) -> Response:
     """``DELETE /api/parameters/{component}/{vhost}/{parameter}``: take limits or an operator policy away."""
     host, name = requested.virtual_host(request), requested.name(request, "parameter")
+    _require_administrator(request, requested.name(request, "component") in FOR_ADMINISTRATORS)
     match [one for one in _of_component(request, host) if one["name"] == name]:
         case [{"component": "vhost-limits"}]:
             for limit in list(host.limits):
@@ -109,6 +113,7 @@ async def one_global_parameter(request: Request) -> Response:
 async def put_global_parameter(request: Request) -> Response:
     """``PUT /api/global-parameters/{parameter}``: keep any JSON under a name."""
     value, name = (await requested.shaped_body(request, SHAPE))["value"], requested.name(request, "parameter")
+    _require_administrator(request, name == CLUSTER_NAME)
     existed = name in requested.broker(request).topology.global_parameters
     await changing.apply(request, SetGlobalParameter(name, value))
     return changing.put_answer(existed)
@@ -116,8 +121,20 @@ async def put_global_parameter(request: Request) -> Response:
 
 async def delete_global_parameter(request: Request) -> Response:
     """``DELETE /api/global-parameters/{parameter}``: take one away."""
-    await changing.apply(request, ClearGlobalParameter(_global_parameter(request)["name"]))
+    name = _global_parameter(request)["name"]
+    _require_administrator(request, name == CLUSTER_NAME)
+    await changing.apply(request, ClearGlobalParameter(name))
     return changing.deleted()
+
+
+def _require_administrator(request: Request, wanted: bool) -> None:
+    """Refuse what has an endpoint of its own for administrators alone, where this is such a thing.
+
+    Raises:
+        Unauthorized: the user is none.
+    """
+    if wanted:
+        Access.ADMINISTRATOR.require(requested.user(request))
 
 
 def globally(broker: Broker) -> list[dict[str, Any]]:
