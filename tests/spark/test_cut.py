@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -9,17 +11,21 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from jumpmq.spark import SCHEMA, JumpMQDataSource
+from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, sink
+from jumpmq.spark.client import Client
+from jumpmq.spark.ipc import ipc_stream
+from jumpmq.spark.options import Broker
 from jumpmq.spark.partitions import WORTHWHILE
+from jumpmq.spark.sink import Written
 
 ROWS = 3 * WORTHWHILE
 
 
 def fill(broker: Any, queue: str) -> None:
     schema = StructType().add("queue", StringType()).add("body", BinaryType())
-    writer = JumpMQDataSource({"url": broker.http_url, "txnAppId": queue, "txnVersion": "1"}).writer(schema, False)
+    writer = JumpMQDataSource({"url": broker.http_url}).writer(schema, False)
     rows = pa.record_batch({"queue": [queue] * ROWS, "body": [b"x"] * ROWS})
-    writer._publish(iter([rows]), queue, 1)
+    writer._publish(iter([rows]), writer._writer, "0")
 
 
 def reader(broker: Any, parallelism: int, **options: str) -> Any:
@@ -47,3 +53,72 @@ def test_a_repeated_micro_batch_is_cut_as_it_was(broker: Any, channel: Any, kind
     for one in (first, elsewhere, changed):
         if (session := vars(one).get("_session")) is not None:
             session.stop()
+
+
+def rows_of(numbers: range) -> Iterator[pa.RecordBatch]:
+    for at in range(numbers.start, numbers.stop, 5):
+        bodies = [b"%d" % number for number in numbers if at <= number < at + 5]
+        yield pa.record_batch({"queue": ["out"] * len(bodies), "body": bodies})
+
+
+class Attempt:
+    """The tasks of a micro-batch of 120 rows, divided evenly into some partitions, as Spark runs them."""
+
+    def __init__(self, broker: Any, partitions: int) -> None:
+        schema = StructType().add("queue", StringType()).add("body", BinaryType())
+        self.writer = JumpMQDataSource({"url": broker.http_url, "brokerRetrySeconds": "1"}).streamWriter(schema, False)
+        self._size = 120 // partitions
+        self._partitions = partitions
+
+    def task(self, part: int, die_after: int | None = None) -> Any:
+        rows = rows_of(range(part * self._size, (part + 1) * self._size))
+        found = rows if die_after is None else dying(rows, die_after)
+        return self.writer._publish_once(found, "query-q", 7, str(part), self.writer._attempt)
+
+    def run(self) -> list[BaseException | None]:
+        """Run all tasks at once; what each ended with."""
+        with ThreadPoolExecutor(self._partitions) as pool:
+            return [one.exception() for one in [pool.submit(self.task, part) for part in range(self._partitions)]]
+
+
+def dying(batches: Iterator[pa.RecordBatch], after: int) -> Iterator[pa.RecordBatch]:
+    for number, batch in enumerate(batches):
+        if number == after:
+            raise RuntimeError("lightning")
+        yield batch
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (2, 1)])
+def test_a_sink_publishes_nothing_twice_when_a_micro_batch_is_divided_otherwise(
+    broker: Any, channel: Any, monkeypatch: pytest.MonkeyPatch, before: int, after: int
+) -> None:
+    monkeypatch.setattr(sink, "CHUNK_ROWS", 5)
+    channel.queue_declare("out", durable=True)
+    client = Client(Broker(broker.http_url))
+    first = Attempt(broker, before)
+    for part in range(before):
+        with pytest.raises(RuntimeError, match="lightning"):
+            first.task(part, die_after=4)
+    published = client.ranges(None, ["out"])["out"]["messages"]
+    assert 0 < published < 120
+    other = Attempt(broker, after)
+    assert any("in other partitions" in str(one) for one in other.run())
+    assert client.ranges(None, ["out"])["out"]["messages"] == published, "nothing of it is published"
+    with pytest.raises(JumpMQError, match="is complete, or another attempt has begun it"):
+        late(first)
+    again = Attempt(broker, before)
+    assert again.run() == [None] * before
+    found = list(client.ready([["out", 0, 1000]], ["body"]))
+    assert sorted(int(body) for batch in found for body in batch["body"].to_pylist()) == list(range(120))
+    again.writer.commit([Written(writer="query-q")], 7)
+    assert Attempt(broker, after).run() == [None] * after, "a complete one is passed over, however it is divided"
+    assert client.ranges(None, ["out"])["out"]["messages"] == 120
+
+
+def late(attempt: Attempt) -> None:
+    """A task of an attempt that another one has followed goes on where it was."""
+    place = {"writer": "query-q", "part": "0", "batch": 7, "attempt": attempt.writer._attempt, "queue": "out"}
+    known = attempt.writer._client.batch("query-q", 7)["parts"]["0"]
+    table = next(rows_of(range(200, 205)))
+    chunk = {"first": known["rows"], "rows": known["rows"] + 5, "digest": "x"}
+    attempt.writer._client.publish(ipc_stream(table), place | chunk)

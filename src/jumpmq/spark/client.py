@@ -203,6 +203,25 @@ class Client:
         answer: dict[str, Any] = self._ask("GET", "messages", self._vhost, "writers", name, query={"part": part})
         return answer
 
+    def begin_batch(self, writer: str, batch: int, attempt: str) -> dict[str, Any]:
+        """Begin a batch: what other attempts send of it is refused.
+
+        Returns:
+            as :meth:`batch`, and whether the batch is ``complete``.
+        """
+        path = ("messages", self._vhost, "writers", writer, "begin")
+        answer: dict[str, Any] = self._ask("POST", *path, body={"batch": batch, "attempt": attempt})
+        return answer
+
+    def batch(self, writer: str, batch: int) -> dict[str, Any]:
+        """The ``attempt`` that has begun a batch, and how far each of its ``parts`` is, as :meth:`writer`."""
+        answer: dict[str, Any] = self._ask("GET", "messages", self._vhost, "writers", writer, "batches", str(batch))
+        return answer
+
+    def complete_batch(self, writer: str, batch: int) -> None:
+        """A batch is published as a whole."""
+        self._ask("POST", "messages", self._vhost, "writers", writer, "complete", body={"batch": batch})
+
     def open_writer(self, name: str) -> None:
         """Open a writer; what says ``opened`` is refused once it is forgotten."""
         self._ask("PUT", "messages", self._vhost, "writers", name)

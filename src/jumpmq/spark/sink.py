@@ -2,15 +2,21 @@
 
 How it works. A task sends its rows in chunks, each a request that the broker answers when the messages are on disk.
 With each the broker remembers, durably, how many rows it has got of which batch of a writer's partition, and their
-digest. A task that is tried again, and a micro-batch that is repeated after a restart from the checkpoint, asks first,
-and leaves out what is published. A streaming query is one writer for as long as its checkpoint
-lives; a batch job, or what runs in ``foreachBatch``, is one if it is given a ``txnAppId`` and a ``txnVersion``.
+digest. A task that is tried again asks first, and leaves out what is published.
+
+A streaming query is one writer for as long as its checkpoint lives; a batch job, or what runs in ``foreachBatch``, is
+one if it is given a ``txnAppId`` and a ``txnVersion``. A micro-batch of these may be repeated, on other cores perhaps,
+and its rows be divided into other partitions then. So each *attempt* at a batch begins it at the broker, which refuses
+earlier attempts from then on. Its tasks publish nothing new before all that earlier attempts have published was found
+again, in the same order, at the beginning of the same partitions: what is left is then what is not published. If it
+is not found, the attempt fails.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -48,9 +54,14 @@ CHUNK_OCTETS = 8 << 20
 """Bounds of a chunk: the broker publishes one in one go."""
 
 OTHER_ROWS = (
-    "a batch was tried again with other rows, or in another order, than those that are published already: "
-    "sort it within its partitions, and keep their number"
+    "a batch was tried again with other rows, in another order, or in other partitions, than those that are published "
+    "already; nothing was published twice: run it on as many cores as before, and sort it within its partitions"
 )
+
+FENCED = "another attempt at the same batch has begun"
+
+LOOK = 0.1
+"""Seconds between two looks whether other tasks have found what is published of their partitions."""
 
 REFUSED = "messages were refused by a queue that is full, as its x-overflow says: make room, and write again"
 
@@ -115,6 +126,7 @@ class Written(WriterCommitMessage):
 
     published: int = 0
     dropped: int = 0
+    writer: str = ""
 
 
 class Writer:
@@ -131,27 +143,72 @@ class Writer:
             self._client.require_broker()
             self._client.ranges(None, [options.queue])
 
-    def _publish(
-        self, batches: Iterator[pa.RecordBatch], writer: str, batch: int, part: str = "", *, opened: bool = False
-    ) -> Written:
-        """Publish a partition's rows, but for those that an earlier attempt has published.
+    def _publish(self, batches: Iterator[pa.RecordBatch], writer: str, part: str) -> Written:
+        """Publish a partition's rows, but for those that were published when the task was tried before.
 
         Args:
-            writer, part: who publishes, and which of its partitions.
-            opened: whether the writer was opened, so that nothing is published once it is closed.
+            writer, part: who publishes, and which of its partitions; the writer is open, or nothing is published.
 
         Raises:
             JumpMQError: a row cannot be published; those of its chunk and later ones are not.
         """
-        client, digest, written = Client(self._options.broker, met=True), RowsDigest(), Written()
-        place = client.writer(writer, part)
-        if place["batch"] is not None and place["batch"] > batch:
+        client = Client(self._options.broker, met=True)
+        rows = Rows(self._publishable(batches), client.writer(writer, part))
+        query = {"writer": writer, "part": part, "batch": 0, "opened": "true"}
+        return self._publish_rest(client, rows, query, Written(writer=writer))
+
+    def _publish_once(
+        self, batches: Iterator[pa.RecordBatch], writer: str, batch: int, part: str, attempt: str
+    ) -> Written:
+        """Publish a partition's rows of a batch that may be repeated, but for those that are published.
+
+        Args:
+            attempt: the same for all tasks that publish the batch together.
+
+        Raises:
+            JumpMQError: a row cannot be published; or the batch is divided otherwise than before, or another attempt
+                has begun: nothing new is published then.
+        """
+        client, written = Client(self._options.broker, met=True), Written(writer=writer)
+        begun = client.begin_batch(writer, batch, attempt)
+        if begun["complete"]:
             return written
-        found = (publishable(batch, *self._options.names) for batch in batches)
-        rows = _behind(found, place if place["batch"] == batch else None, digest)
-        query = self._query() | {"writer": writer, "part": part, "opened": str(opened).lower()}
-        for table in _chunks(rows):
-            digest = self._publish_chunk(client, table, digest, query | {"batch": batch}, written)
+        earlier = [name for name, place in begun["parts"].items() if place["attempt"] != attempt]
+        rows = Rows(self._publishable(batches), begun["parts"].get(part))
+        query = {"writer": writer, "part": part, "batch": batch, "attempt": attempt}
+        if part in earlier:
+            place = {"first": rows.digest.rows, "rows": rows.digest.rows, "digest": rows.digest.hexdigest()}
+            client.publish(ipc_stream(pa.table({"body": pa.array([], pa.binary())})), self._query() | query | place)
+        if rows.ended:
+            return written
+        if earlier:
+            self._wait_until_found(client, writer, batch, attempt, earlier)
+        return self._publish_rest(client, rows, query, written)
+
+    def _wait_until_found(self, client: Client, writer: str, batch: int, attempt: str, earlier: list[str]) -> None:
+        """Wait until the tasks of an attempt have found what earlier ones have published.
+
+        Raises:
+            JumpMQError: they do not, or another attempt has begun.
+        """
+        until = time.monotonic() + self._options.broker.retry_seconds
+        while True:
+            known = client.batch(writer, batch)
+            if known["attempt"] != attempt:
+                raise JumpMQError(FENCED)
+            if all(known["parts"][part]["attempt"] == attempt for part in earlier):
+                return
+            if time.monotonic() > until:
+                raise JumpMQError(OTHER_ROWS)
+            time.sleep(LOOK)
+
+    def _publishable(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (publishable(batch, *self._options.names) for batch in batches)
+
+    def _publish_rest(self, client: Client, rows: Rows, query: dict[str, Any], written: Written) -> Written:
+        digest = rows.digest
+        for table in rows.chunks():
+            digest = self._publish_chunk(client, table, digest, self._query() | query, written)
         return written
 
     def _publish_chunk(
@@ -198,6 +255,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         super().__init__(options, schema)
         self._writer = options.app or f"spark-{uuid.uuid4().hex}"
         self._batch = options.version or 0
+        self._attempt = uuid.uuid4().hex
         if options.app is None:  # known to nobody else, and closed when the job ends: a task that goes on is refused
             self._client.open_writer(self._writer)
 
@@ -205,10 +263,14 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None
         part = str(context.partitionId())
-        return self._publish(iterator, self._writer, self._batch, part, opened=self._options.app is None)
+        if self._options.app is None:
+            return self._publish(iterator, self._writer, part)
+        return self._publish_once(iterator, self._writer, self._batch, part, self._attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         tell(messages)
+        if self._options.app is not None:
+            self._client.complete_batch(self._writer, self._batch)
         self._forget()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -220,7 +282,11 @@ class BatchWriter(Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(Writer, DataSourceStreamArrowWriter):
-    """Publishes the micro-batches of a streaming query, each once."""
+    """Publishes the micro-batches of a streaming query, each once; Spark makes one for each attempt at one."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._attempt = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = TaskContext.get()
@@ -229,10 +295,12 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
             raise JumpMQError("Spark does not say which query and micro-batch this is")
-        return self._publish(iterator, f"query-{query}", int(batch), str(context.partitionId()))
+        return self._publish_once(iterator, f"query-{query}", int(batch), str(context.partitionId()), self._attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
         tell(messages)
+        for writer in {one.writer for one in messages if isinstance(one, Written)}:
+            self._client.complete_batch(writer, batchId)
 
 
 def tell(messages: list[WriterCommitMessage | None]) -> None:
@@ -277,6 +345,33 @@ class RowsDigest:
         """The digest of all rows so far."""
         parts = (part.digest() for name in sorted(self._columns) for part in self._columns[name])
         return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+class Rows:
+    """A partition's rows that are not published, behind those that are.
+
+    Args:
+        place: how far an earlier attempt has got; None, or one without rows, if there was none.
+
+    Attributes:
+        digest: of the rows that are published.
+        ended: whether there are no others.
+
+    Raises:
+        JumpMQError: the rows are others than those that are published.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], place: Mapping[str, Any] | None) -> None:
+        self.digest = RowsDigest()
+        self._chunks = _chunks(_behind(batches, place, self.digest))
+        self._first = next(self._chunks, None)
+        self.ended = self._first is None
+
+    def chunks(self) -> Iterator[pa.Table]:
+        """The rows, as many at once as the broker can publish in one go."""
+        if self._first is not None:
+            yield self._first
+            yield from self._chunks
 
 
 def _bounds(column: pa.Array) -> tuple[int, int]:

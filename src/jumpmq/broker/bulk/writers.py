@@ -6,6 +6,10 @@ failure a part asks where it is, and goes on behind the rows that are published.
 the chunk itself. It has a digest of all rows of the batch so far, by which the writer sees whether it has come back
 with the same rows.
 
+A writer whose batch is repeated may come back with its rows divided into other parts. So a batch is *begun* by an
+*attempt*, which is told what was published by earlier ones; their chunks are refused from then on. Once the batch is
+*complete*, all chunks of it are.
+
 A writer that is *opened* can be closed for good: attempts that say it is open are refused afterwards, however late they
 come.
 """
@@ -43,6 +47,9 @@ MAX_BATCH = (1 << 53) - 1
 WHOLE = ""
 """The part of a writer that publishes from one place, and in which it is noted that a writer is open."""
 
+ATTEMPT = "\0attempt"
+"""The part in which it is noted which attempt has begun a batch; it has one row when the batch is complete."""
+
 Owner = str | tuple[str, ...]
 """A user's name; of a user who came with a token ``("token", NAME)``, as a kept one of that name is another."""
 
@@ -65,11 +72,16 @@ class WriterId(NamedTuple):
 
 
 class Place(NamedTuple):
-    """How far a part has got: so many rows of a batch, and their digest; no batch if it has published nothing."""
+    """How far a part has got: so many rows of a batch, and their digest; no batch if it has published nothing.
+
+    Attributes:
+        attempt: which attempt knows of it; empty where attempts are not told apart.
+    """
 
     batch: int | None = None
     rows: int = 0
     digest: str = ""
+    attempt: str = ""
 
 
 @dataclass(frozen=True)
@@ -163,15 +175,17 @@ class Writers:
         """Whether this very chunk is published already, as when its answer was lost.
 
         Raises:
-            PreconditionFailed: it does not follow what is published, its writer is not open any more, or the user has
-                too many.
+            PreconditionFailed: it does not follow what is published, its writer is not open any more, another attempt
+                has begun the batch, or the user has too many.
         """
+        if chunk.place.attempt:
+            self._require_begun(chunk)
         if chunk.opened and WHOLE not in self._places.get(chunk.writer, {}):
             raise PreconditionFailed(
                 f"writer '{chunk.writer.name}' of this user is not open: it was closed, or never opened"
             )
         known = self.place(chunk.writer, chunk.part)
-        if known == chunk.place:
+        if known[:3] == chunk.place[:3]:
             return True
         reached = known.rows if known.batch == chunk.place.batch else 0
         if chunk.first != reached or (known.batch is not None and known.batch > (chunk.place.batch or 0)):
@@ -184,6 +198,48 @@ class Writers:
     def note(self, chunk: Chunk) -> None:
         """The chunk has been published, in this turn."""
         self._note(chunk.writer, chunk.part, chunk.place)
+
+    def is_known(self, chunk: Chunk) -> bool:
+        """Whether the chunk's own attempt has noted it."""
+        return self.place(chunk.writer, chunk.part) == chunk.place
+
+    def begin(self, writer: WriterId, batch: int, attempt: str) -> bool:
+        """Begin a batch, once more perhaps; False if it is complete, or a later one is begun.
+
+        Raises:
+            PreconditionFailed: the user has too many.
+        """
+        known = self.place(writer, ATTEMPT)
+        if known.batch is not None and (known.batch > batch or (known.batch == batch and known.rows)):
+            return False
+        if (known.batch, known.attempt) != (batch, attempt):
+            self._require_room(writer, ATTEMPT)
+            self._note(writer, ATTEMPT, Place(batch, 0, "", attempt))
+        return True
+
+    def begun(self, writer: WriterId, batch: int) -> tuple[str, dict[str, Place]]:
+        """The attempt that has begun a batch, the empty text where none has, and what is published of it by part."""
+        known = self.place(writer, ATTEMPT)
+        parts = {part: place for part, (_, place) in self._places.get(writer, {}).items() if place.batch == batch}
+        parts.pop(ATTEMPT, None)
+        return known.attempt if known.batch == batch else "", parts
+
+    def complete(self, writer: WriterId, batch: int) -> None:
+        """A batch is published as a whole: its parts are forgotten, and nothing more of it is published."""
+        known = self.place(writer, ATTEMPT)
+        if known.batch == batch and not known.rows:
+            self._note(writer, ATTEMPT, known._replace(rows=1))
+            for part in [part for part in self._places[writer] if part not in (ATTEMPT, WHOLE)]:
+                del self._places[writer][part]
+                self._counts[writer.owner] -= 1
+                self._delete(writer.key(part))
+
+    def _require_begun(self, chunk: Chunk) -> None:
+        known, place = self.place(chunk.writer, ATTEMPT), chunk.place
+        if (known.batch, known.rows, known.attempt) != (place.batch, 0, place.attempt):
+            raise PreconditionFailed(
+                f"batch {place.batch} of writer '{chunk.writer.name}' is complete, or another attempt has begun it"
+            )
 
     def open(self, writer: WriterId) -> None:
         """Note that a writer is open; it may be already.

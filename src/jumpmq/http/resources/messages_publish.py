@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -36,7 +36,8 @@ async def publish(request: Request) -> JSONResponse:
     The query is ``exchange=NAME`` or ``queue=NAME``, for rows that name none; ``persistent=true`` for rows without
     properties; ``unroutable=drop``, or else a row that reaches no queue is a 400, and none of the rows is published.
     With ``writer=NAME&part=NAME&batch=N&first=N&rows=N&digest=TEXT`` a chunk that was published already is passed over:
-    ``first`` rows of the batch come before it, ``rows`` are published after it. With ``opened=true`` the writer must be
+    ``first`` rows of the batch come before it, ``rows`` are published after it. With ``attempt=TEXT`` that attempt must
+    have begun the batch, and no other one since. With ``opened=true`` the writer must be
     open. The answer is ``{"published": N, "unroutable": N, "refused": N, "repeated": false}``, or 413 where these would
     be too many messages in all queues together.
     """
@@ -62,6 +63,9 @@ async def publish(request: Request) -> JSONResponse:
 async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, octets: bytes) -> JSONResponse:
     broker, user, query = requested.broker(request), requested.user(request), request.query_params
     if chunk is not None and broker.writers.has_published(chunk):
+        if not broker.writers.is_known(chunk):
+            with broker.turns.turn():
+                broker.writers.note(chunk)
         await broker.committed()
         return _answer(Published(), repeated=True)
     persistent = requested.flag(request, "persistent")
@@ -142,7 +146,7 @@ async def show(request: Request) -> JSONResponse:
     """
     host = requested.virtual_host(request)
     place = requested.broker(request).writers.place(_writer(request, host), _part(request))
-    return JSONResponse(place._asdict())
+    return JSONResponse({"batch": place.batch, "rows": place.rows, "digest": place.digest})
 
 
 async def open_writer(request: Request) -> Response:
@@ -153,6 +157,56 @@ async def open_writer(request: Request) -> Response:
     broker.writers.open(_writer(request, host))
     await broker.committed()
     return Response(status_code=204)
+
+
+async def begin(request: Request) -> JSONResponse:
+    """``POST /api/messages/{vhost}/writers/{writer}/begin``: begin a batch: what other attempts send of it is refused.
+
+    The body is ``{"batch": N, "attempt": TEXT}``. The answer is as that of ``batches``, with ``"complete": true`` where
+    the batch is complete, and there is nothing to do.
+    """
+    host, broker, body = requested.virtual_host(request), requested.broker(request), await requested.body(request)
+    _require_virtual_host(request, host)
+    broker.authorization.require_any_write(requested.user(request).name, host.name)
+    batch, attempt, writer = _batch(body.get("batch")), body.get("attempt"), _writer(request, host)
+    if not isinstance(attempt, str) or not 0 < len(attempt) <= MAX_WRITER:
+        raise BadRequest(f"'attempt' must be a name of 1 to {MAX_WRITER} characters")
+    complete = not broker.writers.begin(writer, batch, attempt)
+    await broker.committed()
+    return JSONResponse({"complete": complete} | _begun(broker, writer, batch))
+
+
+async def show_batch(request: Request) -> JSONResponse:
+    """``GET /api/messages/{vhost}/writers/{writer}/batches/{batch}``: which attempt has begun it, and how far that is.
+
+    The answer is ``{"attempt": TEXT, "parts": {NAME: {"batch": N, "rows": N, "digest": TEXT, "attempt": TEXT}, ...}}``.
+    """
+    host, batch = requested.virtual_host(request), request.path_params["batch"]
+    number = _batch(int(batch) if batch.isascii() and batch.isdigit() and len(batch) < 17 else None)
+    return JSONResponse(_begun(requested.broker(request), _writer(request, host), number))
+
+
+async def complete(request: Request) -> Response:
+    """``POST /api/messages/{vhost}/writers/{writer}/complete``: a batch is published as a whole.
+
+    The body is ``{"batch": N}``.
+    """
+    host, broker, body = requested.virtual_host(request), requested.broker(request), await requested.body(request)
+    _require_virtual_host(request, host)
+    broker.writers.complete(_writer(request, host), _batch(body.get("batch")))
+    await broker.committed()
+    return Response(status_code=204)
+
+
+def _begun(broker: Broker, writer: WriterId, batch: int) -> dict[str, Any]:
+    attempt, parts = broker.writers.begun(writer, batch)
+    return {"attempt": attempt, "parts": {part: place._asdict() for part, place in parts.items()}}
+
+
+def _batch(value: Any) -> int:
+    if not requested.is_whole(value) or value > MAX_BATCH:
+        raise BadRequest(f"'batch' must be a whole number from 0 to {MAX_BATCH}")
+    return int(value)
 
 
 async def forget(request: Request) -> Response:
@@ -190,7 +244,8 @@ def _chunk(request: Request, vhost: str) -> Chunk | None:
     if batch > MAX_BATCH:
         raise BadRequest(f"'batch' must be at most {MAX_BATCH}")
     writer = WriterId.of(vhost, name, requested.user(request).name)
-    place = Place(batch, requested.number(request, "rows"), query.get("digest", "")[:MAX_WRITER])
+    attempt = query.get("attempt", "")[:MAX_WRITER]
+    place = Place(batch, requested.number(request, "rows"), query.get("digest", "")[:MAX_WRITER], attempt)
     opened = requested.flag(request, "opened")
     return Chunk(writer, _part(request), requested.number(request, "first"), place, opened)
 
@@ -221,5 +276,8 @@ ROUTES = [
     Endpoint("POST", "/api/messages/{vhost}/publish", publish),
     Endpoint("GET", "/api/messages/{vhost}/writers/{writer}", show),
     Endpoint("PUT", "/api/messages/{vhost}/writers/{writer}", open_writer),
+    Endpoint("POST", "/api/messages/{vhost}/writers/{writer}/begin", begin),
+    Endpoint("GET", "/api/messages/{vhost}/writers/{writer}/batches/{batch}", show_batch),
+    Endpoint("POST", "/api/messages/{vhost}/writers/{writer}/complete", complete),
     Endpoint("DELETE", "/api/messages/{vhost}/writers/{writer}", forget),
 ]
