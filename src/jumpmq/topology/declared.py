@@ -2,6 +2,7 @@
 
 from jumpmq.queues import Queue
 from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.shards import parse_shard_name
 
 
 class DeclaredQueue:
@@ -10,10 +11,11 @@ class DeclaredQueue:
     Attributes:
         definition: how it was declared.
         contents: its messages and consumers; None where its home is another.
+        shard: the exchange and number that its name says; None where it is not called as a shard.
         vhost, name, id, durable, exclusive, owner: of the definition.
     """
 
-    __slots__ = ("contents", "definition", "durable", "exclusive", "id", "name", "owner", "vhost")
+    __slots__ = ("contents", "definition", "durable", "exclusive", "id", "name", "owner", "shard", "vhost")
 
     def __init__(self, definition: QueueDefinition, contents: Queue | None) -> None:
         self.definition = definition
@@ -24,6 +26,7 @@ class DeclaredQueue:
         self.durable = definition.durable
         self.exclusive = definition.exclusive
         self.owner = definition.owner
+        self.shard = parse_shard_name(definition.name, definition.node)
 
     def __repr__(self) -> str:
         return f"<declared queue {self.name!r} in vhost {self.vhost!r}>"

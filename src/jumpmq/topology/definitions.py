@@ -65,6 +65,11 @@ class QueueDefinition:
         """The kind of queue: ``classic`` unless ``x-queue-type`` names another."""
         return self.arguments.text("x-queue-type") or "classic"
 
+    def numbered(self, id: int, node: str) -> "QueueDefinition":
+        """The same with an id, and the node of its home. (``dataclasses.replace`` takes three times as long.)"""
+        declared = self.vhost, self.name, self.durable, self.exclusive, self.auto_delete, self.arguments, self.owner
+        return QueueDefinition(*declared, node, id, self.user, self.home)
+
     def shown(self) -> dict[str, Any]:
         """The keys of definitions files, which the management API shows too, with arguments as plain values."""
         return {

@@ -8,7 +8,6 @@ whole, in one commit. A change that is refused changes nothing.
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -218,15 +217,15 @@ class Topology:
         default = self.vhosts[vhost].default_queue_type if vhost in self.vhosts else None
         if default and durable and not exclusive and not auto_delete and arguments.get("x-queue-type") is None:
             arguments = Arguments([*arguments, Field("x-queue-type", "S", default)])
-        found = QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, user=user)
-        return replace(found, home=self.home if home is None else home)
+        home = self.home if home is None else home
+        return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, user=user, home=home)
 
     def number(self, definition: QueueDefinition) -> QueueDefinition:
         """A definition with the next number of its home. It is given when a declaration takes effect, so that it is the
         same in every process."""
         counter = self._counters.get(definition.home, 1)
         self._counters[definition.home] = counter + 1
-        return replace(definition, id=definition.home << HOME_BITS | counter, node=self.node_of(definition.home))
+        return definition.numbered(definition.home << HOME_BITS | counter, self.node_of(definition.home))
 
     def make_queue(self, definition: QueueDefinition) -> DeclaredQueue:
         """A queue that the rules admit, or that the records keep; it is in no virtual host yet."""

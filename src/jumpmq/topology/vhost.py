@@ -19,7 +19,7 @@ from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.queue_arguments import queue_type_of
 from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes
-from jumpmq.topology.shards import ShardSettings, parse_shard_name
+from jumpmq.topology.shards import ShardSettings
 from jumpmq.topology.tally import Past
 
 K = TypeVar("K")
@@ -288,18 +288,17 @@ class VirtualHost:
         Args:
             coming: name of an exchange that will be there, too.
         """
-        definition, queue = declared.definition, declared.contents
-        kind = QUEUE_TYPES[queue_type_of(definition.arguments)] if queue is None else queue
+        queue = declared.contents
+        kind = QUEUE_TYPES[queue_type_of(declared.definition.arguments)] if queue is None else queue
         in_force = policies.in_force("queue", declared.name, kind.refused_policy_keys)
         if queue is not None:
-            self._limit(queue, definition, in_force, policies, coming)
+            self._limit(queue, declared.shard, in_force, policies, coming)
         return in_force
 
     def _limit(
-        self, queue: Queue, definition: QueueDefinition, in_force: InForce, policies: Policies, coming: str | None
+        self, queue: Queue, shard: tuple[str, int] | None, in_force: InForce, policies: Policies, coming: str | None
     ) -> None:
         limits = queue.limits_under(in_force.definition)
-        shard = parse_shard_name(queue.name, definition.node)
         if shard is not None and (shard[0] in self.exchanges or shard[0] == coming):
             settings = ShardSettings.of(policies.in_force("exchange", shard[0]).definition)
             if settings is not None and settings.single_active_consumer:
@@ -362,7 +361,7 @@ class VirtualHost:
         self._holdings.add(definition.user, "queue")
         if declared.owner is not None:
             self._owned.setdefault(declared.owner, {})[declared] = None
-        if (shard := parse_shard_name(declared.name, definition.node)) is not None:
+        if (shard := declared.shard) is not None:
             self._shards.setdefault(shard[0], {})[definition.node, shard[1]] = declared
         self._hold_in_force(declared.destination, in_force)
         self.insert_binding(Binding("", "queue", declared.name, declared.name.encode(errors="surrogateescape")))
@@ -383,7 +382,7 @@ class VirtualHost:
         self._holdings.remove(definition.user, "queue")
         if declared.owner is not None:
             _discard(self._owned, declared.owner, declared)
-        if (shard := parse_shard_name(declared.name, definition.node)) is not None:
+        if (shard := declared.shard) is not None:
             _discard(self._shards, shard[0], (definition.node, shard[1]))
         self._remove_bindings_to(declared.destination)
         self.records.delete_queue(definition)
