@@ -9,6 +9,7 @@ from tests.waiting import until
 from tests.wire import BODY, HEADER, METHOD, Basic, Tx, WireChannel, content_header, frame, login
 
 from jumpmq import RunningBroker
+from jumpmq.broker.memory.charges import CHANNEL, CONSUMER
 
 Name = Callable[[str], str]
 
@@ -70,3 +71,19 @@ def test_deliveries_until_they_are_read(broker: RunningBroker, channel: WireChan
         connection.channel().send(Basic.Consume(queue=queue, no_ack=True))
         until(lambda: held(broker, "unsent") > 500_000)
     until(lambda: held(broker, "unsent") == 0)
+
+
+def test_channels_and_consumers_while_they_are_open(broker: RunningBroker, unique: Name) -> None:
+    before = held(broker, "channels")
+    with login(broker.port) as connection:
+        channels = [connection.channel() for _ in range(100)]
+        queue = channels[0].queue(unique("queue"))
+        assert held(broker, "channels") == before + 100 * CHANNEL
+        for number in range(50):
+            channels[0].consume(queue, f"consumer-{number}")
+        assert held(broker, "channels") == before + 100 * CHANNEL + 50 * CONSUMER
+        channels[0].call(Basic.Cancel(consumer_tag="consumer-7"))
+        for channel in channels[50:]:
+            channel.close()
+        assert held(broker, "channels") == before + 50 * CHANNEL + 49 * CONSUMER
+    until(lambda: held(broker, "channels") == before)

@@ -110,6 +110,37 @@ def test_large_headers_are_paged_as_bodies_are(serve: Serving, delivery_mode: in
         until(lambda: resident(serve) < ALLOWED)
 
 
+@pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
+def test_what_waits_in_queues_that_rest_is_on_disk_alone(tmp_path: Path, delivery_mode: int) -> None:
+    """Whatever the limit, as others have a use for the memory; and what was freed goes back."""
+    count = 800
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        channel = connection.channel()
+        queue = channel.queue("resting", exclusive=False)
+        idle = resident(serve)
+        for number in range(count):
+            channel.publish("", queue, body(number), Basic.Properties(delivery_mode=delivery_mode))
+        assert channel.ready(queue) == count
+        assert resident(serve) > idle + count * SIZE * 3 // 4
+        until(lambda: resident(serve) < idle + count * SIZE // 2)
+        channel.consume(queue, no_ack=True)
+        for number in range(count):
+            assert channel.next().body == body(number)
+
+
+def test_what_is_purged_goes_back_to_the_system(tmp_path: Path) -> None:
+    count = 800
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        channel = connection.channel()
+        queue = channel.queue("purged", exclusive=False)
+        idle = resident(serve)
+        for number in range(count):
+            channel.publish("", queue, body(number))
+        channel.purge(queue)
+        assert resident(serve) > idle + count * SIZE * 3 // 4
+        until(lambda: resident(serve) < idle + count * SIZE // 2)
+
+
 def test_paged_deliveries_are_dead_lettered_with_their_bodies(serve: Serving) -> None:
     with login(serve.port) as connection:
         channel = connection.channel()

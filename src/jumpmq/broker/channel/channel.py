@@ -18,6 +18,7 @@ from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.channel.services import ChannelServices
 from jumpmq.broker.channel.transactions import Transaction
 from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.memory.charges import CHANNEL, CONSUMER
 from jumpmq.broker.routing.routing import Pushed
 from jumpmq.queues import Outcome, Queue
 from jumpmq.topology.exchanges import Exchange
@@ -77,6 +78,7 @@ class Channel:
         self.transaction: Transaction | None = None
         self.reply_queue: direct_reply.ReplyQueue | None = None
         self.closed = False
+        connection.charges.add("channels", CHANNEL)
         self.tally = Tally()
         self.tags_at: deque[tuple[float, int]] | None = None
 
@@ -96,7 +98,9 @@ class Channel:
 
     def close(self) -> None:
         """Cancel the consumers, and return what was not acknowledged to its queues."""
-        self._churn.channel_closed += not self.closed
+        if not self.closed:
+            self._churn.channel_closed += 1
+            self.connection.charges.add("channels", -CHANNEL)
         self.closed = True
         queues = {consumer.queue for consumer in self.consumers.values()}
         for queue in queues:  # or whoever is next would get what comes after the messages that are given back
@@ -187,9 +191,15 @@ class Channel:
             for queue, consumer in served.items():
                 queue.serve(consumer)
 
+    def add(self, consumer: ChannelConsumer) -> None:
+        """A consumer is served from now on."""
+        self.consumers[consumer.tag] = consumer
+        self.connection.charges.add("channels", CONSUMER)
+
     def forget(self, consumer: ChannelConsumer) -> None:
         """A consumer is gone."""
-        self.consumers.pop(consumer.tag, None)
+        if self.consumers.pop(consumer.tag, None) is not None:
+            self.connection.charges.add("channels", -CONSUMER)
         self.waiting.pop(consumer, None)
 
     def queue(self, name: str) -> Queue:

@@ -52,7 +52,7 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
         arguments=method.arguments,
     )
     queue.subscribe(consumer)
-    channel.consumers[tag] = consumer
+    channel.add(consumer)
     if not method.no_wait:
         channel.send(m.BasicConsumeOk(tag))
     queue.serve(consumer)

@@ -2,6 +2,9 @@
 
 from jumpmq.queues.memory import MemoryAccount
 
+CHANNEL, CONSUMER = 1280, 640
+"""Octets that an open channel and a consumer take (measured)."""
+
 
 class Charges:
     """Amounts by kind, as they are now: the account gets the differences.

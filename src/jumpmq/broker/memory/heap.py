@@ -106,10 +106,14 @@ class FreedMemory:
         self._figures = STATM.open("rb", buffering=0) if STATM.exists() else None
         self._kept = self._beside()
 
-    def look(self) -> None:
-        """Give back what is worth while; to be called where bodies were freed."""
+    def look(self, wanted: int = 0) -> None:
+        """Give back what is worth while; to be called where bodies were freed.
+
+        Args:
+            wanted: octets that may soon be held again, and stay.
+        """
         beside = self._beside()
-        if self._trim is not None and beside > self._kept + SLACK:
+        if self._trim is not None and beside > self._kept + SLACK + wanted:
             self._trim(0)
             self._kept = self._beside()
         else:

@@ -1,6 +1,11 @@
-"""Paging: while the account of memory is tight, what is on disk leaves memory: of the longest queue first, and where
-that is not enough the bodies of deliveries, too."""
+"""Paging: what is on disk leaves memory.
 
+While the account of memory is tight, of the longest queue first, and where that is not enough the bodies of deliveries,
+too. Where much waits in queues that rest, of these: it is needed later, if ever, and others have a use for the memory.
+A queue that is published to or consumed from keeps what it has, as to page and to read back costs both time.
+"""
+
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
@@ -15,8 +20,18 @@ from jumpmq.queues.runs import by_holder
 KEPT = 256 << 10
 """Octets at the front of a queue that stay in memory at first, as they are next."""
 
+RESTING = 24 << 20
+"""Octets of ready messages from which on those of queues that rest are paged."""
+
+REST = 2.0
+"""Seconds without a publish or a delivery after which a queue rests."""
+
 HELD_AT_ONCE = 500
 """Deliveries that are looked at in one step."""
+
+
+LOOKED_AT_ONCE = 2000
+"""Queues of which is asked in one step what they hold."""
 
 
 class Deliveries(Protocol):
@@ -53,16 +68,31 @@ class Paging:
         self._queues = queues
         self._freed = FreedMemory(account)
         self._at_work = False
+        self._rested_at = time.monotonic()
+        # What the queues with much in memory had done when they were last looked at.
+        self._seen: dict[Queue, tuple[int, int]] = {}
+        # The most that was held lately, and in the interval before.
+        self._most = self._most_before = 0
 
     def look(self) -> None:
         """Begin to page if that is due; to be called now and then."""
         if self._account.tight and not self._at_work:
             self._at_work = True
-            self._upkeep.work("paging", self._steps())
+            self._upkeep.work("paging", self._steps(self._page()))
+        self._most = max(self._most, self._account.total)
+        if time.monotonic() >= self._rested_at + REST and not self._at_work:
+            self._rested_at = time.monotonic()
+            self._freed.look(max(self._most, self._most_before))
+            self._most, self._most_before = self._account.total, self._most
+            if self._account.by_kind["ready"] > RESTING:
+                self._at_work = True
+                self._upkeep.work("paging queues that rest", self._steps(self._page_resting()))
+            else:
+                self._seen = {}
 
-    def _steps(self) -> Iterator[None]:
+    def _steps(self, pages: Iterator[None]) -> Iterator[None]:
         try:
-            for _ in self._page():
+            for _ in pages:
                 self._freed.look()
                 yield
             self._freed.look()
@@ -85,6 +115,17 @@ class Paging:
             while self._account.tight and queue.page_out(kept):
                 yield
 
+    def _page_resting(self) -> Iterator[None]:
+        seen, self._seen = self._seen, {}
+        for place, queue in enumerate(list(self._queues())):
+            if place % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                yield
+            if queue.memory <= KEPT:
+                continue
+            self._seen[queue] = now = _done(queue)
+            while seen.get(queue) == _done(queue) == now and not queue.deleted and queue.page_out(KEPT):
+                yield
+
     def _page_deliveries(self) -> Iterator[None]:
         for deliveries in list(self._deliveries()):
             for messages in deliveries.look_at(HELD_AT_ONCE):
@@ -102,3 +143,7 @@ class Paging:
                 yield
                 if not self._account.tight:
                     return
+
+
+def _done(queue: Queue) -> tuple[int, int]:
+    return queue.published, queue.delivered
