@@ -14,6 +14,7 @@ import argparse
 import ctypes
 import mmap
 import multiprocessing
+import multiprocessing.queues
 import random
 import struct
 import sys
