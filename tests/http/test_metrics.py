@@ -61,7 +61,7 @@ def test_groups_of_readers_show_how_far_they_are_behind(api, channel):
         channel.basic_publish("", "q", body)
     api.post("readers", "/", "g", "reserve", body={"queues": {"q": None}, "max_messages": 1})
     for path in ("/metrics", "/metrics/per-object"):
-        value, place = samples(api, path), {"vhost": "/", "group": "g", "queue": "q"}
+        value, place = samples(api, path), {"vhost": "/", "group": "g", "user": "guest", "queue": "q"}
         assert value("jumpmq_reader_messages_reserved", **place) == 1
         assert value("jumpmq_reader_oldest_reserved_seconds", **place) < 3600
         assert value("jumpmq_reader_messages_ready", **place) == 2

@@ -1,5 +1,7 @@
 """Groups of readers over HTTP: what they reserve is theirs, durably, until they acknowledge it or fall silent."""
 
+import contextlib
+import json
 import time
 
 import pika
@@ -10,6 +12,8 @@ from tests.http.api import API, publish
 from tests.waiting import punctually, until
 
 import jumpmq
+from jumpmq.broker.bulk import reader_groups
+from jumpmq.store import Store
 from jumpmq.testing import JumpMQ
 
 
@@ -60,7 +64,7 @@ def test_reserve_read_acknowledge(api, queue):
         "reservations": {},
     }
     assert api.get("readers", "/", "g") == {"queues": {"q": shown}}
-    assert api.get("readers", "/") == [{"name": "g", "queues": {"q": shown}}]
+    assert api.get("readers", "/") == [{"name": "g", "user": "guest", "queues": {"q": shown}}]
 
 
 def test_nothing_new_is_the_same_offset(api, queue):
@@ -339,3 +343,68 @@ def test_what_is_reserved_is_paged_where_memory_is_tight_and_read_as_it_was(tmp_
             assert [body for _, body, _ in read(api, "q", 1)] == bodies
         reserve(api, {"q": 1})
         assert api.counts("q") == (0, 0)
+
+
+@pytest.fixture
+def other(broker, api):
+    """The API as another user sees it, who may read only one queue."""
+    api.request("PUT", "users", "other", json={"password": "p", "tags": "management"})
+    api.request("PUT", "permissions", "/", "other", json={"configure": "", "write": "", "read": "^theirs$"})
+    theirs = API(broker.http_url)
+    theirs.session.auth = ("other", "p")
+    return theirs
+
+
+def test_a_group_is_its_users(api, channel, queue, other):
+    """Another user's of the same name stands in no one's way, whatever it has reserved."""
+    channel.queue_declare("theirs")
+    assert other.post("readers", "/", "g", "open", body={"query": "squatter", "lease": 86400})["session"]
+    assert other.request("POST", "readers", "/", "g", "reserve", json={"queues": {"theirs": None}}).status_code == 409
+    session = api.post("readers", "/", "g", "open", body={"query": "mine"})["session"]
+    api.post("readers", "/", "g", "reserve", body={"queues": {queue: None}, "session": session})
+    assert list(api.get("readers", "/", "g")["queues"]) == [queue]
+    assert other.get("readers", "/", "g")["queues"] == {}
+    assert [one["user"] for one in api.get("readers", "/")] == ["other", "guest"]
+    assert [one["user"] for one in other.get("readers", "/")] == ["other"]
+
+
+def test_an_administrator_releases_another_users_group(api, channel, other):
+    channel.queue_declare("theirs")
+    other.post("readers", "/", "g", "reserve", body={"queues": {"theirs": None}})
+    assert api.request("DELETE", "readers", "/", "g", params={"user": "nobody"}).status_code == 404
+    assert api.request("DELETE", "readers", "/", "g").status_code == 204
+    assert api.get("readers", "/") == []
+
+
+def test_who_may_read_nothing_opens_no_group_and_nobody_opens_many(api, other, monkeypatch):
+    monkeypatch.setattr(reader_groups, "MAX_GROUPS", 2)
+    for name in ("a", "b"):
+        other.post("readers", "/", name, "open", body={"query": "q"})
+    refused = other.request("POST", "readers", "/", "c", "open", json={"query": "q"})
+    assert (refused.status_code, "the user has 2 reader groups" in refused.text) == (400, True)
+    other.post("readers", "/", "a", "open", body={"query": "q"})
+    api.request("PUT", "permissions", "/", "other", json={"configure": "", "write": "", "read": ""})
+    assert other.request("POST", "readers", "/", "a", "open", json={"query": "q"}).status_code == 401
+    api.post("readers", "/", "a", "open", body={"query": "q"})
+
+
+def test_a_group_of_an_earlier_version_is_gone_on_with(tmp_path):
+    """It was noted without a user."""
+    with jumpmq.running(data_dir=tmp_path / "data") as broker:
+        api = API(broker.http_url)
+        api.request("PUT", "queues", "/", "q", json={"durable": True})
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            publish(connection.channel(), "q", numbers(1, 10))
+        session = api.post("readers", "/", "g", "open", body={"query": "mine"})["session"]
+        assert reserve(api, {"q": None}, max_messages=4, session=session) == {"q": (1, 4)}
+    with contextlib.closing(Store.open(tmp_path / "data", on_commit=lambda number: None)) as store:
+        for kind, key, record in store.definitions():
+            if kind in (reader_groups.GROUP, reader_groups.PLACE):
+                store.delete(kind, key)
+                is_place = kind == reader_groups.PLACE
+                older = record | {"group" if is_place else "name": "g"}
+                store.put(kind, f"{record['queue']} g" if is_place else json.dumps(["/", "g"]), older)
+    with jumpmq.running(data_dir=tmp_path / "data") as broker:
+        api = API(broker.http_url)
+        assert reserve(api, {"q": 0}, max_messages=4, session=session) == {"q": (1, 4)}
+        assert read(api, "q", 1) == rows(1, 4)

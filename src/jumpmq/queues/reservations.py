@@ -100,6 +100,10 @@ def _runs(messages: list[Message]) -> Iterator[Run]:
         yield Run(run[0].seq, run[-1].seq, run[0].redelivered)
 
 
+OWNED = "\x1f"
+"""Between the name of a group and whose it is. A group of an earlier version is nobody's, and has a name only."""
+
+
 class Reservations:
     """What one group has reserved in one queue: its place there.
 
@@ -349,7 +353,8 @@ class Reservations:
             yield
 
     def _name(self, number: int) -> str:
-        return f"reservation {number} of group '{self.group}' in queue '{self.queue.name}'"
+        name = self.group.partition(OWNED)[0]
+        return f"reservation {number} of group '{name}' in queue '{self.queue.name}'"
 
 
 def exhaust(steps: Iterator[None]) -> None:

@@ -14,7 +14,8 @@ import math
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.queues.reservations import Reservations
+from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.queues.reservations import OWNED, Reservations
 
 if TYPE_CHECKING:
     from jumpmq.queues import Queue
@@ -38,10 +39,19 @@ class NoSession(Exception):
     """The session is not known: the broker has forgotten the group, or was restarted without a store."""
 
 
+def owned(name: str, user: str) -> str:
+    """The name of a user's group: another user's that is called so is another group.
+
+    A user who came with a token is not the one of that name who is kept here.
+    """
+    return f"{name}{OWNED}{'token' if isinstance(user, TokenUser) else 'user'} {user}"
+
+
 class ReaderGroup:
     """A group of readers in a virtual host.
 
     Attributes:
+        name: what its user calls it, and whose it is, as :func:`owned` says it.
         places: what it has reserved, by queue.
         lost: queues that were deleted while the group had a place in them, and how many messages went with each.
         turn: held while an operation changes its reservations.
@@ -68,6 +78,16 @@ class ReaderGroup:
     def key(self) -> str:
         """Under which name the record is stored."""
         return json.dumps([self.vhost, self.name])
+
+    @property
+    def shown_name(self) -> str:
+        """What its user calls it."""
+        return self.name.partition(OWNED)[0]
+
+    @property
+    def user(self) -> str | None:
+        """Whose it is; None of one that an earlier version has made."""
+        return self.name.partition(OWNED)[2].partition(" ")[2] or None
 
     @property
     def outstanding(self) -> int:
@@ -157,4 +177,4 @@ class ReaderGroup:
         return group
 
     def __str__(self) -> str:
-        return f"reader group '{self.name}' in vhost '{self.vhost}'"
+        return f"reader group '{self.shown_name}' in vhost '{self.vhost}'"

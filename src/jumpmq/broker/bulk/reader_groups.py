@@ -14,7 +14,7 @@ from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.bulk.reader_group import LEASE, QueueInUse, ReaderGroup
 from jumpmq.broker.upkeep.slices import Sliced, in_turns
 from jumpmq.queues.parked import Parked
-from jumpmq.queues.reservations import Piece, Reservations
+from jumpmq.queues.reservations import OWNED, Piece, Reservations
 
 if TYPE_CHECKING:
     from jumpmq.queues import Queue
@@ -32,6 +32,9 @@ LEASE_CHECK = 0.25
 
 NO_CONNECTION = ""
 """Groups read for no connection, so that exclusive queues are locked to them."""
+
+MAX_GROUPS = 1000
+"""Groups of a user."""
 
 MAX_MESSAGES = 4_000_000
 """The most messages that a group may hold: who asks for all there are gets as many at once."""
@@ -141,6 +144,7 @@ class ReaderGroups:
         Raises:
             GroupInUse: another query's session is alive.
         """
+        self._require_room(vhost, name)
         group = self._made(vhost, name)
         session = group.open(query, lease, _now())
         self._record_group(group)
@@ -187,6 +191,7 @@ class ReaderGroups:
             QueueInUse: a query of another group reads one of the queues, and one of the two does not share.
         """
         queues, lost = self._queues_of(host, name, wanted)
+        self._require_room(host.name, name)
         group = self._made(host.name, name)
         group.require_session(session, _now())
         async with group.turn:
@@ -220,9 +225,8 @@ class ReaderGroups:
         places = {queue: self._known_place(host, group, queue) for queue in offsets}
         for queue, place in places.items():
             if offsets[queue] > place.latest:
-                raise PreconditionFailed(
-                    f"no reservation {offsets[queue]} of group '{name}' in queue '{queue}': the last is {place.latest}"
-                )
+                where = f"group '{group.shown_name}' in queue '{queue}'"
+                raise PreconditionFailed(f"no reservation {offsets[queue]} of {where}: the last is {place.latest}")
         async with group.turn:
             group.renew(_now())
             for queue, place in places.items():
@@ -364,16 +368,28 @@ class ReaderGroups:
             group = self._groups[vhost, name] = ReaderGroup(vhost, name)
         return group
 
+    def _require_room(self, vhost: str, name: str) -> None:
+        """Refuse another group of a user who has many.
+
+        Raises:
+            PreconditionFailed: the user has too many.
+        """
+        owner = name.partition(OWNED)[2]
+        if (vhost, name) not in self._groups:
+            count = sum(other.partition(OWNED)[2] == owner for _, other in self._groups)
+            if count >= MAX_GROUPS:
+                raise PreconditionFailed(f"the user has {MAX_GROUPS} reader groups: release those that are done")
+
     def _known(self, host: VirtualHost, name: str) -> ReaderGroup:
         group = self._groups.get((host.name, name))
         if group is None:
-            raise NotFound(f"no reader group '{name}' in vhost '{host.name}'")
+            raise NotFound(f"no reader group '{name.partition(OWNED)[0]}' in vhost '{host.name}'")
         return group
 
     def _known_place(self, host: VirtualHost, group: ReaderGroup, queue: str) -> Reservations:
         place = group.places.get(host.queue(queue, NO_CONNECTION).name)
         if place is None:
-            raise NotFound(f"no reader group '{group.name}' in queue '{queue}' in vhost '{host.name}'")
+            raise NotFound(f"no reader group '{group.shown_name}' in queue '{queue}' in vhost '{host.name}'")
         return place
 
     def _place(self, group: ReaderGroup, queue: Queue) -> Reservations:

@@ -65,16 +65,16 @@ class Authorization:
                 f"access to {kind} '{name or 'amq.default'}' in vhost '{vhost}' refused for user '{user}'"
             )
 
-    def require_any_write(self, user: str, vhost: str) -> None:
-        """Refuse unless there may be an exchange that the user may publish to.
+    def require_any(self, user: str, vhost: str, operation: Operation) -> None:
+        """Refuse unless there may be a resource that the user may ``configure``, ``write`` or ``read``.
 
         Raises:
-            AccessRefused: the user's permissions allow no writing at all.
+            AccessRefused: the user's permissions allow it of none.
         """
         found = account(self._topology, user)
         permissions = found.permissions.get(vhost) if found is not None else None
-        if permissions is None or not permissions.allows_any("write"):
-            raise AccessRefused(f"publishing in vhost '{vhost}' refused for user '{user}'")
+        if permissions is None or not permissions.allows_any(operation):
+            raise AccessRefused(f"to {operation} anything in vhost '{vhost}' is refused for user '{user}'")
 
     def require_publish(self, user: str, exchange: Exchange, messages: Iterable[Message]) -> None:
         """Refuse unless the user may publish messages to the exchange by all their routing keys, those of the headers

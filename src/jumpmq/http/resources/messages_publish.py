@@ -125,7 +125,7 @@ def _require_write(request: Request, host: VirtualHost) -> None:
         AccessRefused: the user may not write to what the query names, or may write to nothing.
     """
     authorization, user, query = requested.broker(request).authorization, requested.user(request), request.query_params
-    authorization.require_any_write(user.name, host.name)
+    authorization.require_any(user.name, host.name, "write")
     if query.get("exchange"):
         authorization.require(user.name, host.name, "write", "exchange", query["exchange"])
     elif "queue" in query:
@@ -153,7 +153,7 @@ async def open_writer(request: Request) -> Response:
     """``PUT /api/messages/{vhost}/writers/{writer}``: open the writer: what says so is refused once it is deleted."""
     host, broker = requested.virtual_host(request), requested.broker(request)
     _require_virtual_host(request, host)
-    broker.authorization.require_any_write(requested.user(request).name, host.name)
+    broker.authorization.require_any(requested.user(request).name, host.name, "write")
     broker.writers.open(_writer(request, host))
     await broker.committed()
     return Response(status_code=204)
@@ -167,7 +167,7 @@ async def begin(request: Request) -> JSONResponse:
     """
     host, broker, body = requested.virtual_host(request), requested.broker(request), await requested.body(request)
     _require_virtual_host(request, host)
-    broker.authorization.require_any_write(requested.user(request).name, host.name)
+    broker.authorization.require_any(requested.user(request).name, host.name, "write")
     batch, attempt, writer = _batch(body.get("batch")), body.get("attempt"), _writer(request, host)
     if not isinstance(attempt, str) or not 0 < len(attempt) <= MAX_WRITER:
         raise BadRequest(f"'attempt' must be a name of 1 to {MAX_WRITER} characters")

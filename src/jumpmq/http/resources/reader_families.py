@@ -26,8 +26,8 @@ def _figures(request: Request) -> Read:
 
 PLACES = Family(
     "reader",
-    ("vhost", "group", "queue"),
-    lambda place: (place[0].vhost, place[0].name, place[1].queue.name),
+    ("vhost", "group", "user", "queue"),
+    lambda place: (place[0].vhost, place[0].shown_name, place[0].user or "", place[1].queue.name),
     (
         Figure("reader_alive", "1 while a query reads for the group"),
         Figure("reader_messages_reserved", "Messages that are read and not yet acknowledged"),

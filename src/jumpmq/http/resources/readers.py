@@ -13,21 +13,22 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.broker.bulk.reader_group import LEASE, ReaderGroup
+from jumpmq.broker.bulk.reader_group import LEASE, ReaderGroup, owned
 from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, Slice
 from jumpmq.broker.routing.bound_queues import bound_queues
 from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import sees_all
 from jumpmq.http.plumbing.arrow import COLUMNS, Part
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.resources.queue_messages import slices_of
+from jumpmq.http.resources.queue_messages import MAX_QUEUES, slices_of
 from jumpmq.queues import Queue
 from jumpmq.queues.bodies import at_once
 from jumpmq.queues.memory import PAGED
 from jumpmq.queues.parked import Parked
-from jumpmq.queues.reservations import Piece, Reservations
+from jumpmq.queues.reservations import OWNED, Piece, Reservations
 from jumpmq.queues.runs import of_body
 from jumpmq.topology import VirtualHost
 
@@ -41,7 +42,11 @@ async def list_groups(request: Request) -> JSONResponse:
     """``GET /api/readers/{vhost}``: the groups of a virtual host that have something in a queue the user may read."""
     host = requested.virtual_host(request)
     return JSONResponse(
-        [{"name": group.name, **_shown(request, group)} for group in _groups(request).groups(host.name)]
+        [
+            {"name": group.shown_name, "user": group.user, **_shown(request, group)}
+            for group in _groups(request).groups(host.name)
+            if _may_see(request, group)
+        ]
     )
 
 
@@ -64,7 +69,8 @@ def shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[
     oldest, figures = place.oldest, place.queue.figures()
     return {
         "vhost": group.vhost,
-        "name": group.name,
+        "name": group.shown_name,
+        "user": group.user,
         "query": group.query,
         "alive": group.alive(now),
         "queue": place.queue.name,
@@ -80,7 +86,7 @@ def shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[
 
 async def show(request: Request) -> JSONResponse:
     """``GET /api/readers/{vhost}/{group}``: where the group is in each queue that the user may read."""
-    host, name = requested.virtual_host(request), requested.name(request, "group")
+    host, name = requested.virtual_host(request), _name(request, also_others=True)
     group = _groups(request).group(host.name, name) or ReaderGroup(host.name, name)
     return JSONResponse(_shown(request, group))
 
@@ -91,7 +97,8 @@ async def open_session(request: Request) -> JSONResponse:
     The body is ``{"query": NAME, "lease": SECONDS}``, the answer ``{"session": TEXT}``, to be sent with all that
     follows. While a session is alive, 409 is the answer to queries of other names.
     """
-    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
+    requested.broker(request).authorization.require_any(requested.user(request).name, host.name, "read")
     _require_read(request, host, name)
     query = body.get("query")
     if not isinstance(query, str) or not 0 < len(query) <= 255:
@@ -104,7 +111,7 @@ async def attend(request: Request) -> Response:
 
     The body is ``{"session": TEXT}``.
     """
-    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     _require_read(request, host, name)
     session = _session(body)
     _groups(request).renew(host.name, name, session)
@@ -122,7 +129,7 @@ async def reserve(request: Request) -> JSONResponse:
     outstanding, the ``oldest`` of them published at that time in seconds since the epoch (null if there is none),
     ``ready`` are not yet reserved, and ``lost`` are deleted queues with the messages that went with them.
     """
-    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     offsets = _numbers(body, "queues", nullable=True)
     if body.get("exchange") is not None:
         bound = bound_queues(host.exchange(str(body["exchange"])))
@@ -136,7 +143,9 @@ async def reserve(request: Request) -> JSONResponse:
         accept_loss=body.get("accept_loss") is True,
         shares=body.get("shares") is not False,
     )
-    for queue in wanted.offsets:
+    if len(offsets) > MAX_QUEUES:
+        raise BadRequest(f"the request is for more than {MAX_QUEUES} queues")
+    async for queue in requested.broker(request).slices.through(offsets):
         check_permission(request, host.name, "read", queue)
         if queue in host.queues and host.queue(queue, requested.NO_CONNECTION).append_only:
             raise BadRequest(f"'{queue}' is a stream: it is read by offsets, and not by reservations")
@@ -160,7 +169,7 @@ async def read(request: Request) -> StreamingResponse:
     the reservations AFTER + 1 to UPTO (null: behind what is acknowledged), COUNT messages from position FIRST (null:
     all that follow). The header ``JumpMQ-Messages`` tells how many these are.
     """
-    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     slices = [
         Slice(queue, after, upto or 0, first or 0, count) for queue, after, upto, first, count in slices_of(body, 5)
     ]
@@ -173,7 +182,7 @@ async def read_one(request: Request) -> StreamingResponse:
 
     Without ``after``, of all up to B that are not acknowledged. The header ``JumpMQ-Messages`` tells how many.
     """
-    host, name, queue = requested.virtual_host(request), requested.name(request, "group"), requested.queue(request)
+    host, name, queue = requested.virtual_host(request), _name(request), requested.queue(request)
     after = requested.number(request, "after") if "after" in request.query_params else None
     columns = columns_of(request.query_params.get("columns", ",".join(COLUMNS[1:])).split(","))
     slices = [Slice(queue.name, after, requested.number(request, "upto"))]
@@ -185,7 +194,7 @@ async def commit(request: Request) -> Response:
 
     The body is ``{"queues": {NAME: OFFSET, ...}, "session": TEXT}``.
     """
-    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     offsets = _numbers(body, "queues")
     for queue in offsets:
         check_permission(request, host.name, "read", queue)
@@ -198,7 +207,7 @@ async def renew(request: Request) -> Response:
 
     The body is ``{"session": TEXT}``.
     """
-    host, name, body = requested.virtual_host(request), requested.name(request, "group"), await requested.body(request)
+    host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     _require_read(request, host, name)
     _groups(request).renew(host.name, name, _session(body))
     return Response(status_code=204)
@@ -206,7 +215,7 @@ async def renew(request: Request) -> Response:
 
 async def release(request: Request) -> Response:
     """``DELETE /api/readers/{vhost}/{group}``: everything goes back to the queues, and the group is forgotten."""
-    host, name = requested.virtual_host(request), requested.name(request, "group")
+    host, name = requested.virtual_host(request), _name(request, also_others=True)
     _require_read(request, host, name)
     await _groups(request).release(host, name)
     return Response(status_code=204)
@@ -273,6 +282,40 @@ def _shown_place(place: Reservations) -> dict[str, Any]:
         "ready": place.queue.ready_count,
         "reservations": {str(number): count for number, count in place.sizes().items()},
     }
+
+
+def _name(request: Request, *, also_others: bool = False) -> str:
+    """The name of the group that the path means: the user's own, or one that an earlier version has made.
+
+    Args:
+        also_others: whether an administrator's request may mean another user's, where there is no own one; the query's
+            ``user`` says whose.
+    """
+    host, name = requested.virtual_host(request), requested.name(request, "group")
+    if OWNED in name:
+        raise BadRequest("the name of a group has a control character")
+    groups, user = _groups(request), requested.user(request)
+    own = owned(name, user.name)
+    if groups.group(host.name, own) is not None and "user" not in request.query_params:
+        return own
+    if groups.group(host.name, name) is not None:
+        return name
+    if also_others and "administrator" in user.tags:
+        whose = request.query_params.get("user")
+        for group in groups.groups(host.name):
+            if group.shown_name == name and whose in (None, group.user):
+                return group.name
+    return own
+
+
+def _may_see(request: Request, group: ReaderGroup) -> bool:
+    """Whether a list for the user names a group."""
+    user = requested.user(request)
+    return (
+        sees_all(user)
+        or group.user in (None, user.name)
+        or any(_may_read(request, place.queue) for place in group.places.values())
+    )
 
 
 def _require_read(request: Request, host: VirtualHost, name: str) -> None:
