@@ -15,6 +15,7 @@ from jumpmq.broker.bulk.writers import Writers
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.config import Config, default_node
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.deleted_users import closing_connections
@@ -76,6 +77,9 @@ class Broker:
         turns: every change of the broker's state is made in one.
         memory: what is held for messages; whoever holds some charges it.
         alarms: whether memory or disk is short.
+        watchdog: whether commits come.
+        on_failure: called with a sentence when commits cannot come any more; the process has to end. Set it before the
+            start.
         reader_groups: who holds reservations.
         dead_letters: publishes those of the queues.
         ring_traffic: counts the keys of hash exchanges.
@@ -116,6 +120,8 @@ class Broker:
         self.reader_groups = ReaderGroups(self)
         self.writers = Writers()
         self.slices = Slices()
+        self.on_failure: Callable[[str], None] = lambda reason: None
+        self.watchdog: Watchdog
         self._commits: Commits  # the broker's side of the store
         self._services: Services  # what connections and channels share
         self._timers: Timers  # what happens by the clock
@@ -141,6 +147,7 @@ class Broker:
         """
         self.started_at = time.time()
         self._commits = Commits()
+        self._commits.on_failure = self.on_failure
         try:
             definitions = self._open_store()
             if self.config.node is None:
@@ -222,7 +229,8 @@ class Broker:
         self.topology.listeners.append(self._services.user_limits.follow)
         self.topology.listeners.append(self.writers.follow)
         paging = Paging(self._upkeep, self.memory, self._queues, self._deliveries, self.reader_groups.places)
-        self._timers = Timers(self._services, self._commits, paging, self.dead_letters)
+        self.watchdog = Watchdog(self._commits, lambda: not self._upkeep.idle)
+        self._timers = Timers(self._services, self._commits, self.watchdog, paging, self.dead_letters)
 
     def _tokens(self) -> Tokens | None:
         """What reads tokens, where they are logins.

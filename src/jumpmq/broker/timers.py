@@ -1,13 +1,18 @@
 """What happens by the clock: heartbeats, overdue acknowledgements, and commits for acknowledgements alone."""
 
 import asyncio
+import logging
 import time
+from collections.abc import Callable
 
 from jumpmq.broker.channel.overdue import Overdue
 from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.connection.services import Services
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.memory.paging import Paging
+
+log = logging.getLogger(__name__)
 
 TICK = 0.1
 """Seconds between looks at the clock."""
@@ -22,9 +27,12 @@ SETTLE_INTERVAL = 0.5
 class Timers:
     """The clock of a broker, from :meth:`start` to :meth:`stop`."""
 
-    def __init__(self, services: Services, commits: Commits, paging: Paging, dead_letters: DeadLetters) -> None:
+    def __init__(
+        self, services: Services, commits: Commits, watchdog: Watchdog, paging: Paging, dead_letters: DeadLetters
+    ) -> None:
         self._services = services
         self._commits = commits
+        self._watchdog = watchdog
         self._paging = paging
         self._dead_letters = dead_letters
         self._loop = asyncio.get_running_loop()
@@ -33,6 +41,7 @@ class Timers:
         timeout = services.config.consumer_timeout
         self._overdue = Overdue(timeout) if timeout else None
         self._looked_at = 0.0
+        self._failed: set[str] = set()  # steps whose failure is in the log
 
     def start(self) -> None:
         self._services.alarms.look()
@@ -44,20 +53,30 @@ class Timers:
 
     def _on_tick(self) -> None:
         self._tick = self._loop.call_later(TICK, self._on_tick)
+        self._watchdog.look()
+        now = time.monotonic()
         with self._services.turns.turn():
-            monotonic = time.monotonic()
             for connection in list(self._services.connections):
-                connection.tick(monotonic)
-            self._look_for_overdue(monotonic)
-            self._paging.look()
-            self._dead_letters.look()
-            self._services.alarms.look()
-            settlements = monotonic - self._settled_at >= SETTLE_INTERVAL
+                self._take("the clock of a connection", connection.tick, now)
+            self._take("the look for overdue acknowledgements", self._look_for_overdue, now)
+            self._take("paging", self._paging.look)
+            self._take("the look at dead letters", self._dead_letters.look)
+            self._take("the look for alarms", self._services.alarms.look)
+            settlements = now - self._settled_at >= SETTLE_INTERVAL
             if settlements:
-                self._settled_at = monotonic
-            if settlements or monotonic - self._flushed_at >= LINGER_INTERVAL:
-                self._flushed_at = monotonic
+                self._settled_at = now
+            if settlements or now - self._flushed_at >= LINGER_INTERVAL:
+                self._flushed_at = now
                 self._commits.flush(settlements=settlements)
+
+    def _take(self, subject: str, step: Callable[..., object], *arguments: object) -> None:
+        """Take a step. If it raises, the others are taken all the same, and it is tried again with the next tick."""
+        try:
+            step(*arguments)
+        except Exception:
+            if subject not in self._failed:
+                self._failed.add(subject)
+                log.exception("%s failed; it is tried again every %.1f s", subject, TICK)
 
     def _look_for_overdue(self, now: float) -> None:
         overdue = self._overdue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import resource
 import signal
@@ -79,7 +80,7 @@ async def _serve_until_signal(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(config, stop.set) as control:
+    async with serving(config, stop.set, _end) as control:
         hang_up = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
         _calm_garbage_collection()
@@ -91,6 +92,12 @@ async def _serve_until_signal(config: Config) -> None:
         notify("STOPPING=1")
         reloading.cancel()
         keeping.cancel()
+
+
+def _end(reason: str) -> None:
+    """End as a crash does: a clean stop would wait for what does not come. Starting from the log is what is left."""
+    logging.shutdown()
+    os._exit(1)
 
 
 async def _reload_certificates(control: Control, hang_up: asyncio.Event) -> None:

@@ -73,16 +73,23 @@ class Control:
 
 
 @asynccontextmanager
-async def serving(config: Config, stop: Callable[[], None] | None = None) -> AsyncIterator[Control]:
+async def serving(
+    config: Config,
+    stop: Callable[[], None] | None = None,
+    fail: Callable[[str], None] = lambda reason: None,
+) -> AsyncIterator[Control]:
     """Serves AMQP and HTTP in the running event loop until the block is left.
 
     Args:
         stop: makes the caller leave the block; called when an administrator asks over HTTP, who is refused without it.
+        fail: called with a sentence when the broker cannot go on: its process is to end at once, and to be started
+            again. It is in the log already.
 
     Raises:
         BrokerError: the broker cannot start; its text is one line that says why.
     """
     broker = Broker(config)
+    broker.on_failure = fail
     await broker.start()
     try:
         http = HTTPServer(broker, stop)

@@ -133,6 +133,7 @@ cdef struct Shared:
     Job* job
     Job* finished
     bint stopped
+    bint working
     int wake
 
 
@@ -323,6 +324,7 @@ cdef void* run(void* argument) noexcept nogil:
         perform(job, &room)
         pthread_mutex_lock(&shared.mutex)
         shared.finished = job
+        shared.working = False
         write(shared.wake, b"\0", 1)
     pthread_mutex_unlock(&shared.mutex)
     free(room)
@@ -444,8 +446,17 @@ cdef class Worker:
     cdef void start(self, Job* job):
         pthread_mutex_lock(&self.shared.mutex)
         self.shared.job = job
+        self.shared.working = True
         pthread_mutex_unlock(&self.shared.mutex)
         pthread_cond_signal(&self.shared.condition)  # woken before, the thread would find the mutex locked
+
+    @property
+    def is_working(self):
+        cdef bint working
+        pthread_mutex_lock(&self.shared.mutex)
+        working = self.shared.working
+        pthread_mutex_unlock(&self.shared.mutex)
+        return bool(working)
 
     def take(self):
         cdef Job* job

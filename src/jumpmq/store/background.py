@@ -23,13 +23,20 @@ class Background:
         self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._results: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._thread: threading.Thread | None = None
+        self._given = self._done = 0
 
     def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Have ``work()`` done; ``then`` gets its result, or the exception it raised, in the store's thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
+        self._given += 1
         self._work.put((work, then))
+
+    @property
+    def is_working(self) -> bool:
+        """Whether some of the work is not done."""
+        return self._given > self._done and self._thread is not None and self._thread.is_alive()
 
     def deliver(self) -> None:
         """Hand over results. In the store's thread."""
@@ -53,5 +60,6 @@ class Background:
             except Exception as error:
                 result = error
             self._results.append((then, result))
+            self._done += 1
             del item, work, then, result
             self._wake()

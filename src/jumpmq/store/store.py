@@ -325,6 +325,16 @@ class Store:
         self._held -= 1
 
     @property
+    def is_held(self) -> bool:
+        """Whether commits wait for :meth:`release`."""
+        return self._held > 0
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the disk has not answered yet to something that commits wait for."""
+        return self._writer.is_working or (self._turning and self._segments.is_working)
+
+    @property
     def begins(self) -> bool:
         """Whether :meth:`begin` would begin a commit."""
         waits = self._writing is not None or self._retry_at is not None or self._turning

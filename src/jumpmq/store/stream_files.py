@@ -97,6 +97,11 @@ class StreamFiles:
         return None if self._writer is None else self._writer.fileno()
 
     @property
+    def is_writing(self) -> bool:
+        """Whether the disk has not answered yet."""
+        return self._writer is not None and self._writer.is_working
+
+    @property
     def covering(self) -> int:
         """The commit that covers all that was appended so far."""
         return self._number + (bool(self._staged) and not self._requested)

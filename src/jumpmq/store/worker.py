@@ -26,11 +26,13 @@ class Worker:
         self._files = files
         self._jobs: SimpleQueue[Write | list[Append] | None] = SimpleQueue()
         self._finished: deque[tuple[int, bool, float]] = deque()
+        self._working = False
         self._thread = threading.Thread(target=self._run, name="jumpmq-store", daemon=True)
         self._thread.start()
 
     def submit(self, write: "Write") -> None:
         """Have a commit written. The last one must have been finished."""
+        self._working = True
         self._jobs.put(write)
 
     def append(self, appends: "list[Append]") -> None:
@@ -41,7 +43,13 @@ class Worker:
         """
         if not appends:
             raise ValueError("nothing to append")
+        self._working = True
         self._jobs.put(appends)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the thread has a write that it has not finished."""
+        return self._working and self._thread.is_alive()
 
     def take(self) -> tuple[int, bool, float] | None:
         """How the commit ended that was finished since: the number of the error, 0 for none, whether the file may hold
@@ -62,6 +70,7 @@ class Worker:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             self._finished.append(self.perform(job))
+            self._working = False
             del job
             os.write(self._wake, b"\0")
 

@@ -102,6 +102,8 @@ class Worker(Protocol):
 
     def submit(self, write: Write) -> None: ...
     def append(self, appends: list[Append]) -> None: ...
+    @property
+    def is_working(self) -> bool: ...
     def take(self) -> tuple[int, bool, float] | None: ...
     def perform(self, write: Write) -> tuple[int, bool, float]: ...
     def close(self) -> None: ...
@@ -149,6 +151,11 @@ class Writer:
             ValueError: there is nothing to write.
         """
         self._worker.append(appends)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the disk has not answered yet."""
+        return self._worker.is_working
 
     def finish(self, result: Result) -> None:
         """Report a result without anything to write."""

@@ -36,6 +36,8 @@ class Commits:
         streams: where streams keep their messages.
         before_flush: called before what is staged is handed over.
         on_complete: called in the event loop when a source has completed something.
+        on_failure: called once, with a sentence, when commits cannot go on: the broker has to end, and to start again.
+        failure: that sentence; None while all is well.
         completed: the last commit that is complete.
         parts: what each source was given up to the last flush, by the source's bit.
     """
@@ -46,12 +48,15 @@ class Commits:
         self.streams = self._stream_files(None)
         self.before_flush: Callable[[], None] = _nothing
         self.on_complete: Callable[[], None] = _nothing
+        self.on_failure: Callable[[str], None] = _ignore
+        self.failure: str | None = None
         self._stored, self._streamed = Numbered(), Numbered()  # the sources
         self.parts = {STORE: Part(self._stored, 0), STREAMS: Part(self._streamed, 0)}
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # who waits for which commit
         self._flushed = (0, 0)  # the last commit: its number in the store, and in the streams
         self._number = self.completed = 0
         self._open: deque[tuple[int, int, int]] = deque()  # a commit's number here, in the store, in the streams
+        self._awaited = 0  # the last commit that somebody waits for
         self._beginning = False  # whether a commit begins when what others have sent is read
         self._others = _Sockets(self._loop)
         self._removed: deque[tuple[int, list[StreamLog]]] = deque()  # streams that go when a commit is complete
@@ -67,16 +72,38 @@ class Commits:
         """
         self.store = Store.open(
             directory,
-            on_commit=lambda number: self._on_commit(),
+            on_commit=lambda number: self._or_fail(self._on_commit),
             on_error=_log_error,
             linger_bytes=linger_bytes,
         )
-        self._loop.add_reader(self.store.fileno(), self.store.completed)
+        self._watch(self.store.fileno(), self.store.completed)
         self.streams = self._stream_files(directory / STREAMS_DIRECTORY)
         return self.store
 
     def _stream_files(self, directory: Path | None) -> StreamFiles:
-        return StreamFiles(directory, on_commit=self._on_streams, on_error=_log_error, watch=self._loop.add_reader)
+        return StreamFiles(directory, on_commit=self._on_streams, on_error=_log_error, watch=self._watch)
+
+    def _watch(self, file: int, readable: Callable[[], None]) -> None:
+        self._loop.add_reader(file, self._or_fail, readable)
+
+    def _or_fail(self, step: Callable[[], None]) -> None:
+        """Take a step towards a commit. If it raises, what is staged, written and waited for may not fit together any
+        more, so the broker has to go on from its log."""
+        try:
+            step()
+        except Exception as error:
+            self._fail_with(error)
+
+    def _fail_with(self, error: Exception) -> None:
+        log.critical("a step of a commit failed", exc_info=error)
+        self.fail(f"commits cannot go on after {error!r}: the broker ends, to start again from its log")
+
+    def fail(self, reason: str) -> None:
+        """Say that commits cannot go on: see ``on_failure``."""
+        if self.failure is None:
+            self.failure = reason
+            log.critical("%s", reason)
+            self.on_failure(reason)
 
     async def close(self) -> None:
         """Commit everything and close the store; other tasks go on meanwhile, but none may use it any more.
@@ -93,6 +120,26 @@ class Commits:
             await asyncio.to_thread(store.close)
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for a commit that is not complete."""
+        return self._awaited > self.completed
+
+    @property
+    def error(self) -> StoreError | None:
+        """Why the disk refused the last commit, which is tried again; None while all is well."""
+        return self.streams.error or (None if self.store is None else self.store.error)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the disk has not answered yet."""
+        return self.streams.is_writing or (self.store is not None and self.store.is_writing)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether commits wait for more that belongs to the next one."""
+        return self.store is not None and self.store.is_held
+
+    @property
     def backlog(self) -> int:
         """Octets of bodies that wait for the disk."""
         return self.streams.staged_bytes + (self.store.staged_bytes if self.store is not None else 0)
@@ -104,6 +151,16 @@ class Commits:
             settlements: whether what was acknowledged is worth a commit of its own.
             waiting: whether somebody waits for it; if not, it may be put off until the next flush.
         """
+        try:
+            commit = self._flush(settlements, waiting)
+        except Exception as error:
+            self._fail_with(error)
+            raise
+        if waiting:
+            self._awaited = commit
+        return commit
+
+    def _flush(self, settlements: bool, waiting: bool) -> int:
         streams, removed = self.streams.flush(), self.streams.take_removed()
         if self.store is None:
             self.streams.delete(removed)
@@ -136,19 +193,24 @@ class Commits:
         Args:
             alone: whether it is known that nobody has.
         """
-        if self.store is None or self._beginning:
+        store = self.store
+        if store is None or self._beginning:
             return
-        if alone:
-            self.store.begin(here=True)
-        elif not self.store.begins:
-            return
-        elif self.store.staged_bytes >= LARGE_BYTES:
-            self.store.begin()
-        elif self._others.readable:
-            self._beginning = True
-            self._loop.call_soon(self._begin)
-        else:
-            self.store.begin(here=True)
+        try:
+            if alone:
+                store.begin(here=True)
+            elif not store.begins:
+                return
+            elif store.staged_bytes >= LARGE_BYTES:
+                store.begin()
+            elif self._others.readable:
+                self._beginning = True
+                self._loop.call_soon(self._or_fail, self._begin)
+            else:
+                store.begin(here=True)
+        except Exception as error:
+            self._fail_with(error)
+            raise
 
     def _begin(self) -> None:
         self._beginning = False
@@ -213,6 +275,10 @@ class _Sockets:
 
 def _log_error(error: StoreError) -> None:
     log.error("%s", error)
+
+
+def _ignore(reason: str) -> None:
+    """Nobody asked."""
 
 
 def _nothing() -> None:

@@ -238,6 +238,7 @@ class HomeFigures:
             disk_free=alarms.disk_free,
             disk_free_limit=alarms.disk_free_limit,
             disk_alarm=alarms.disk,
+            commit_waiting=broker.watchdog.waiting,
             files=open_files(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             connections=len(broker.connections),

@@ -28,9 +28,10 @@ AMQP_NAMES = frozenset({"amqp", "amqp091", "amqp0.9.1"})
 UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
 
-async def well(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/...``: nothing here can be unwell while the broker answers."""
-    return JSONResponse({"status": "ok"})
+async def virtual_hosts(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/virtual-hosts``: whether what is published in virtual hosts is committed."""
+    complaint = requested.broker(request).watchdog.complaint
+    return JSONResponse({"status": "ok"}) if complaint is None else _failed(complaint)
 
 
 async def single_node(request: Request) -> JSONResponse:
@@ -51,6 +52,8 @@ async def local_alarms(request: Request) -> JSONResponse:
 async def node(request: Request) -> JSONResponse:
     """``GET /api/healthchecks/node``: whether memory or disk is short, in the words of older checks."""
     broker = requested.broker(request)
+    if (complaint := broker.watchdog.complaint) is not None:
+        return _failed(complaint)
     if short := broker.alarms.resources:
         limits = ",".join([f"{{resource_limit,{name},'{broker.node}'}}" for name in short])
         return _failed(f"resource alarm(s) in effect:[{limits}]")
@@ -61,6 +64,8 @@ def _alarms(request: Request, reason: str) -> JSONResponse:
     broker = requested.broker(request)
     names = {"memory": "memory", "disk": "disk space"}
     found = [{"node": broker.node, "resource": names[name]} for name in broker.alarms.resources]
+    if (complaint := broker.watchdog.complaint) is not None:
+        found.append({"node": broker.node, "resource": "commits", "reason": complaint})
     return _failed(reason, alarms=found) if found else JSONResponse({"status": "ok"})
 
 
@@ -136,7 +141,7 @@ CHECKS = "/api/health/checks"
 ROUTES = [
     Endpoint("GET", f"{CHECKS}/alarms", alarms),
     Endpoint("GET", f"{CHECKS}/local-alarms", local_alarms),
-    Endpoint("GET", f"{CHECKS}/virtual-hosts", well),
+    Endpoint("GET", f"{CHECKS}/virtual-hosts", virtual_hosts),
     Endpoint("GET", f"{CHECKS}/port-listener/{{port}}", port_listener),
     Endpoint("GET", f"{CHECKS}/protocol-listener/{{protocol}}", protocol_listener),
     Endpoint("GET", f"{CHECKS}/certificate-expiration/{{within}}/{{unit}}", certificate_expiration),

@@ -1,0 +1,74 @@
+"""The watchdog of commits: it says when clients wait for one that does not come.
+
+A commit may take long for a reason: the disk refuses it, and it is tried again; the disk has not answered yet; work
+that belongs to the commit goes on. Such a wait is reported, and lasts as long as its reason. A wait without a reason is
+a defect of the broker, which ends after a limit: a start from the log is tested, going on in an unknown state is not.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from jumpmq.broker.commit.commits import Commits
+
+log = logging.getLogger(__name__)
+
+TOLD_AFTER = 10.0
+"""Seconds of waiting for a commit after which the wait is reported."""
+
+ENDED_AFTER = 60.0
+"""Seconds of waiting without a reason after which the broker ends."""
+
+
+class Watchdog:
+    """Watches the commits of a broker; :meth:`look` is to be called several times a second.
+
+    Args:
+        is_working: whether the broker itself has long work to do, which a commit may have to wait for.
+
+    Attributes:
+        complaint: what is wrong, in a sentence; None while all is well.
+    """
+
+    def __init__(self, commits: Commits, is_working: Callable[[], bool]) -> None:
+        self.complaint: str | None = None
+        self._commits = commits
+        self._is_working = is_working
+        self._completed = -1  # the last commit that was complete at the last look
+        self._since = 0.0  # when a commit was first found complete, or nobody waited
+        self._explained_at = 0.0  # when there was last a reason to wait
+
+    @property
+    def waiting(self) -> float:
+        """Seconds for which clients have waited for a commit, and none came; 0 where none waits."""
+        return time.monotonic() - self._since if self._commits.is_awaited else 0.0
+
+    def look(self) -> None:
+        """Look whether commits go on; end the broker where they do not."""
+        now, commits = time.monotonic(), self._commits
+        if not commits.is_awaited or commits.completed != self._completed:
+            self._completed, self._since, self._explained_at = commits.completed, now, now
+            if self.complaint is not None:
+                log.warning("commits go on")
+                self.complaint = None
+            return
+        waited = f"for {now - self._since:.0f} s nothing was committed that a client waits for"
+        reason = self._reason()
+        if reason is not None:
+            self._explained_at = now
+        elif now - self._explained_at >= ENDED_AFTER:
+            commits.fail(f"{waited}, and the disk is not the reason: the broker ends, to start again from its log")
+            return
+        if now - self._since >= TOLD_AFTER:
+            told, self.complaint = self.complaint, f"{waited}: {reason or 'the disk is not the reason'}"
+            if told is None:
+                log.error("%s", self.complaint)
+
+    def _reason(self) -> str | None:
+        """Why commits may take long."""
+        commits = self._commits
+        if (error := commits.error) is not None:
+            return str(error)
+        if commits.is_writing:
+            return "the disk has not answered yet"
+        return "long work goes on" if commits.is_held and self._is_working() else None

@@ -1,0 +1,134 @@
+"""A commit that cannot go on is reported, and ends the broker where the disk is not the reason."""
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import requests
+from benchmarks.brokers import JumpMQ
+from tests.waiting import until
+from tests.wire import Basic, login
+
+PERSISTENT = Basic.Properties(delivery_mode=2)
+
+ENDED_AFTER = 1.5
+
+START = """
+import os, sys, time
+from jumpmq.broker.commit import watchdog
+watchdog.TOLD_AFTER, watchdog.ENDED_AFTER = 0.2, {ended_after}
+faulty = lambda: os.path.exists(os.environ["FAULT"])
+{fault}
+from jumpmq.__main__ import main
+main()
+"""
+
+RAISES = """
+from jumpmq.store.stream_log import StreamLog
+lay_out = StreamLog.lay_out
+def fail(log, messages):
+    if faulty():
+        raise ValueError("a defect")
+    return lay_out(log, messages)
+StreamLog.lay_out = fail
+"""
+
+FORGETS = """
+from jumpmq.store.store import Store
+begin = Store.begin
+Store.begin = lambda store, *, here=False: None if faulty() else begin(store, here=here)
+"""
+
+HANGS = """
+from jumpmq.store import writer
+from jumpmq.store.files import Files
+writer.CompiledWorker = None
+sync = Files.sync
+def hang(files, file):
+    while faulty():
+        time.sleep(0.01)
+    sync(files, file)
+Files.sync = hang
+"""
+
+
+class Faulty(JumpMQ):
+    """A broker with a defect, which shows as soon as a file is there."""
+
+    def __init__(self, directory: Path, fault: str) -> None:
+        super().__init__(directory / "data")
+        self.fault = directory / "fault"
+        self._source = START.format(fault=fault, ended_after=ENDED_AFTER)
+
+    @property
+    def command(self) -> list[str]:
+        return ["env", f"FAULT={self.fault}", sys.executable, "-c", self._source]
+
+    @property
+    def ended(self) -> int | None:
+        """The exit status; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def check(self, name: str) -> tuple[int, str]:
+        """What a health check answers; a status of 0 where nothing does."""
+        try:
+            found = requests.get(
+                f"http://127.0.0.1:{self.http_port}/api/health/checks/{name}", auth=("guest", "guest"), timeout=5
+            )
+        except requests.ConnectionError:
+            return 0, ""
+        return found.status_code, found.json().get("reason", "")
+
+
+def publish(broker: JumpMQ, queue: str, body: bytes, *, confirmed: bool = True) -> None:
+    channel = login(broker.port).channel()
+    arguments = {"x-queue-type": "stream"} if queue == "stream" else {}
+    if confirmed:
+        channel.queue(queue, durable=True, exclusive=False, arguments=arguments)
+    channel.confirm_select()
+    channel.publish("", queue, body, PERSISTENT)
+    if confirmed:
+        channel.wait_for_confirms()
+
+
+def start_again(broker: Faulty) -> None:
+    """Without the defect; what was confirmed is there."""
+    broker.fault.unlink()
+    broker.kill()
+    broker.start()
+    assert login(broker.port).channel().bodies("classic") == [b"before"]
+    assert login(broker.port).channel().ready("stream") == 1
+
+
+@pytest.mark.parametrize(("fault", "queue"), [(RAISES, "stream"), (FORGETS, "classic")], ids=["raises", "forgets"])
+def test_a_commit_that_cannot_go_on_ends_the_broker(tmp_path: Path, fault: str, queue: str) -> None:
+    with Faulty(tmp_path, fault) as broker:
+        for name in ("stream", "classic"):
+            publish(broker, name, b"before")
+        broker.fault.touch()
+        publish(broker, queue, b"after", confirmed=False)
+        if fault is FORGETS:
+            assert "the disk is not the reason" in until(lambda: broker.check("virtual-hosts")[1])
+            assert broker.check("local-alarms")[0] in (503, 0)
+        assert until(lambda: broker.ended) == 1
+        assert "the broker ends, to start again from its log" in broker.log.read_text()
+        start_again(broker)
+
+
+def test_a_disk_that_does_not_answer_is_reported_and_waited_for(tmp_path: Path) -> None:
+    with Faulty(tmp_path, HANGS) as broker:
+        for name in ("stream", "classic"):
+            publish(broker, name, b"before")
+        broker.fault.touch()
+        publish(broker, "other", b"after", confirmed=False)
+        publish(broker, "classic", b"after", confirmed=False)
+        assert "the disk has not answered" in until(lambda: broker.check("virtual-hosts")[1])
+        time.sleep(ENDED_AFTER + 0.5)
+        metrics = requests.get(f"http://127.0.0.1:{broker.http_port}/metrics", auth=("guest", "guest"), timeout=5).text
+        (waiting,) = re.findall(r"^jumpmq_commit_waiting_seconds (.*)$", metrics, re.MULTILINE)
+        assert float(waiting) > ENDED_AFTER
+        broker.fault.unlink()
+        until(lambda: broker.check("virtual-hosts")[0] == 200)
+        assert login(broker.port).channel().bodies("classic") == [b"before", b"after"]
