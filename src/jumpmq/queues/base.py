@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
+from jumpmq.queues.argument_checks import Check
 from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.consumer import Consumer
@@ -135,7 +136,8 @@ class Queue(ABC):
 
     Class attributes are what a kind declares of itself:
         type: its name, the value of ``x-queue-type``.
-        argument_names: the declare arguments that it takes; those of other kinds are refused.
+        argument_checks: the declare arguments that it takes and what each may be, in the order in which RabbitMQ looks
+            at them; also what a second declaration must repeat. Those of other kinds are refused.
         refused_policy_keys: a policy with one of these keys is not for it.
         requeues_in_place: whether what is put back comes where it was, so that it may come back in any order.
         always_durable: whether it must be declared durable, neither exclusive nor deleted automatically, and by name.
@@ -146,7 +148,7 @@ class Queue(ABC):
     """
 
     type: ClassVar[str]
-    argument_names: ClassVar[frozenset[str]]
+    argument_checks: ClassVar[Mapping[str, Check]]
     refused_policy_keys: ClassVar[frozenset[str]] = frozenset()
     always_durable: ClassVar[bool] = False
     consumer_argument_names: ClassVar[frozenset[str]] = frozenset({"x-priority"})

@@ -5,9 +5,10 @@ others when the queue is looked after. Meanwhile it tells what is so: its length
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues import argument_checks as checks
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NEVER, NO_ATTEMPTS, Held, Outcome, Queue
@@ -40,13 +41,21 @@ class ClassicQueue(Queue):
 
     type = "classic"
     consumer_argument_names = frozenset({"x-priority", "x-cancel-on-ha-failover"})
-    argument_names = frozenset(
-        {
-            "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
-            "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
-            "x-single-active-consumer", "x-queue-type", "x-queue-master-locator",
-        }
-    )  # fmt: skip
+    argument_checks: ClassVar[Mapping[str, checks.Check]] = {
+        "x-expires": checks.positive_milliseconds,
+        "x-message-ttl": checks.milliseconds,
+        "x-dead-letter-exchange": checks.string,
+        "x-dead-letter-routing-key": checks.dead_letter_key,
+        "x-max-length": checks.integer,
+        "x-max-length-bytes": checks.integer,
+        "x-max-priority": checks.priority,
+        "x-overflow": checks.overflow,
+        "x-queue-mode": checks.queue_mode,
+        "x-queue-version": checks.version,
+        "x-single-active-consumer": checks.boolean,
+        "x-queue-type": checks.string,
+        "x-queue-master-locator": checks.master_locator,
+    }
     refused_policy_keys = frozenset(
         {
             "delivery-limit", "dead-letter-strategy", "max-age", "stream-max-segment-size-bytes",

@@ -7,11 +7,12 @@ end of the queue, so that a message that nobody can handle does not hold up the 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from jumpmq.amqp.errors import ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
+from jumpmq.queues import argument_checks as checks
 from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.runs import carries, settle_stored
@@ -29,14 +30,23 @@ class QuorumQueue(ClassicQueue):
     """
 
     type = "quorum"
-    argument_names = frozenset(
-        {
-            "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key",
-            "x-dead-letter-strategy", "x-max-length", "x-max-length-bytes", "x-max-in-memory-length",
-            "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer", "x-queue-type",
-            "x-quorum-initial-group-size", "x-delivery-limit", "x-queue-leader-locator",
-        }
-    )  # fmt: skip
+    argument_checks: ClassVar[Mapping[str, checks.Check]] = {
+        "x-expires": checks.positive_milliseconds,
+        "x-message-ttl": checks.milliseconds,
+        "x-dead-letter-exchange": checks.string,
+        "x-dead-letter-routing-key": checks.dead_letter_key,
+        "x-dead-letter-strategy": checks.dead_letter_strategy,
+        "x-max-length": checks.integer,
+        "x-max-length-bytes": checks.integer,
+        "x-max-in-memory-length": checks.integer,
+        "x-max-in-memory-bytes": checks.integer,
+        "x-overflow": checks.overflow,
+        "x-single-active-consumer": checks.boolean,
+        "x-queue-type": checks.string,
+        "x-quorum-initial-group-size": checks.positive,
+        "x-delivery-limit": checks.any_integer,
+        "x-queue-leader-locator": checks.queue_locator,
+    }
     refused_policy_keys = frozenset(
         {
             "queue-mode", "queue-master-locator", "max-age", "stream-max-segment-size-bytes", "initial-cluster-size",

@@ -9,13 +9,14 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.frames import APART, FRAME_METHOD, encode_content, encode_frame, with_header
 from jumpmq.amqp.messages import Message, encode_rows
 from jumpmq.amqp.properties import Properties
+from jumpmq.queues import argument_checks as checks
 from jumpmq.queues.arguments import Limits, seconds_of
 from jumpmq.queues.base import NO_ATTEMPTS, STREAMS, Held, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
@@ -43,12 +44,14 @@ class Stream(Queue):
     """A stream of a virtual host."""
 
     type = "stream"
-    argument_names = frozenset(
-        {
-            "x-queue-type", "x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes",
-            "x-initial-cluster-size", "x-queue-leader-locator",
-        }
-    )  # fmt: skip
+    argument_checks: ClassVar[Mapping[str, checks.Check]] = {
+        "x-max-length-bytes": checks.integer,
+        "x-queue-type": checks.string,
+        "x-max-age": checks.age,
+        "x-stream-max-segment-size-bytes": checks.integer,
+        "x-initial-cluster-size": checks.positive,
+        "x-queue-leader-locator": checks.queue_locator,
+    }
     refused_policy_keys = frozenset(
         {
             "delivery-limit", "max-length", "queue-mode", "queue-master-locator", "dead-letter-exchange",

@@ -1,10 +1,10 @@
 """A message on its way through the exchanges: its routing keys and its properties, read once."""
 
+from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.topology import erlang
 
 _CC, _BCC = b"\x02CC", b"\x03BCC"
 """How headers of these names begin. Most messages have neither, and need not be parsed to see that."""

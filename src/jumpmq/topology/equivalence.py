@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
+from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
-from jumpmq.topology import erlang
 from jumpmq.topology.arguments import Arguments, comparable
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Exchange
-from jumpmq.topology.queue_arguments import CHECKS, queue_type_of
+from jumpmq.topology.queue_arguments import queue_type_of
 
 
 def check_exchange(current: Exchange, declared: ExchangeDefinition) -> None:
@@ -33,10 +33,10 @@ def check_queue(current: QueueDefinition, declared: QueueDefinition) -> None:
     for name in ("durable", "auto_delete"):
         _check_flag(name, subject, getattr(declared, name), getattr(current, name))
     kind = queue_type_of(current.arguments)
-    known = QUEUE_TYPES[kind].argument_names
+    known = list(QUEUE_TYPES[kind].argument_checks)
     if kind == queue_type_of(declared.arguments) == DEFAULT_QUEUE_TYPE:
-        known -= {"x-queue-type"}  # it need not be said
-    _check_arguments(subject, declared.arguments, current.arguments, [name for name in CHECKS if name in known])
+        known.remove("x-queue-type")  # it need not be said
+    _check_arguments(subject, declared.arguments, current.arguments, known)
 
 
 def _check_flag(name: str, subject: str, received: bool, current: bool) -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.topology import erlang
 
 USER_LIMITS = (
     "max-connections",

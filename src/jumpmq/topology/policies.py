@@ -10,8 +10,9 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
-from jumpmq.topology import erlang, patterns, policy_definitions
+from jumpmq.topology import patterns, policy_definitions
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import SetOperatorPolicy, SetPolicy
 

@@ -7,10 +7,10 @@ Beyond RabbitMQ are the highest ``shards-per-node``, the longest ``routing-key``
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jumpmq.amqp import erlang
 from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
+from jumpmq.queues.argument_checks import OVERFLOWS
 from jumpmq.queues.arguments import seconds_of
-from jumpmq.topology import erlang
-from jumpmq.topology.queue_arguments import OVERFLOWS
 from jumpmq.topology.shards import MAX_SHARDS
 
 MAX_COUNT = (1 << 63) - 1

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.queues import QUEUE_TYPES, Queue
-from jumpmq.topology import erlang
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import Bind, Change, DeclareExchange, DeclareQueue, SetPolicy, Unbind

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
+from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message, encode_deliveries
@@ -11,7 +12,6 @@ from jumpmq.queues import CONSUMER_ARGUMENTS, Queue
 from jumpmq.queues.consumer import Rows
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.runs import set_consumer
-from jumpmq.topology.erlang import TYPE_NAMES
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel

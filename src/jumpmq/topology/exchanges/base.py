@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable
 from typing import ClassVar, Self, TypeVar, Union
 
+from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue
-from jumpmq.topology import erlang
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition

@@ -10,13 +10,13 @@ import re
 from collections.abc import Generator, Iterable
 from typing import Any, Self, TypeVar
 
+from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.messages import Message, hash_keys, routing_keys
 from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import MAX_WEIGHT, MISSING, HashRing
 from jumpmq.hashing.ring import HashFunction, Removal
 from jumpmq.queues.runs import by_destination
-from jumpmq.topology import erlang
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope

@@ -2,8 +2,8 @@
 
 import pytest
 
+from jumpmq.amqp import erlang
 from jumpmq.amqp.fields import Field
-from jumpmq.topology import erlang
 
 
 @pytest.mark.parametrize(

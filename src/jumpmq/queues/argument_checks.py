@@ -1,0 +1,134 @@
+"""What declare arguments of queues may be, with RabbitMQ 3.10's texts; each kind of queue says which are its own."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from jumpmq.amqp import erlang
+from jumpmq.amqp.fields import Field
+from jumpmq.queues.arguments import seconds_of
+
+OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+MAX_MILLISECONDS = 10 * 365 * 24 * 3600 * 1000
+MAX_PRIORITY = 255
+
+
+class Arguments(Protocol):
+    """All arguments of a declaration."""
+
+    def get(self, name: str) -> Field | None:
+        """The first field of this name."""
+
+
+Check = Callable[[Field, Arguments], str | None]
+"""What is wrong with an argument, as Erlang would print it, or None; it is given all arguments."""
+
+
+def integer(field: Field, arguments: Arguments) -> str | None:
+    """An integer that is not negative."""
+    if field.type not in "bBsuIilL":
+        return erlang.string(f"expected integer, got {erlang.TYPE_NAMES[field.type]}")
+    return f"{{value_negative,{field.value}}}" if field.value < 0 else None
+
+
+def milliseconds(field: Field, arguments: Arguments) -> str | None:
+    """Milliseconds, ten years at most."""
+    if (problem := integer(field, arguments)) is not None:
+        return problem
+    return f"{{value_too_large,{field.value}}}" if field.value > MAX_MILLISECONDS else None
+
+
+def positive_milliseconds(field: Field, arguments: Arguments) -> str | None:
+    """As :func:`milliseconds`, and not 0."""
+    if (problem := milliseconds(field, arguments)) is not None:
+        return problem
+    return "{value_zero,0}" if field.value == 0 else None
+
+
+def priority(field: Field, arguments: Arguments) -> str | None:
+    """The highest priority."""
+    if (problem := integer(field, arguments)) is not None:
+        return problem
+    return f"{{max_value_exceeded,{field.value}}}" if field.value > MAX_PRIORITY else None
+
+
+def _of_type(field: Field, wanted: str) -> str | None:
+    return None if field.type == wanted else f"{{unacceptable_type,{erlang.TYPE_NAMES[field.type]}}}"
+
+
+def string(field: Field, arguments: Arguments) -> str | None:
+    """Any string."""
+    return _of_type(field, "S")
+
+
+def boolean(field: Field, arguments: Arguments) -> str | None:
+    """True or false."""
+    return _of_type(field, "t")
+
+
+def dead_letter_key(field: Field, arguments: Arguments) -> str | None:
+    """A string, beside an exchange for dead letters."""
+    if (problem := _of_type(field, "S")) is not None:
+        return problem
+    return None if arguments.get("x-dead-letter-exchange") is not None else "routing_key_but_no_dlx_defined"
+
+
+def overflow(field: Field, arguments: Arguments) -> str | None:
+    """What a queue does that is full."""
+    if (problem := _of_type(field, "S")) is not None:
+        return problem
+    return None if field.value in OVERFLOWS else "invalid_overflow"
+
+
+def one_of(what: str, values: tuple[str, ...]) -> Check:
+    """A string that is one of these values; ``what`` names them in the error."""
+
+    def check(field: Field, arguments: Arguments) -> str | None:
+        if (problem := _of_type(field, "S")) is not None:
+            return problem
+        shown = erlang.plain(field.type, field.value)
+        return None if field.value in values else erlang.string(f"unsupported {what} '{shown}'")
+
+    return check
+
+
+def positive(field: Field, arguments: Arguments) -> str | None:
+    """An integer from 1 on."""
+    if (problem := integer(field, arguments)) is not None:
+        return problem
+    return "{value_zero,0}" if field.value == 0 else None
+
+
+def any_integer(field: Field, arguments: Arguments) -> str | None:
+    """An integer, negative ones too."""
+    return None if field.type in "bBsuIilL" else erlang.string(f"expected integer, got {erlang.TYPE_NAMES[field.type]}")
+
+
+def word_of(words: tuple[str, ...], problem: str) -> Check:
+    """A string that is one of these words, with the error for others."""
+
+    def check(field: Field, arguments: Arguments) -> str | None:
+        if (wrong_type := _of_type(field, "S")) is not None:
+            return wrong_type
+        return None if field.value in words else problem
+
+    return check
+
+
+def age(field: Field, arguments: Arguments) -> str | None:
+    """How long a stream keeps messages."""
+    if (problem := _of_type(field, "S")) is not None:
+        return problem
+    return "invalid_max_age" if seconds_of(field.value) is None else None
+
+
+def version(field: Field, arguments: Arguments) -> str | None:
+    """The version of a classic queue."""
+    if (problem := integer(field, arguments)) is not None:
+        return problem
+    return None if field.value in (1, 2) else erlang.string(f"unsupported queue version '{field.value}'")
+
+
+queue_locator = word_of(("client-local", "balanced", "random", "least-leaders"), "invalid_queue_locator_arg")
+master_locator = word_of(("client-local", "random", "min-masters"), "invalid_queue_locator_arg")
+dead_letter_strategy = word_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")
+queue_mode = one_of("queue mode", ("default", "lazy"))
