@@ -1,6 +1,7 @@
 """Streams on disk: what was committed is there again, a crash leaves a clean prefix, retention drops whole segments."""
 
 import random
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from tests.store.stream_opened import START, Opened, bodies, message
 
 from jumpmq.store.stream_log import StreamLog
-from jumpmq.store.stream_segment import Chunk, messages_of
+from jumpmq.store.stream_segment import HEADER, Chunk, messages_of
 
 
 @pytest.fixture
@@ -162,6 +163,43 @@ def chunks(log: StreamLog) -> list[Chunk]:
         found.append(chunk)
         offset = chunk.first + chunk.rows
     return found
+
+
+def without_header_checksums(octets: bytearray, places: list[int]) -> None:
+    """Chunks as older versions wrote them."""
+    for place in places:
+        end = place + HEADER.size + int.from_bytes(octets[place + 8 : place + 12], "little")
+        octets[place + 52 : place + 56] = bytes(4)
+        octets[place + 4 : place + 8] = zlib.crc32(octets[place + 8 : end]).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["today", "older"])
+def test_one_bit_of_a_chunk_costs_no_other_chunk(
+    open_streams: Callable[[], Opened], tmp_path: Path, caplog: pytest.LogCaptureFixture, older: bool
+) -> None:
+    opened, places = open_streams(), []
+    for first in range(0, 100, 10):
+        places.append(opened.log.size)
+        opened.append(*(message(number) for number in range(first, first + 10)))
+    opened.files.close()
+    (path,) = (tmp_path / "streams" / "7").glob("*.segment")
+    whole = bytearray(path.read_bytes())
+    if older:
+        without_header_checksums(whole, places)
+    chance = random.Random(5)
+    bits = [*range(0, 56 * 8, 3), *(chance.randrange(56 * 8, (places[4] - places[3]) * 8) for _ in range(10))]
+    for bit in bits:
+        octets = bytearray(whole)
+        octets[places[3] + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(octets)
+        caplog.clear()
+        opened = open_streams()
+        found = bodies(opened.log)
+        assert [one for one in found if not 30 <= one < 40] == [*range(30), *range(40, 100)], bit
+        if len(found) < 100:
+            assert "offsets 30 to 39 are lost" in caplog.text, bit
+        opened.append(message(100))
+        assert bodies(open_streams().log)[-61:] == [*range(40, 101)], bit
 
 
 def test_a_removed_stream_is_there_until_that_is_on_disk(open_streams: Callable[[], Opened], tmp_path: Path) -> None:

@@ -5,19 +5,22 @@ A chunk is what one commit gave to one stream, in parts where that was much. Its
     magic   uint32      CRC-32   uint32      octets of the record batch   uint32      messages   uint32
     offset of the first message   int64      published: first   int64, last   int64 (microseconds since the epoch)
     position in the file of the first chunk of the same commit   int64      salt   uint32
+    CRC-32 of the header from the octets of the record batch up to the salt   uint32      zeros   8 octets
 
-The checksum covers the rest of the header and the record batch, which is in the Arrow IPC format without its schema
-(:func:`jumpmq.store.columns.schema`), padded to 64 octets as Arrow likes it aligned. The salt is a segment's own random
-number, so that nothing that somebody publishes can pass for a chunk. A file is allocated ahead, so what follows the
-last chunk is zeros.
+The first checksum covers the rest of the header and the record batch, which is in the Arrow IPC format without its
+schema (:func:`jumpmq.store.columns.schema`), padded to 64 octets as Arrow likes it aligned. The second tells whether
+the next chunk can be found by this one; in files of older versions it is 0, and the first one tells. The salt is
+a segment's own random number, so that nothing that somebody publishes can pass for a chunk. A file is allocated ahead,
+so what follows the last chunk is zeros.
 
-What a crash can spoil is the last commit only, which nobody was told of: its chunks count up to the first that is not
-whole. What is spoilt elsewhere was damaged: such chunks are set aside, and reading goes on behind them.
+A crash can spoil the last commit only, which was confirmed to nobody: its chunks count up to the first that is not
+whole. What a later commit follows was damaged: such chunks are set aside and named, and reading goes on behind them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import mmap
 import struct
@@ -37,7 +40,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HEADER = struct.Struct("<4I4qI12x")
+HEADER = struct.Struct("<4I4q2I8x")
+CHECKED = slice(8, 52)
+"""What the second checksum of a header covers."""
+
 MAGIC = 0x314D5453
 ALIGNMENT = 64
 MAX_COUNT = 4096
@@ -85,7 +91,8 @@ def encode(
     """A chunk of messages with offsets from ``first`` on: where it will lie, and its octets in pieces."""
     octets = _columns(messages, first).serialize().to_pybytes()
     times = int(messages[0].published_at * 1e6), int(messages[-1].published_at * 1e6)
-    head = HEADER.pack(MAGIC, 0, len(octets), len(messages), first, *times, commit, salt)
+    head = HEADER.pack(MAGIC, 0, len(octets), len(messages), first, *times, commit, salt, 0)
+    head = head[: CHECKED.stop] + zlib.crc32(head[CHECKED]).to_bytes(4, "little") + head[CHECKED.stop + 4 :]
     crc = zlib.crc32(octets, zlib.crc32(head[8:]))
     padding = bytes(-len(octets) % ALIGNMENT)
     length = HEADER.size + len(octets) + len(padding)
@@ -219,7 +226,8 @@ class Segment:
         self.path.unlink(missing_ok=True)
 
     def _learn(self) -> None:
-        """Find out which chunks the file has, of the last commit those before the first that is not whole."""
+        """Find out which chunks the file has, of the last commit those before the first that is not whole. What is
+        missing is named in the log."""
         if self._known:
             return
         self._known = True
@@ -232,35 +240,54 @@ class Segment:
             if self._is_last:
                 self._drop_torn(octets)
         if not self._is_last:
+            if self.end < end:
+                self._report_lost(end)
             self.end, self._size = end, size
 
     def _next_place(self, octets: mmap.mmap, size: int) -> ChunkPlace | None:
+        """Where the next chunk lies, whether or not it is whole; None behind the last one."""
         position = self._size
         place = _place(octets, position)
-        if place is not None and place.first == self.end and position + place.length <= size:
+        if place is not None and place.first == self.end and place.position + place.length <= size:
             return place
+        later = self._places_behind(octets, position)
+        found = next(later, None)
+        if found is None:
+            return None
+        if self._is_last and all(place.commit <= position for place in itertools.chain([found], later)):
+            return None  # all of it is of one commit, which a crash has kept from being finished
+        self._report_lost(found.first)
+        return found
+
+    def _places_behind(self, octets: mmap.mmap, position: int) -> Iterator[ChunkPlace]:
+        """Whole chunks behind a position at which there is none."""
+        end, salt = self.end, self.salt
         while (position := octets.find(_MAGIC_OCTETS, position + 1)) >= 0:
             if position % ALIGNMENT or (place := _place(octets, position)) is None:
                 continue
-            if place.first < self.end or (self.salt and place.salt != self.salt) or not _is_whole(octets, position):
-                continue
-            if place.commit <= self._size and self._is_last:
-                return None  # of one commit with what is not whole: a crash has left it so
-            log.error("%s is damaged %d octets from its start: offsets %d to %d are lost",
-                      self.path, self._size, self.end, place.first - 1)  # fmt: skip
-            return place
-        return None
+            if place.first >= end and salt in (0, place.salt) and _is_whole(octets, position):
+                yield place
+                end, salt = place.first + place.rows, place.salt
+                position += place.length - 1
+
+    def _report_lost(self, end: int) -> None:
+        log.error("%s is damaged %d octets from its start: offsets %d to %d are lost",
+                  self.path, self._size, self.end, end - 1)  # fmt: skip
 
     def _drop_torn(self, octets: mmap.mmap) -> None:
         """Forget chunks of the last commit from the first on that is not whole."""
-        rows = len(self._positions)
-        while rows and not _is_whole(octets, self._positions[rows - 1]):
-            rows -= 1
-        if rows:
-            place = _place(octets, self._positions[rows - 1])
-            begin = bisect_left(self._positions, place.commit if place is not None else 0)
-            rows = next((row for row in range(begin, rows) if not _is_whole(octets, self._positions[row])), rows)
-        if rows < len(self._positions):
+        if not self._positions:
+            return
+        last = _place(octets, self._positions[-1])
+        begin = bisect_left(self._positions, last.commit if last is not None else 0)
+        rows = next(
+            (row for row in range(begin, len(self._positions)) if not _is_whole(octets, self._positions[row])), None
+        )
+        if rows is not None:
+            log.warning(
+                "%s: the last commit, offsets %d to %d, is not whole: it was not finished, or is damaged",
+                self.path, self._firsts[rows], self.end - 1,
+            )  # fmt: skip
             self.end, self._size = self._firsts[rows], self._positions[rows]
             del self._firsts[rows:], self._positions[rows:], self._times[rows:], self._ends[rows:]
             self._last_time = self._times[-1] if self._times else 0
@@ -277,11 +304,14 @@ _MAGIC_OCTETS = MAGIC.to_bytes(4, "little")
 
 
 def _place(octets: mmap.mmap, position: int) -> ChunkPlace | None:
-    """Where the chunk lies whose header is there, if one is; it need not be whole."""
+    """Where the chunk lies whose header is there, if one is that can be relied on; the chunk need not be whole."""
     if position + HEADER.size > len(octets):
         return None
-    magic, _, length, count, first, first_time, last_time, commit, salt = HEADER.unpack_from(octets, position)
-    if magic != MAGIC:
+    magic, _, length, count, first, first_time, last_time, commit, salt, crc = HEADER.unpack_from(octets, position)
+    if magic != MAGIC or not count:
+        return None
+    is_sound = zlib.crc32(octets[position + CHECKED.start : position + CHECKED.stop]) == crc
+    if not is_sound and not _is_whole(octets, position):
         return None
     length += HEADER.size + -length % ALIGNMENT
     return ChunkPlace(first, count, position, length, first_time, last_time, commit, salt)
