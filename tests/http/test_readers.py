@@ -321,6 +321,24 @@ def test_a_silent_group_that_holds_nothing_is_forgotten(api, queue):
     assert reserve(api, {"q": 1}) == {"q": (1, 0)}
 
 
+def test_queues_that_have_messages_and_no_reader_are_named(api, channel, queue):
+    """Also one that was bound and unbound before any query had planned with it."""
+    channel.exchange_declare("x", "fanout")
+    for name in ("between", "consumed", "empty"):
+        channel.queue_declare(name)
+    channel.queue_bind("between", "x")
+    channel.queue_bind(queue, "x")
+    channel.basic_publish("x", "", b"")
+    channel.queue_unbind("between", "x")
+    channel.basic_publish("", "consumed", b"")
+    assert len(api.get("unread", "/")) == 3
+    channel.basic_consume("consumed", lambda *delivery: None)
+    session = post(api, "open", query="one", lease=60).json()["session"]
+    post(api, "reserve", queues={queue: None}, max_messages=1, session=session)
+    assert api.get("unread", "/") == [{"name": "between", "ready": 1, "bound": False}]
+    assert 'jumpmq_queues_unread{vhost="/"} 1' in api.session.get(f"{api.address}/metrics").text
+
+
 @pytest.mark.parametrize(
     "slices", [None, ["q"], [["q"]], [["q", 0, 1, 0, -1]], [[1, 0, 1, 0, 1]], [["q", 0, "1", 0, 1]]]
 )

@@ -25,6 +25,8 @@ def scraped(exporter):
 def test_rows_and_lag_by_queue(spark, broker, channel, exporter, tmp_path):
     declare(channel, ['q "3"'])
     published = publish(channel, numbered(1, 90))
+    channel.queue_declare("left")
+    channel.basic_publish("", "left", b"")
     sink = Sink()
     frame = stream(spark, broker, exchange="x", maxMessagesPerTrigger=30)
     named = frame.writeStream.foreachBatch(sink).queryName("flights")
@@ -37,6 +39,7 @@ def test_rows_and_lag_by_queue(spark, broker, channel, exporter, tmp_path):
         assert {queue: one.rows for queue, one in found.queues.items()} == {
             queue: sum(row.queue == queue for row in sink.batches[0]) for queue in ("q1", "q2", 'q "3"')
         }
+        assert found.unread == {"left": 1}
         assert found.ready == 60 and 0 <= found.oldest < 600 and found.seconds > 0
         until(lambda: len(sink.rows) == 90 and jumpmq.spark.progress(query).ready == 0)
         named = 'query="flights",queue="q \\"3\\""'

@@ -202,6 +202,7 @@ def plan(
         from jumpmq.spark.pipelines.tables import changed, waiting_keys
         from jumpmq.spark.router import Router
 
+        _tell_unread(url, vhost)
         before = Router.from_broker(url, exchange, vhost)
         after = changed(before, add or [], remove or [])
         if keys is None:
@@ -241,6 +242,16 @@ def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange:
         from jumpmq.spark.page import save, uniformity_page
 
         save(uniformity_page(found, f"Uniformity of {exchange}"), report)
+
+
+def _tell_unread(url: str, vhost: str) -> None:
+    """Name what no change of an exchange moves: what waits in queues that are bound to none."""
+    from jumpmq.spark.client import Client
+    from jumpmq.spark.options import Broker
+
+    for one in Client(Broker(url, vhost)).unread():
+        if not one["bound"]:
+            typer.echo(f"queue '{one['name']}' is not bound, has {one['ready']:,} messages and no reader", err=True)
 
 
 def _place(queue: str | None) -> str:

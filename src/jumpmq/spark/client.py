@@ -86,6 +86,11 @@ class Client:
         with _said_here(self._broker):
             return [queue["name"] for queue in self._broker.get("queues", self._vhost, columns="name")]
 
+    def unread(self) -> list[dict[str, Any]]:
+        """The queues of the virtual host that have messages and no reader: ``name``, ``ready``, ``bound``."""
+        found: list[dict[str, Any]] = self._ask("GET", "unread", self._vhost)
+        return found
+
     def ranges(
         self, exchange: str | None, queues: list[str], *, timestamp: float | None = None, missing: bool = False
     ) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 Spark gives Python sources no metrics of their own. What a source says of the queues' ends is in the progress, as the
 ``latestOffset`` of the source, in JSON: ``{"ready": {QUEUE: COUNT}, "total": COUNT, "rows": {QUEUE: COUNT}, "oldest":
-{QUEUE: TIME}}``.
+{QUEUE: TIME}, "unread": {QUEUE: COUNT}}``.
 """
 
 from __future__ import annotations
@@ -59,11 +59,14 @@ class Progress:
         batch: number of the last micro-batch.
         seconds: how long it took.
         queues: by queue or stream, of all of the query's sources of JumpMQ.
+        unread: messages of queues in the same virtual hosts that are not bound and have no reader: one that was bound
+            and unbound between two micro-batches is among them.
     """
 
     batch: int
     seconds: float
     queues: dict[str, QueueProgress] = field(default_factory=dict)
+    unread: dict[str, int] = field(default_factory=dict)
 
     @property
     def ready(self) -> int:
@@ -84,15 +87,16 @@ def progress(query: StreamingQuery) -> Progress | None:
 
 def progress_of(shown: Mapping[str, Any]) -> Progress:
     """What Spark's progress says, which is JSON that has been read."""
-    now, queues = time.time(), {}
+    now, queues, unread = time.time(), {}, dict[str, int]()
     for source in shown["sources"]:
         said = _read(source.get("latestOffset"))
         rows, oldest = said.get("rows", {}), said.get("oldest", {})
+        unread |= said.get("unread", {})
         for queue, ready in said.get("ready", {}).items():
             published = oldest.get(queue)
             age = None if published is None else max(0.0, now - published)
             queues[queue] = QueueProgress(rows.get(queue, 0) if shown["numInputRows"] else 0, ready, age)
-    return Progress(shown["batchId"], shown["batchDuration"] / 1000, queues)
+    return Progress(shown["batchId"], shown["batchDuration"] / 1000, queues, unread)
 
 
 class Exporter(StreamingQueryListener):

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 IDLE_PAUSE = 0.05
 """Seconds to wait before saying that there is nothing new: without a trigger, Spark asks again at once."""
 
+UNREAD_LOOK = 10.0
+"""Seconds between two looks for queues that have no reader."""
+
 Offset = dict[str, Any]
 
 GO_ON = "set option 'failOnDataLoss' to false to go on without"
@@ -79,6 +82,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._went_on = False
         self._session: Session | None = None
         self._reserved: dict[str, dict[str, Any]] = {}
+        self._left: dict[str, int] = {}
+        self._next_look = 0.0
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
         if self._initial is None:  # Spark asks twice, and both answers are parts of one micro-batch
@@ -120,7 +125,17 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {queue: at["ready"] for queue, at in found}
         rows = {queue: at["messages"] for queue, at in found if at["messages"]}
         oldest = {queue: at["oldest"] for queue, at in found if at.get("oldest") is not None}
-        return {"ready": waiting, "total": sum(waiting.values()), "rows": rows, "oldest": oldest} if waiting else None
+        if not waiting:
+            return None
+        shown = {"ready": waiting, "total": sum(waiting.values()), "rows": rows, "oldest": oldest}
+        return shown | {"unread": self._unread()}
+
+    def _unread(self) -> dict[str, int]:
+        """Queues that are not bound, and have messages and no reader; looked for now and then."""
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + UNREAD_LOOK
+            self._left = {one["name"]: one["ready"] for one in self._client.unread() if not one["bound"]}
+        return self._left
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         self._require_own(start)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from jumpmq.broker.bulk.reader_group import ReaderGroup
 from jumpmq.http.plumbing import requested
 from jumpmq.http.resources.object_families import Family, Figure, Read, lines
-from jumpmq.http.resources.readers import shown_in_brief
+from jumpmq.http.resources.readers import shown_in_brief, unread_queues
 from jumpmq.http.resources.ring_families import PREFIX
 from jumpmq.queues.reservations import Reservations
 
@@ -39,9 +39,19 @@ PLACES = Family(
 )
 
 
+UNREAD = Family(
+    "vhost",
+    ("vhost",),
+    lambda one: (one[0],),
+    (Figure("queues_unread", "Queues that have messages and no reader: no consumer, and no query that is alive"),),
+    lambda request: lambda one: (one[1],),
+)
+
+
 async def readers(request: Request) -> dict[str, list[str]]:
     """The metrics of all groups: lines of text by the metric's name."""
     broker = requested.broker(request)
     groups = [group for vhost in broker.topology.vhosts for group in broker.reader_groups.groups(vhost)]
     places = [(group, place) for group in groups for place in group.places.values()]
-    return await lines(request, PLACES, PREFIX, places)
+    unread = [(name, len(await unread_queues(request, host))) for name, host in list(broker.topology.vhosts.items())]
+    return await lines(request, PLACES, PREFIX, places) | await lines(request, UNREAD, PREFIX, unread)

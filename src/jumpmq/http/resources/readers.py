@@ -84,6 +84,39 @@ def shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[
     }
 
 
+async def list_unread(request: Request) -> JSONResponse:
+    """``GET /api/unread/{vhost}``: the queues that have messages and no reader: no consumer and no living query.
+
+    Of each its ``name``, how many messages are ``ready``, and whether it is ``bound`` to another exchange than the
+    default one.
+    """
+    host = requested.virtual_host(request)
+    found = [queue for queue in await unread_queues(request, host) if _may_read(request, queue)]
+    return JSONResponse(
+        [
+            {
+                "name": queue.name,
+                "ready": queue.ready_count,
+                "bound": any(one.source for one in host.bindings_to(queue)),
+            }
+            for queue in sorted(found, key=lambda one: one.name)
+        ]
+    )
+
+
+async def unread_queues(request: Request, host: VirtualHost) -> list[Queue]:
+    """The queues of a virtual host that have messages and no reader. Who reads a stream is not known to it."""
+    now = asyncio.get_running_loop().time()
+    alive = (group for group in _groups(request).groups(host.name) if group.alive(now))
+    read = {name for group in alive for name in group.places}
+    slices = requested.broker(request).slices
+    return [
+        queue
+        async for queue in slices.through(list(host.queues.values()))
+        if queue.ready_count and not queue.append_only and not queue.consumers and queue.name not in read
+    ]
+
+
 async def show(request: Request) -> JSONResponse:
     """``GET /api/readers/{vhost}/{group}``: where the group is in each queue that the user may read."""
     host, name = requested.virtual_host(request), _name(request, also_others=True)
@@ -375,6 +408,7 @@ def _lease(body: dict[str, Any]) -> float:
 ROUTES = [
     Endpoint("GET", "/api/readers", all_groups),
     Endpoint("GET", "/api/readers/{vhost}", list_groups),
+    Endpoint("GET", "/api/unread/{vhost}", list_unread),
     Endpoint("GET", "/api/readers/{vhost}/{group}", show),
     Endpoint("DELETE", "/api/readers/{vhost}/{group}", release),
     Endpoint("POST", "/api/readers/{vhost}/{group}/open", open_session),
