@@ -17,6 +17,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from benchmarks.load.client import FRAME, Address, Connection, method, short
@@ -37,7 +38,7 @@ class Session(Connection):
 
     def ask(self, requests: Iterator[bytes]) -> None:
         """Send requests that are answered with one frame each, and read the answers."""
-        while some := [request for request, _ in zip(requests, range(AT_ONCE), strict=False)]:
+        while some := list(islice(requests, AT_ONCE)):
             self.send(b"".join(some))
             self.read(len(some))
 
