@@ -6,7 +6,7 @@ import pytest
 from tests.conformance.operator import Operator
 from tests.wire import WireChannel, login
 
-from jumpmq.testing import BrokerProcess
+from jumpmq.testing import BrokerProcess, RabbitMQ
 
 
 @pytest.fixture
@@ -35,3 +35,10 @@ def operator(broker: BrokerProcess) -> Iterator[Operator]:
     operator = Operator(broker)
     yield operator
     operator.leave()
+
+
+@pytest.fixture
+def since_4_0(broker: BrokerProcess) -> None:
+    """Skips what RabbitMQ has since version 4.0 only, where an older one is compared with."""
+    if isinstance(broker, RabbitMQ) and broker.version < (4, 0):
+        pytest.skip(f"RabbitMQ {broker.installation.number} does not have it")

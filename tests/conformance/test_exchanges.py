@@ -123,3 +123,46 @@ def test_a_deleted_exchange_is_gone(channel: WireChannel, queue: str, unique: Na
     channel.bind(queue, name)
     channel.call(Exchange.Delete(exchange=name))
     assert not exists(channel, name)
+
+
+LOCAL_RANDOM = {
+    "a binding key": ("classic", "k", "Non empty binding 'k' key not permitted"),
+    "a quorum queue": ("quorum", "", "Queue type rabbit_quorum_queue not valid for this exchange type"),
+    "a stream": ("stream", "", "Queue type rabbit_stream_queue not valid for this exchange type"),
+}
+
+
+@pytest.mark.usefixtures("since_4_0")
+def test_a_local_random_exchange_takes_one_queue_for_each_message(channel: WireChannel, unique: Name) -> None:
+    exchange = channel.exchange(unique("local"), "x-local-random")
+    queues = [channel.queue(unique("worker")) for _ in range(3)]
+    for queue in queues:
+        channel.bind(queue, exchange, "")
+    channel.confirm_select()
+    for number in range(120):
+        channel.publish(exchange, f"any {number}", b"")
+    channel.wait_for_confirms()
+    ready = [channel.ready(queue) for queue in queues]
+    assert sum(ready) == 120
+    assert min(ready) > 10
+
+
+@pytest.mark.usefixtures("since_4_0")
+@pytest.mark.parametrize(("kind", "key", "reason"), LOCAL_RANDOM.values(), ids=LOCAL_RANDOM.keys())
+def test_a_local_random_exchange_refuses(channel: WireChannel, unique: Name, kind: str, key: str, reason: str) -> None:
+    exchange, queue = channel.exchange(unique("local"), "x-local-random"), unique("queue")
+    channel.call(Queue.Declare(queue=queue, durable=True, arguments={"x-queue-type": kind}))
+    try:
+        with pytest.raises(ChannelClosed) as closed:
+            channel.bind(queue, exchange, key)
+        assert (closed.value.code, closed.value.text) == (406, f"PRECONDITION_FAILED - {reason}")
+    finally:
+        channel.connection.channel().call(Queue.Delete(queue=queue))
+
+
+@pytest.mark.usefixtures("since_4_0")
+def test_a_local_random_exchange_refuses_an_exchange(channel: WireChannel, unique: Name) -> None:
+    exchange = channel.exchange(unique("local"), "x-local-random")
+    with pytest.raises(ChannelClosed) as closed:
+        channel.call(Exchange.Bind(destination="amq.fanout", source=exchange))
+    assert (closed.value.code, closed.value.text) == (406, "PRECONDITION_FAILED - Destination not found")

@@ -93,7 +93,7 @@ def governed(channel: WireChannel, operator: Operator, unique: Name) -> Governed
         ({"max-length-bytes": "é€"}, "<<195,169,226,130,172>> is not a valid maximum length in bytes"),
         ({"max-in-memory-length": -1}, "-1 is not a valid maximum memory in bytes"),
         ({"max-in-memory-bytes": "q"}, '<<"q">> is not a valid maximum memory in bytes'),
-        ({"delivery-limit": -1}, "-1 is not a valid delivery limit"),
+        ({"delivery-limit": 1.5}, "1.5 is not a valid delivery limit"),
         ({"overflow": "a"}, '<<"a">> is not a valid overflow value'),
         ({"queue-mode": "a"}, '<<"a">> is not a valid queue-mode value'),
         ({"queue-version": 3}, "3 is not a valid queue-version value"),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.waiting import until
-from tests.wire import Basic, ChannelClosed, Closed, ConnectionClosed, Content, Queue, WireChannel, login
+from tests.wire import Basic, ChannelClosed, Closed, ConnectionClosed, Content, Queue, WireChannel, closing, login
 
-from jumpmq.testing import BrokerProcess
+from jumpmq.testing import BrokerProcess, JumpMQ
 
 Name = Callable[[str], str]
 Declare = Callable[..., str]
@@ -51,7 +51,7 @@ def get(channel: WireChannel, queue: str) -> Content:
 
 
 def count(message: Content) -> Any:
-    return (message.properties.headers or {}).get("x-delivery-count")
+    return (message.properties.headers or {}).get("x-delivery-count", 0)  # RabbitMQ 4 leaves a 0 out
 
 
 def requeue(channel: WireChannel, *messages: Content, ready: int | None = None) -> None:
@@ -179,6 +179,44 @@ def test_what_comes_back_too_often_is_dead_lettered(channel: WireChannel, quorum
     assert "x-delivery-count" not in headers
     assert (headers["x-first-death-reason"], headers["x-death"][0]["queue"]) == ("delivery_limit", queue)
     assert channel.get(queue) is None
+
+
+@pytest.mark.usefixtures("since_4_0")
+def test_a_message_comes_back_20_times_from_consumers_that_are_gone(channel: WireChannel, quorum: Declare) -> None:
+    dead = channel.queue()
+    queue = quorum(dead_letter_exchange="", dead_letter_routing_key=dead)
+    fill(channel, queue, b"poison")
+    for number in range(21):
+        other = channel.connection.channel()
+        assert count(get(other, queue)) == number
+        other.close()
+    letter = get(channel, dead)
+    headers = letter.properties.headers or {}
+    assert headers["x-death"][0]["reason"] == headers["x-last-death-reason"] == "delivery_limit"
+    assert (headers["x-last-death-queue"], headers["x-last-death-exchange"]) == (queue, "")
+
+
+@pytest.mark.usefixtures("since_4_0")
+def test_below_0_there_is_no_limit(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum(delivery_limit=-1)
+    fill(channel, queue, b"poison")
+    for number in range(25):
+        message = get(channel, queue)
+        assert count(message) == number
+        requeue(channel, message)
+
+
+def test_what_consumers_put_back_comes_as_often_as_they_like(jumpmq: JumpMQ) -> None:
+    """RabbitMQ 4.0 drops it after the 20th time, even if nothing fails."""
+    arguments = {"x-queue-type": "quorum"}
+    with closing(login(jumpmq.port)) as connection:
+        channel = connection.channel()
+        queue = channel.call(Queue.Declare(queue="put-back", durable=True, arguments=arguments)).queue
+        fill(channel, queue, b"patient", b"other")
+        for _ in range(50):
+            requeue(channel, get(channel, queue), ready=2)
+        assert {get(channel, queue).body for _ in range(2)} == {b"patient", b"other"}
+        channel.call(Queue.Delete(queue=queue))
 
 
 def test_what_is_too_much_leaves_at_the_front(channel: WireChannel, quorum: Declare) -> None:

@@ -21,7 +21,8 @@ class Limits:
         dead_letter_strategy: ``at-most-once`` or ``at-least-once``.
         dead_letter_exchange, dead_letter_routing_key: where messages go that expire, overflow or are rejected.
         single_active_consumer: whether one consumer at a time is served.
-        delivery_limit: how often a message may come back before it is dead-lettered.
+        delivery_limit: how often a message may come back before it is dead-lettered; None if none is set, below 0 as
+            often as it likes.
         max_age: seconds that a stream keeps messages.
         segment_bytes: octets of a stream's segment.
     """
@@ -43,13 +44,13 @@ class Limits:
     def of(cls, arguments: Mapping[str, Any], policy: Mapping[str, Any] = NO_POLICY) -> "Limits":
         """Read them from declare arguments and the policy definition in force, which are taken as checked.
 
-        Of two numbers the lower one counts; else what was declared.
+        Of two numbers the lower one counts, but a limit before none (a delivery limit below 0); else what was declared.
         """
         known = {POLICY_KEYS[key]: _read(POLICY_KEYS[key], policy[key]) for key in policy if key in POLICY_KEYS}
         for key in arguments:
             if (name := ARGUMENTS.get(key)) is not None:
                 declared = _read(name, arguments[key])
-                known[name] = min(declared, known[name]) if name in NUMBERS and name in known else declared
+                known[name] = _lower(declared, known[name]) if name in NUMBERS and name in known else declared
         return cls(**known)
 
     @property
@@ -66,6 +67,11 @@ class Limits:
     def serving_one(self) -> "Limits":
         """The same for a queue that serves one consumer at a time."""
         return replace(self, single_active_consumer=True)
+
+
+def _lower(declared: int, by_policy: int) -> int:
+    """The stricter one; below 0 means unlimited."""
+    return max(declared, by_policy) if min(declared, by_policy) < 0 else min(declared, by_policy)
 
 
 def _read(name: str, value: Any) -> Any:

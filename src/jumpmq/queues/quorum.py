@@ -1,9 +1,10 @@
 """The quorum queue, on one node a quorum of one: durable always, and it counts how often a message came back.
 
-What distinguishes it from a classic queue is as RabbitMQ 3.10 has it: every message is stored, whatever its delivery
+What distinguishes it from a classic queue is as RabbitMQ 4 has it: every message is stored, whatever its delivery
 mode; each delivery says in the header ``x-delivery-count`` how many failed before it; a message that came back more
-often than ``x-delivery-limit`` allows is dead-lettered. Without a delivery limit what a consumer puts back goes to the
-end of the queue, so that a message that nobody can handle does not hold up the others.
+often than ``x-delivery-limit`` allows is dead-lettered. Where no limit is set, a message may come back 20 times from
+consumers that are gone, and as often as consumers like that put it back: it then goes to the end of the queue, so that
+one that no consumer can handle does not hold up the others. A limit below 0 is none.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,9 @@ from jumpmq.store import Batch
 
 DELIVERY_COUNT = "x-delivery-count"
 _DELIVERY_COUNT = DELIVERY_COUNT.encode()
+
+DEFAULT_DELIVERY_LIMIT = 20
+"""How often a message may come back because its consumer was gone, where no limit is set (RabbitMQ 4.0)."""
 
 
 class QuorumQueue(ClassicQueue):
@@ -62,6 +66,8 @@ class QuorumQueue(ClassicQueue):
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
         self._recorded: dict[int, int] = {}
+        # How often messages came back from consumers that were gone; since the start, where no limit is set.
+        self._failures: dict[int, int] = {}
 
     def restore(
         self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
@@ -96,13 +102,16 @@ class QuorumQueue(ClassicQueue):
         return super().take(count)
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
+        if outcome is Outcome.RETURNED and held is Held.UNACKNOWLEDGED and self.limits.delivery_limit is None:
+            for message in messages:  # a reader group that is gone comes again: its reservations do not count
+                self._failures[message.seq] = self._failures.get(message.seq, 0) + 1
         super().settle(messages, outcome, held)
-        if outcome is Outcome.ACKNOWLEDGED and self._recorded:
+        if outcome is Outcome.ACKNOWLEDGED and (self._recorded or self._failures):
             self._forget_attempts(messages)
 
     def _discard(self, messages: list[Message], reason: str) -> None:
         super()._discard(messages, reason)
-        if self._recorded:
+        if self._recorded or self._failures:
             self._forget_attempts(messages)
 
     def purge(self) -> int:
@@ -119,12 +128,12 @@ class QuorumQueue(ClassicQueue):
         limit = self.limits.delivery_limit
         for message in messages:
             message.attempts += 1
-        if limit is not None:
-            over = [message for message in messages if message.attempts - 1 > limit]
-            if over:
-                self._discard(over, "delivery_limit")
-                messages = [message for message in messages if message.attempts - 1 <= limit]
-        elif outcome is Outcome.REQUEUED and len(self._ready):
+        over = self._over_limit(messages)
+        if over:
+            self._discard(over, "delivery_limit")
+            gone = {message.seq for message in over}
+            messages = [message for message in messages if message.seq not in gone]
+        if (limit is None or limit < 0) and outcome is Outcome.REQUEUED and len(self._ready):
             self.returned = True
             self._move_to_end(messages)
             return
@@ -132,6 +141,15 @@ class QuorumQueue(ClassicQueue):
             for message in messages:
                 self._record_attempts(message.seq, message.attempts)
             super()._take_back(messages, outcome)
+
+    def _over_limit(self, messages: list[Message]) -> list[Message]:
+        """Those of the messages that came back once too often."""
+        limit = self.limits.delivery_limit
+        if limit is not None:
+            return [message for message in messages if message.attempts - 1 > limit >= 0]
+        if not self._failures:
+            return []
+        return [message for message in messages if self._failures.get(message.seq, 0) > DEFAULT_DELIVERY_LIMIT]
 
     def _move_to_end(self, messages: list[Message]) -> None:
         """Enter messages anew, and let go of them where they were; one commit holds both."""
@@ -142,7 +160,9 @@ class QuorumQueue(ClassicQueue):
             moved.append(again)
         first_seq = self._next_seq
         self.published -= len(moved)
+        failures = [self._failures.get(message.seq) for message in sorted(messages, key=lambda one: one.seq)]
         self._forget_attempts(messages)
+        self._failures |= {seq: count for seq, count in enumerate(failures, first_seq) if count is not None}
         for seq, message in enumerate(moved, first_seq):
             self._record_attempts(seq, message.attempts)
         self._enter(moved)
@@ -164,6 +184,7 @@ class QuorumQueue(ClassicQueue):
 
     def _forget_attempts(self, messages: list[Message]) -> None:
         for message in messages:
+            self._failures.pop(message.seq, None)
             if self._recorded.pop(message.seq, None) is not None and self._journal is not None:
                 self._journal.delete("attempts", f"{self.id} {message.seq}")
 
@@ -172,6 +193,7 @@ class QuorumQueue(ClassicQueue):
             if self._journal is not None:
                 self._journal.delete("attempts", f"{self.id} {seq}")
         self._recorded.clear()
+        self._failures.clear()
 
 
 def _uncounted(message: Message) -> Message:

@@ -66,6 +66,11 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and is_whole(value) and 0 <= value <= MAX_COUNT
 
 
+def _is_limit(value: object) -> bool:
+    """A number as it is, or below 0 for none at all."""
+    return isinstance(value, int) and is_whole(value) and value <= MAX_COUNT
+
+
 def _is_positive(value: object) -> bool:
     return _is_count(value) and value != 0
 
@@ -96,7 +101,7 @@ _VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
     "queue-mode": (_one_of("default", "lazy"), "{} is not a valid queue-mode value"),
     "queue-version": (_one_of(1, 2), "{} is not a valid queue-version value"),
     "overflow": (_one_of(*OVERFLOWS), "{} is not a valid overflow value"),
-    "delivery-limit": (_is_count, "{} is not a valid delivery limit"),
+    "delivery-limit": (_is_limit, "{} is not a valid delivery limit"),
     "max-age": (_is_age, "{} is not a valid max age"),
     "queue-leader-locator": (
         _one_of("client-local", "balanced", "random", "least-leaders"),

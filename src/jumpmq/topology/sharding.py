@@ -161,7 +161,8 @@ class Sharding:
             if len(last.encode()) > MAX_NAME:
                 return f"{subject}: its shards' names would be longer than {MAX_NAME} octets"
         try:
-            exchange.check(Binding(exchange.name, "queue", last, _binding_key(exchange, settings)))
+            binding = Binding(exchange.name, "queue", last, _binding_key(exchange, settings))
+            exchange.check(binding, settings.queue_type or "classic")
         except PreconditionFailed as error:
             return f"{subject}: {error.text}"
         return None

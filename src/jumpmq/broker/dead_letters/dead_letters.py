@@ -95,10 +95,10 @@ class _Writer:
         headers = properties.headers or []
         entry = self._entry(message, properties, headers)
         found = next((field for field in headers if field.name == "x-death"), None)
-        if found is None:
-            headers = [field for field in headers if not field.name.startswith("x-first-death-")]
-            firsts = (("exchange", message.exchange), ("queue", self._origin.queue), ("reason", self._reason))
-            headers += [Field(f"x-first-death-{name}", "S", value) for name, value in firsts]
+        death = (("exchange", message.exchange), ("queue", self._origin.queue), ("reason", self._reason))
+        which = ("x-last-death-",) if found is not None else ("x-first-death-", "x-last-death-")
+        headers = [field for field in headers if not field.name.startswith(which)]
+        headers += [Field(f"{prefix}{name}", "S", value) for prefix in which for name, value in death]
         deaths = _counted(found.value if found is not None and found.type == "A" else [], entry)
         headers = [field for field in headers if field.name != "x-death"]
         if self._origin.routing_key is not None:  # it goes there, and no longer to its CC

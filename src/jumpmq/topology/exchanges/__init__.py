@@ -7,6 +7,7 @@ from jumpmq.topology.exchanges.consistent_hash import ConsistentHashExchange
 from jumpmq.topology.exchanges.direct import DirectExchange
 from jumpmq.topology.exchanges.fanout import FanoutExchange
 from jumpmq.topology.exchanges.headers import HeadersExchange
+from jumpmq.topology.exchanges.local_random import LocalRandomExchange
 from jumpmq.topology.exchanges.modulus_hash import ModulusHashExchange
 from jumpmq.topology.exchanges.random import RandomExchange
 from jumpmq.topology.exchanges.topic import TopicExchange
@@ -29,6 +30,7 @@ _ALL: tuple[type[Exchange], ...] = (
     ConsistentHashExchange,
     ModulusHashExchange,
     RandomExchange,
+    LocalRandomExchange,
 )
 EXCHANGE_TYPES: dict[str, type[Exchange]] = {cls.type: cls for cls in _ALL}
 """Every exchange type by its name."""

@@ -65,8 +65,11 @@ class Exchange(ABC):
     def __repr__(self) -> str:
         return f"<{self.type} exchange {self.name!r} in vhost {self.vhost!r}>"
 
-    def check(self, binding: Binding) -> None:  # noqa: B027  (most types take any binding)
+    def check(self, binding: Binding, queue_type: str | None) -> None:  # noqa: B027  (most types take any binding)
         """Refuse a binding that this type cannot take.
+
+        Args:
+            queue_type: the kind of the queue that it leads to; None for an exchange.
 
         Raises:
             PreconditionFailed: with the reason.

@@ -53,7 +53,7 @@ class ConsistentHashExchange(Exchange):
         self._by_label: dict[str, Destination] = {}
         self._order: list[Destination] | None = None
 
-    def check(self, binding: Binding) -> None:
+    def check(self, binding: Binding, queue_type: str | None) -> None:
         weight(binding.key)
 
     def added(self, binding: Binding, destination: Destination) -> None:

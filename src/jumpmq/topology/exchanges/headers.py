@@ -48,7 +48,7 @@ class HeadersExchange(Exchange):
         self._rules: dict[Binding, _Rule] = {}
         self._found: dict[Condition | None, dict[_Rule, None]] = {None: {}}
 
-    def check(self, binding: Binding) -> None:
+    def check(self, binding: Binding, queue_type: str | None) -> None:
         field = binding.arguments.get("x-match")
         if field is None:
             return

@@ -9,7 +9,7 @@ import { Bindings } from "./bindings.js";
 import { publishing } from "./publishing.js";
 import { useHosts } from "./hosts.js";
 
-const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random"];
+const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random", "x-local-random"];
 const pathName = (name) => name || "amq.default";
 const shownName = (name) => (name === "" || name === "amq.default" ? "(default)" : name);
 
