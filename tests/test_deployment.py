@@ -43,6 +43,11 @@ def test_the_compose_file_is_one() -> None:
     check(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", DEPLOY / "docker" / "compose.yaml")
 
 
+def test_the_workflow_is_one() -> None:
+    workflow = DEPLOY.parent / ".github" / "workflows" / "ci.yml"
+    check(tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", workflow)
+
+
 def test_the_unit_is_right_and_exposes_little(tmp_path: Path) -> None:
     unit = (DEPLOY / "systemd" / "jumpmq.service").read_text()
     installed = tmp_path / "jumpmq.service"

@@ -13,7 +13,7 @@ from tests.conformance.rings import Ring, weights
 from tests.conformance.typed_fields import field, headers
 from tests.wire import WireChannel
 
-from jumpmq.testing import BrokerProcess
+from jumpmq.testing import BrokerProcess, RabbitMQ
 
 VECTORS = vectors("headers")
 INTEGERS = vectors("jump")
@@ -28,15 +28,22 @@ def hash_header_ring(channel: WireChannel, unique: Callable[[str], str], buckets
     return Ring(channel, "x-consistent-hash", weights(buckets), unique, {"hash-header": "hash-on"})
 
 
+def hashes_types(broker: BrokerProcess) -> bool:
+    """Whether the broker hashes a header together with its type."""
+    return isinstance(broker, RabbitMQ) and broker.version < (4, 0)
+
+
 @pytest.mark.parametrize("buckets", BUCKETS)
 def test_headers(broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str], buckets: int) -> None:
     ring = hash_header_ring(channel, unique, buckets)
-    places = ring.place([("ignored", properties(vector["type"], vector["value"])) for vector in VECTORS])
-    expected = [ring.owner(vector["consistent_hash"][str(buckets)]) for vector in VECTORS]
-    if broker.name == "RabbitMQ":
-        missing = [number for number, vector in enumerate(VECTORS) if vector["type"] == "missing"]
+    # RabbitMQ 4.0 closes the connection with 541 for a list or a table.
+    vectors = [one for one in VECTORS if broker.name == "JumpMQ" or hashes_types(broker) or one["type"] not in "AF"]
+    places = ring.place([("ignored", properties(vector["type"], vector["value"])) for vector in vectors])
+    expected = [ring.owner(vector["consistent_hash"][str(buckets)]) for vector in vectors]
+    if hashes_types(broker):
+        missing = [number for number, vector in enumerate(vectors) if vector["type"] == "missing"]
         assert [places[number] for number in missing] == [expected[number] for number in missing]
-        assert buckets == 1 or places != expected, "RabbitMQ now hashes headers by value: compare every line"
+        assert buckets == 1 or places != expected
     else:
         assert places == expected
 
@@ -47,8 +54,8 @@ def test_integers(broker: BrokerProcess, channel: WireChannel, unique: Callable[
     ring = hash_header_ring(channel, unique, buckets)
     places = ring.place([("ignored", properties("l", vector["key"])) for vector in INTEGERS])
     expected = [ring.owner(vector["buckets"][str(buckets)]) for vector in INTEGERS]
-    if broker.name == "RabbitMQ":
-        assert buckets == 1 or places != expected, "RabbitMQ now hashes headers by value: compare every line"
+    if hashes_types(broker):
+        assert buckets == 1 or places != expected
     else:
         assert places == expected
 
@@ -56,7 +63,7 @@ def test_integers(broker: BrokerProcess, channel: WireChannel, unique: Callable[
 def test_same_integer_in_every_width(broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str]) -> None:
     ring = hash_header_ring(channel, unique, 100)
     places = ring.place([("", properties(field_type, 7)) for field_type in "bBsuIil"])
-    assert len(set(places)) == (1 if broker.name == "JumpMQ" else 7)
+    assert len(set(places)) == (7 if hashes_types(broker) else 1)
 
 
 def test_a_text_in_a_header_goes_where_it_goes_as_a_routing_key(
@@ -68,7 +75,7 @@ def test_a_text_in_a_header_goes_where_it_goes_as_a_routing_key(
     by_header = hash_header_ring(channel, unique, 100)
     keys = by_key.place([(text, None) for text in texts])
     assert (by_header.place([("", properties("S", text.encode().hex())) for text in texts]) == keys) == (
-        broker.name == "JumpMQ"
+        not hashes_types(broker)
     )
 
 
