@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from benchmarks.brokers import BrokerProcess, JumpMQ, RabbitMQ, accepts_clients
 from benchmarks.growth import AT_ONCE, Session, get
 from benchmarks.load.client import Address, frame, method, short
+from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ, accepts_clients
 
 COUNT = 200_000
 PAUSE = 9.0

@@ -22,10 +22,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pika
-from benchmarks.brokers import JumpMQ
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker, NackError, UnroutableError
 
 from fuzzing.ports import COMPLAINT
+from jumpmq.testing import JumpMQ
 
 CLIENTS = 4
 INTERVAL = 0.01

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import requests
-from benchmarks.brokers import JumpMQ
 from tests.waiting import until
 from tests.wire import Basic, login
+
+from jumpmq.testing import JumpMQ
 
 PERSISTENT = Basic.Properties(delivery_mode=2)
 

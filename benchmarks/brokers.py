@@ -1,3 +1,0 @@
-"""The former place of `jumpmq.testing`."""
-
-from jumpmq.testing import *  # noqa: F403
