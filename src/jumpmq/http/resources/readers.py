@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
@@ -15,27 +14,21 @@ from starlette.types import Receive, Scope, Send
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.broker.bulk.reader_group import LEASE, ReaderGroup, owned
 from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, Slice
+from jumpmq.broker.bulk.with_bodies import with_bodies
 from jumpmq.broker.routing.bound_queues import bound_queues
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import sees_all
-from jumpmq.http.plumbing.arrow import COLUMNS, Part
+from jumpmq.http.plumbing.arrow import COLUMNS
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.queue_messages import MAX_QUEUES, slices_of
 from jumpmq.queues import Queue
-from jumpmq.queues.bodies import at_once
-from jumpmq.queues.memory import PAGED
-from jumpmq.queues.parked import Parked
-from jumpmq.queues.reservations import OWNED, Piece, Reservations
-from jumpmq.queues.runs import of_body
+from jumpmq.queues.reservations import OWNED, Reservations
 from jumpmq.topology import VirtualHost
 
 MAX_LEASE = 86400.0
-
-AT_ONCE = 2048
-"""Messages of which paged bodies are read at once."""
 
 
 async def list_groups(request: Request) -> JSONResponse:
@@ -279,26 +272,11 @@ async def _read(
         check_permission(request, host.name, "read", queue)
     pieces = await _groups(request).held(host, group, slices, accept_loss)
     return await arrow_stream(
-        _with_bodies(host, pieces),
+        with_bodies(host, pieces),
         columns,
         headers={"JumpMQ-Messages": str(sum(len(piece) for _, piece in pieces))},
         alive=lambda: _groups(request).touch(host.name, group),
     )
-
-
-def _with_bodies(host: VirtualHost, pieces: list[tuple[str, Piece]]) -> Iterator[Part]:
-    """The messages with bodies that were paged, read a few at a time."""
-    for queue, piece in pieces:
-        messages = piece.messages() if isinstance(piece, Parked) else piece
-        start = 0
-        if not of_body(messages, PAGED):
-            yield queue, messages
-            continue
-        while start < len(messages):
-            some = messages[start : start + AT_ONCE]
-            some = some[: at_once(some)]
-            start += len(some)
-            yield queue, host.queues[queue].readable(some) if queue in host.queues else some
 
 
 def _shown(request: Request, group: ReaderGroup) -> dict[str, Any]:

@@ -1,0 +1,29 @@
+"""Messages as readers get them: with bodies that were paged."""
+
+from collections.abc import Iterator
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.bodies import at_once
+from jumpmq.queues.memory import PAGED
+from jumpmq.queues.parked import Parked
+from jumpmq.queues.reservations import Piece
+from jumpmq.queues.runs import of_body
+from jumpmq.topology import VirtualHost
+
+AT_ONCE = 2048
+"""Messages of which paged bodies are read at once."""
+
+
+def with_bodies(host: VirtualHost, pieces: list[tuple[str, Piece]]) -> Iterator[tuple[str, list[Message]]]:
+    """The messages of pieces, each with the name of its queue; bodies that were paged are read a few at a time."""
+    for queue, piece in pieces:
+        messages = piece.messages() if isinstance(piece, Parked) else piece
+        start = 0
+        if not of_body(messages, PAGED):
+            yield queue, messages
+            continue
+        while start < len(messages):
+            some = messages[start : start + AT_ONCE]
+            some = some[: at_once(some)]
+            start += len(some)
+            yield queue, host.queues[queue].readable(some) if queue in host.queues else some
