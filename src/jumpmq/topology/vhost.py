@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import QUEUE_TYPES, Queue
-from jumpmq.topology import routing
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
@@ -18,7 +17,7 @@ from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.queue_arguments import queue_type_of
 from jumpmq.topology.records import Records
-from jumpmq.topology.routing import Routes
+from jumpmq.topology.routing import Routes, preview, route
 from jumpmq.topology.shards import ShardSettings
 from jumpmq.topology.tally import Past
 
@@ -228,13 +227,13 @@ class VirtualHost:
         """
         if isinstance(exchange, str):
             exchange = self.publishable(exchange)
-        return routing.route(exchange, messages, plain, self._alternate)
+        return route(exchange, messages, plain, self._alternate)
 
     def preview(self, exchange: str | Exchange, messages: list[Message], plain: bool = False) -> Routes:
         """As :meth:`route`, of messages that may not be published after all: nothing is counted."""
         if isinstance(exchange, str):
             exchange = self.publishable(exchange)
-        return routing.preview(exchange, messages, plain, self._alternate)
+        return preview(exchange, messages, plain, self._alternate)
 
     def _alternate(self, exchange: Exchange) -> Exchange | None:
         return self.exchanges.get(exchange.alternate) if exchange.alternate else None
