@@ -49,11 +49,12 @@ def test_a_group_of_readers_is_moved_by_who_may_read_its_queues(broker):
             mallory.request("POST", "readers", "/", "g", "reserve", json={"queues": {"secret": 0}}),
             mallory.request("POST", "readers", "/", "g", "commit", json={"queues": {"secret": offset}}),
             mallory.request("POST", "readers", "/", "g", "commit", json={"queues": {"secret": 1 << 40}}),
-            mallory.request("POST", "readers", "/", "g", "renew"),
-            mallory.request("POST", "readers", "/", "g", "open", json={"query": "mine", "lease": 60}),
-            mallory.request("DELETE", "readers", "/", "g"),
         ]
-        assert {answer.status_code for answer in attempts} <= {401, 403}
+        assert {answer.status_code for answer in attempts} == {401}
+        # A group of that name which is mallory's own is another one.
+        mallory.request("POST", "readers", "/", "g", "renew")
+        mallory.request("POST", "readers", "/", "g", "open", json={"query": "mine", "lease": 60})
+        mallory.request("DELETE", "readers", "/", "g")
         shown = mallory.request("GET", "readers", "/", "g")
         assert "secret" not in shown.text
         assert "secret" not in mallory.request("GET", "readers").text
