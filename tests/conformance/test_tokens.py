@@ -37,7 +37,7 @@ class WithTokens(RabbitMQ):
                 "auth_backends.1 = rabbit_auth_backend_oauth2\n"
                 "auth_backends.2 = internal\n"
                 "auth_oauth2.resource_server_id = rabbit\n"
-                f"auth_oauth2.signing_keys.k1 = {pem}\n"
+                f"auth_oauth2.signing_keys.k1 = {self.installation.seen(self.directory) / pem.name}\n"
                 "auth_oauth2.default_key = k1\n"
             )
 
