@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.http.plumbing.authentication import Authentication
-from jumpmq.http.plumbing.errors import ANSWERS
+from jumpmq.http.plumbing.errors import ANSWERS, ambiguous_length
 from jumpmq.http.plumbing.origins import OwnNames, SameOrigin
 from jumpmq.http.plumbing.sessions import Sessions
 from jumpmq.http.resources import (
@@ -154,13 +154,17 @@ class EncodedPaths:
     """Routes by the path as it was sent, so that an encoded slash (``%2F``) in a name does not divide it.
 
     A slash at the end of a path means nothing, as with RabbitMQ. Browsers take ``.`` and ``..`` out of paths, encoded
-    ones too (URL Standard, "URL parsing"): what has such a name is asked for by :data:`AS_QUERY`.
+    ones too (URL Standard, "URL parsing"): what has such a name is asked for by :data:`AS_QUERY`. A request that has
+    no clear end is refused.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            await ambiguous_length()(scope, receive, send)
+            return
         path = scope["raw_path"].decode("latin-1")
         if path == AS_QUERY:
             scope, path = _named_by_query(scope)

@@ -133,6 +133,12 @@ def refused(reason: str) -> JSONResponse:
     return _json(401, "not_authorized", reason)
 
 
+def ambiguous_length() -> JSONResponse:
+    """The answer to a request whose end others may see elsewhere (RFC 9112, section 6.3): its connection ends."""
+    reason = "Content-Length and Transfer-Encoding exclude each other"
+    return _json(400, "bad_request", reason, {"Connection": "close"})
+
+
 def foreign_page() -> JSONResponse:
     """The answer to a page of another site that asks in its reader's name."""
     return _json(403, "forbidden", "pages of other origins get nothing here")

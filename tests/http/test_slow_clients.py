@@ -1,0 +1,115 @@
+"""Clients that send or read slowly, and many of them, do not keep others from the management port."""
+
+import contextlib
+import socket
+import time
+
+import pytest
+import requests
+from tests.waiting import PATIENCE, until
+
+import jumpmq
+from jumpmq.http import protocol
+
+LOGIN = b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
+TRICKLE = (
+    b"POST /session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+)
+PIPELINED = b"GET /api/definitions HTTP/1.1\r\nHost: localhost\r\n" + LOGIN + b"\r\n"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """The same bounds within seconds, and with twenty places."""
+    monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 20)
+    for name, seconds in (("GRACE", 1.0), ("STALLED", 1.5), ("LOOK_INTERVAL", 0.2)):
+        monkeypatch.setattr(protocol, name, seconds)
+    with jumpmq.running() as running:
+        yield running
+
+
+@pytest.fixture
+def dial(quick):
+    """Opens sockets from an address of this machine, and closes them at the end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda address="127.0.0.1": stack.enter_context(
+            socket.create_connection(("127.0.0.1", quick.http_port), PATIENCE, (address, 0))
+        )
+
+
+def is_closed(sock):
+    sock.settimeout(0.05)
+    try:
+        return not sock.recv(1 << 20)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def status(broker):
+    url = f"http://127.0.0.1:{broker.http_port}/api/whoami"
+    return requests.get(url, auth=("guest", "guest"), timeout=PATIENCE).status_code
+
+
+def test_a_body_that_trickles_is_given_up(dial):
+    slow = dial()
+    slow.sendall(TRICKLE)
+    began = time.monotonic()
+    while not is_closed(slow):
+        assert time.monotonic() - began < PATIENCE
+        with contextlib.suppress(OSError):
+            slow.sendall(b" ")
+
+
+def test_a_body_that_is_sent_steadily_is_taken(quick, dial):
+    client = dial()
+    body = b'{"users": []' + b" " * 8000 + b"}"
+    head = b"POST /api/users/bulk-delete HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    client.sendall(head + LOGIN + b"Content-Length: %d\r\n\r\n" % len(body))
+    for first in range(0, len(body), 800):
+        client.sendall(body[first : first + 800])
+        time.sleep(0.2)
+    assert client.recv(100).startswith(b"HTTP/1.1 204")
+
+
+def test_answers_that_are_not_read_are_given_up(quick, dial):
+    for number in range(200):
+        requests.put(
+            f"http://127.0.0.1:{quick.http_port}/api/queues/%2F/{'long' * 50}-{number}",
+            json={"durable": True},
+            auth=("guest", "guest"),
+            timeout=PATIENCE,
+        )
+    client = dial()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.sendall(PIPELINED * 300)
+    time.sleep(4 * protocol.STALLED)
+    received = 0
+    client.settimeout(PATIENCE)
+    with contextlib.suppress(ConnectionError):
+        while octets := client.recv(1 << 16):
+            received += len(octets)
+    assert received < 300 * 60_000
+
+
+@pytest.mark.parametrize("sent", [TRICKLE, PIPELINED, b""], ids=["trickling", "unread", "silent"])
+def test_one_address_does_not_take_all_places(quick, dial, sent):
+    others = [dial("127.0.0.9") for _ in range(30)]
+    for one in others:
+        with contextlib.suppress(OSError):
+            one.sendall(sent)
+    until(lambda: status(quick) == 200)
+    assert [status(quick) for _ in range(5)] == [200] * 5
+
+
+def test_content_length_beside_transfer_encoding_is_refused(dial):
+    client = dial()
+    client.sendall(
+        b"POST /api/users/bulk-delete HTTP/1.1\r\nHost: localhost\r\n"
+        + LOGIN
+        + b"Content-Type: application/json\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    )
+    answer = client.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 400") and b"connection: close" in answer.lower()
+    until(lambda: is_closed(client))
