@@ -20,13 +20,19 @@ MANY = 160
 
 
 @pytest.fixture
-def confined(tmp_path):
+def log_file(tmp_path):
+    """What the confined broker writes on stderr."""
+    return tmp_path / "stderr"
+
+
+@pytest.fixture
+def confined(tmp_path, log_file):
     """A broker that may open 128 files."""
     limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)); " + (
         "sys.argv[0] = 'jumpmq'; runpy.run_module('jumpmq', run_name='__main__')"
     )
     line = [sys.executable, "-c", limited, "serve", "--port", "0", "--http-port", "0", "--data-dir", str(tmp_path)]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+    with log_file.open("w") as log, subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         assert process.stdout is not None
         try:
             found = READY.search(process.stdout.readline())
@@ -49,6 +55,16 @@ def test_silent_http_clients_stop_nobody(confined):
             for _ in range(10):
                 url = f"http://127.0.0.1:{http_port}/api/queues/%2F/orders?columns=messages"
                 assert requests.get(url, auth=("guest", "guest"), timeout=30).json() == {"messages": 10}
+
+
+def test_many_refused_connections_are_one_line_of_the_log(confined, log_file):
+    port, _ = confined
+    with contextlib.ExitStack() as clients:
+        opened = [clients.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(MANY)]
+        with contextlib.suppress(ConnectionResetError):
+            assert opened[-1].recv(1) == b""
+    refused = [line for line in log_file.read_text().splitlines() if "refused" in line]
+    assert len(refused) == 1 and "connections refused: 1" in refused[0]
 
 
 @pytest.fixture

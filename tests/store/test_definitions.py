@@ -1,8 +1,12 @@
 """Definitions are there after a restart, in the order in which they were made."""
 
+import os
+from pathlib import Path
+
 import pytest
 from tests.store.opened import Opened
 
+from jumpmq.store import definitions
 from jumpmq.store.store import COMMIT_DEFINITIONS
 
 
@@ -65,3 +69,17 @@ def test_what_the_file_cannot_hold_is_refused_at_once(opened: Opened) -> None:
     with pytest.raises(ValueError):
         opened.store.put("queue", "\udcff", 1)
     assert not opened.store.dirty
+
+
+def test_the_copy_of_the_definitions_keeps_its_name_over_a_failure_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, sync = [], os.fsync
+
+    def note(file: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{file}").readlink(), (tmp_path / "definitions").exists()))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    definitions.write(tmp_path / "definitions", 1, [("queue", "orders", "{}")])
+    assert synced == [(tmp_path / "definitions.new", False), (tmp_path, True)]

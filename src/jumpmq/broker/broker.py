@@ -19,7 +19,7 @@ from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.config import Config, default_node
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.deleted_users import closing_connections
-from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refused, connection_limit
+from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, connection_limit
 from jumpmq.broker.connection.services import Services
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.errors import BrokerError
@@ -122,6 +122,7 @@ class Broker:
         self.slices = Slices()
         self.on_failure: Callable[[str], None] = lambda reason: None
         self.watchdog: Watchdog
+        self._refusals = Refusals()  # connections beyond the limit
         self._commits: Commits  # the broker's side of the store
         self._services: Services  # what connections and channels share
         self._timers: Timers  # what happens by the clock
@@ -333,7 +334,7 @@ class Broker:
         return self.port_of("amqp")
 
     def _accept(self) -> asyncio.BaseProtocol:
-        return Connection(self._services) if len(self.connections) < connection_limit() else Refused()
+        return Connection(self._services) if len(self.connections) < connection_limit() else self._refusals.accept()
 
     def _stop_listening(self) -> None:
         for listener in self.listeners:

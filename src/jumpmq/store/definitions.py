@@ -72,6 +72,11 @@ def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]])
         octets.flush()
         os.fsync(file)
     unfinished.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)  # the segments that are let go of next must not go before the new name is on disk
+    finally:
+        os.close(directory)
 
 
 def _line(octets: bytes) -> bytes:

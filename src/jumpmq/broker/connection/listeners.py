@@ -12,6 +12,7 @@ import errno
 import logging
 import resource
 import socket
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,9 @@ TLS_TIMEOUT = 10.0
 WATCH_INTERVAL = 5.0
 """Seconds between looks at the files of certificates."""
 
+REFUSALS_INTERVAL = 10.0
+"""Seconds between lines of the log about connections that are refused."""
+
 RESERVED_FILES = 32
 """Files that the process needs for itself: the store's, the log's, the event loop's."""
 
@@ -46,11 +50,25 @@ def connection_limit() -> int:
     return max(1, int(files * SHARE_OF_FILES) - RESERVED_FILES)
 
 
-class Refused(asyncio.Protocol):
-    """A connection that there is no room for."""
+class Refusals:
+    """Connections that there is no room for. The log has a line for the first, and one now and then for the others."""
 
+    def __init__(self) -> None:
+        self._count = 0  # since the last line
+        self._told_at = -REFUSALS_INTERVAL  # when that was
+
+    def accept(self) -> asyncio.BaseProtocol:
+        """What the next one is met with."""
+        self._count += 1
+        now = time.monotonic()
+        if now - self._told_at >= REFUSALS_INTERVAL:
+            log.warning("connections refused: %d; there are as many as files may be open for", self._count)
+            self._count, self._told_at = 0, now
+        return _Refused()
+
+
+class _Refused(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        log.warning("a connection is refused: there are as many as files may be open for")
         transport.abort()  # type: ignore[attr-defined]
 
 
