@@ -6,6 +6,9 @@ from pathlib import Path
 
 from tests.cli.commands import run, serving
 from tests.cli.test_serve import bodies, publish
+from tests.wire import Basic, login
+
+from jumpmq.testing import JumpMQ
 
 
 def test_what_is_damaged_is_named_and_the_rest_can_be_taken_elsewhere(tmp_path: Path) -> None:
@@ -44,3 +47,32 @@ def test_a_directory_that_holds_no_data(tmp_path: Path) -> None:
     refused = run("jumpmq", "salvage", tmp_path, "--to", tmp_path / "saved")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "is no data directory" in refused.stderr
+
+
+def test_streams_are_checked_and_taken_along(tmp_path: Path) -> None:
+    data, saved = tmp_path / "data", tmp_path / "saved"
+    with JumpMQ(data) as broker:
+        channel = login(broker.port).channel()
+        stream = {"x-queue-type": "stream"}
+        channel.queue("events", durable=True, exclusive=False, arguments=stream)
+        channel.confirm_select()
+        for number in range(50):
+            channel.publish("", "events", b"body %d" % number)
+            channel.wait_for_confirms()
+        broker.stop()
+    (path,) = (data / "streams").glob("*/*.segment")
+    whole = path.read_bytes()
+    assert run("jumpmq", "check", data).returncode == 0
+    path.write_bytes(whole.replace(b"body 31", b"body 3!"))
+    damaged = run("jumpmq", "check", data)
+    assert damaged.returncode == 1
+    assert "offsets 31 to 31 are lost of queue 'events' in vhost '/'" in damaged.stdout
+    taken = run("jumpmq", "salvage", data, "--to", saved)
+    assert taken.returncode == 0
+    assert ", 1 stream and 0 messages" in taken.stdout.splitlines()[-1]
+    with JumpMQ(saved) as broker:
+        channel = login(broker.port).channel()
+        channel.call(Basic.Qos(prefetch_count=50))
+        channel.consume("events", arguments={"x-stream-offset": "first"})
+        found = [message.body for message in channel.take(49)]
+        assert found == [b"body %d" % number for number in range(50) if number != 31]

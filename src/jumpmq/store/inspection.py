@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jumpmq.store import schema
+from jumpmq.store import schema, stream_files, stream_log
 from jumpmq.store.batch import Batch
 from jumpmq.store.definitions import queue_naming
 from jumpmq.store.errors import StoreError
@@ -48,6 +49,15 @@ def check(directory: Path) -> Iterator[str]:
         queue_name = queue_naming(found.definitions)
         for segment in found.segments:
             yield from _check_segment(segment.path, queue_name)
+        for number, path in _streams(directory):
+            for finding in stream_log.check(path):
+                yield f"{finding} of {queue_name(number)}"
+
+
+def _streams(directory: Path) -> list[tuple[int, Path]]:
+    """The directories of streams, by the stream's number."""
+    streams = directory / stream_files.DIRECTORY
+    return sorted((int(path.name), path) for path in streams.glob("*") if path.name.isdigit())
 
 
 def _check_segment(path: Path, queue_name: Callable[[int], str]) -> Iterator[str]:
@@ -95,18 +105,26 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         yield from found.warnings
         log = Log(directory / DIRECTORY, Files())
         log.adopt(found.segments, after=found.highest_segment)
+        queue_name, streams = queue_naming(found.definitions), 0
         store = open_store(to)
         try:
             for (kind, key), value in found.definitions.items():
                 store.put_text(kind, key, value)
-            taken, reader = 0, Reader(log, queue_naming(found.definitions))
+            taken, reader = 0, Reader(log, queue_name)
             for batches in found.queues.values():
                 taken += _copy(batches, reader, store)
             store.wait(store.flush())
         finally:
             store.close(clean=False)
             log.close()
-        yield f"{len(found.definitions)} definitions and {taken} messages of {len(found.queues)} queues are in {to}"
+        for number, path in _streams(directory):
+            for finding in stream_log.check(path):
+                yield f"{finding} of {queue_name(number)}"
+            shutil.copytree(path, to / stream_files.DIRECTORY / path.name)  # what is damaged is set aside when read
+            streams += 1
+        copied = f", {streams} stream{'s' * (streams != 1)}" if streams else ""
+        kept = f"{len(found.definitions)} definitions{copied} and {taken} messages of {len(found.queues)} queues"
+        yield f"{kept} are in {to}"
 
 
 def _copy(batches: list[Batch], reader: Reader, store: Store) -> int:

@@ -26,6 +26,9 @@ from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import ChunkPlace
 from jumpmq.store.writer import WRITTEN, Append, Writer
 
+DIRECTORY = "streams"
+"""The streams' directory in the data directory."""
+
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
 

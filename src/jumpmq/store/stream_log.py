@@ -170,6 +170,17 @@ class StreamLog:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
+def check(directory: Path) -> Iterator[str]:
+    """What is wrong with the files of a stream, a line a finding. Nothing is changed."""
+    paths = sorted(directory.glob(f"*{SUFFIX}"))
+    ends = [int(path.name.removesuffix(SUFFIX)) for path in paths[1:]]
+    for path, end in zip(paths, [*ends, None], strict=True):
+        segment = Segment.open(path, end)
+        lost = [segment.bounds(row) for row in range(segment.rows) if not segment.is_whole(row)]
+        for first, behind in sorted(lost + segment.lost):
+            yield f"{path} is damaged or too short: offsets {first} to {behind - 1} are lost"
+
+
 def _segments(directory: Path) -> list[Segment]:
     """The segments in a directory; files at the end that were begun, and got no whole chunk, are deleted."""
     paths = sorted(directory.glob(f"*{SUFFIX}"))

@@ -122,6 +122,7 @@ class Segment:
 
     Attributes:
         salt: the segment's; 0 until there is a chunk.
+        lost: stretches of offsets that the file should have and that no chunk covers, as (first, end).
     """
 
     def __init__(self, path: Path, first: int, end: int | None = None) -> None:
@@ -129,6 +130,7 @@ class Segment:
         self.first = first
         self.end = first if end is None else end
         self.salt = 0
+        self.lost: list[tuple[int, int]] = []
         self._is_last = end is None
         self._size = 0
         self._last_time = 0
@@ -203,6 +205,10 @@ class Segment:
         self._learn()
         return next((row for row, last in enumerate(self._times) if last >= time), None)
 
+    def is_whole(self, row: int) -> bool:
+        """Whether a chunk is as it was written."""
+        return _is_whole(self._mapped(), self._positions[row])
+
     def chunk(self, row: int) -> Chunk:
         """Read a chunk.
 
@@ -271,6 +277,7 @@ class Segment:
                 position += place.length - 1
 
     def _report_lost(self, end: int) -> None:
+        self.lost.append((self.end, end))
         log.error("%s is damaged %d octets from its start: offsets %d to %d are lost",
                   self.path, self._size, self.end, end - 1)  # fmt: skip
 

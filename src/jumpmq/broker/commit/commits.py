@@ -14,15 +14,12 @@ from pathlib import Path
 
 from jumpmq.broker.commit.receipts import Numbered, Part
 from jumpmq.queues.base import STORE, STREAMS
-from jumpmq.store import Store, StoreError
+from jumpmq.store import Store, StoreError, stream_files
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
 
 log = logging.getLogger(__name__)
 
-
-STREAMS_DIRECTORY = "streams"
-"""The streams' directory in the data directory."""
 
 LARGE_BYTES = 64 << 10
 """Octets of bodies from which on a commit begins at once; a smaller one takes along what others have sent by now."""
@@ -77,7 +74,7 @@ class Commits:
             linger_bytes=linger_bytes,
         )
         self._watch(self.store.fileno(), self.store.completed)
-        self.streams = self._stream_files(directory / STREAMS_DIRECTORY)
+        self.streams = self._stream_files(directory / stream_files.DIRECTORY)
         return self.store
 
     def _stream_files(self, directory: Path | None) -> StreamFiles:
