@@ -210,3 +210,32 @@ def test_what_is_no_scope_of_ours():
         None
     ] * 7
     assert Grant.of("read:v/n") == Grant("read", "v", "n", None)
+
+
+def test_a_token_with_a_kept_users_name_is_not_that_user(broker):
+    administrator = ("guest", "guest")
+    api = f"http://127.0.0.1:{broker.http_port}/api"
+    user = {"password": "secret", "tags": "management"}
+    everything = dict.fromkeys(("configure", "write", "read"), ".*")
+    requests.put(f"{api}/users/billing", json=user, auth=administrator).raise_for_status()
+    requests.put(f"{api}/permissions/%2F/billing", json=everything, auth=administrator).raise_for_status()
+    limit = {"value": 1}
+    requests.put(f"{api}/user-limits/billing/max-connections", json=limit, auth=administrator).raise_for_status()
+    bearer = token(*ALL, "rabbit.tag:management")
+    with connect(broker, "secret", "billing") as kept:
+        kept.channel()
+        assert ask(broker, "connections", bearer).json() == []
+        assert ask(broker, "channels", bearer).json() == []
+        (name,) = [one["name"] for one in requests.get(f"{api}/connections", auth=administrator).json()]
+        for method in ("GET", "DELETE"):
+            assert ask(broker, f"connections/{name}", bearer, method).status_code == 401
+        ask(broker, "connections/username/billing", bearer, "DELETE")
+        kept.process_data_events(0)
+        assert kept.is_open
+        with connect(broker, bearer) as of_token:  # the kept user has the one place of the limit
+            of_token.channel()
+            (shown,) = ask(broker, "connections", bearer).json()
+            assert shown["user"] == "billing" and shown["name"] != name
+    with connect(broker, bearer), connect(broker, "secret", "billing") as kept:
+        assert kept.is_open
+    requests.delete(f"{api}/users/billing", auth=administrator).raise_for_status()

@@ -41,6 +41,12 @@ def account(topology: Topology, user: str) -> User | None:
     return topology.users.get(user)
 
 
+def same_user(one: str, other: str) -> bool:
+    """Whether two names stand for one user: a token whose subject is called as a user who is kept here does not make
+    its bearer that user."""
+    return one == other and isinstance(one, TokenUser) == isinstance(other, TokenUser)
+
+
 def is_user(user: str, name: str) -> bool:
     """Whether a user is the one of this name who is kept here."""
     return user == name and not isinstance(user, TokenUser)

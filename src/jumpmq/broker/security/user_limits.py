@@ -1,5 +1,5 @@
 """How many connections, channels and consumers users and virtual hosts may have (RabbitMQ, "Per-User Limits"), and how
-fast users may publish.
+fast users may publish. A user's limits hold for bearers of tokens with that name too, who are counted by themselves.
 
 They are counted only where there is a limit, and by looking at all connections: nothing is to be kept right meanwhile.
 """
@@ -9,6 +9,7 @@ from typing import Protocol
 
 from jumpmq.amqp.errors import NotAllowed
 from jumpmq.amqp.protocol import ServerProtocol, State
+from jumpmq.broker.security.accounts import TokenUser, same_user
 from jumpmq.broker.security.rate import PublishRate
 from jumpmq.topology import Asker, Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
 from jumpmq.topology.limits import Limits, reached
@@ -46,7 +47,7 @@ class UserLimits:
     def __init__(self, topology: Topology, connections: Set[Client]) -> None:
         self._topology = topology
         self._connections = connections
-        self._rates: dict[str, PublishRate] = {}
+        self._rates: dict[tuple[str, bool], PublishRate] = {}  # by name, and whether that is a token's
 
     def require_connection(self, user: str, vhost: VirtualHost) -> None:
         """Refuse unless the user may have one more connection, to this virtual host.
@@ -62,7 +63,7 @@ class UserLimits:
         if (limit := reached(vhost.limits, "max-connections", count)) is not None:
             where = f"access to vhost '{vhost.name}' refused for user '{user}'"
             raise NotAllowed(f"{where}: connection limit ({limit}) is reached")
-        count = sum(one.user == user for one in running)
+        count = sum(same_user(one.user, user) for one in running)
         if (limit := reached(limits, "max-connections", count)) is not None:
             raise NotAllowed(f"connection refused for user '{user}': user connection limit ({limit}) is reached")
 
@@ -75,7 +76,7 @@ class UserLimits:
         limits = self._limits(user)
         if not limits:
             return
-        count = sum(len(one.channels) for one in self._connections if one.user == user)
+        count = sum(len(one.channels) for one in self._connections if same_user(one.user, user))
         if (limit := reached(limits, "max-channels", count)) is not None:
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})"
@@ -90,7 +91,9 @@ class UserLimits:
         limits = self._limits(user)
         if "max-consumers" not in limits:
             return
-        channels = [channel for one in self._connections if one.user == user for channel in one.channels.values()]
+        channels = [
+            channel for one in self._connections if same_user(one.user, user) for channel in one.channels.values()
+        ]
         count = sum(len(channel.consumers) for channel in channels)
         if (limit := reached(limits, "max-consumers", count)) is not None:
             raise NotAllowed(f"number of consumers of user '{user}' has reached the user's limit ({limit})")
@@ -101,9 +104,9 @@ class UserLimits:
         """What all that the user publishes is counted in; None where there is no limit."""
         limit = self._limits(user).get("max-publish-rate", -1)
         if limit <= 0:
-            self._rates.pop(user, None)
+            self._rates.pop(_key(user), None)
             return None
-        rate = self._rates.setdefault(str(user), PublishRate(limit))
+        rate = self._rates.setdefault(_key(user), PublishRate(limit))
         rate.set_limit(limit)
         return rate
 
@@ -111,10 +114,13 @@ class UserLimits:
         """Definitions have changed: let a user's connections publish as fast as the user may now."""
         match change:
             case SetUserLimit(user) | ClearUserLimit(user) | DeleteUser(user):
-                rate = self.rate(user)
                 for connection in [one for one in self._connections if one.user == user]:
-                    connection.rate.shared = rate
+                    connection.rate.shared = self.rate(connection.user)
 
     def _limits(self, user: str) -> Limits:
         found = self._topology.users.get(user)
         return found.limits if found is not None else {}
+
+
+def _key(user: str) -> tuple[str, bool]:
+    return str(user), isinstance(user, TokenUser)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TypeVar
 
+from jumpmq.broker.security.accounts import same_user
 from jumpmq.http.plumbing.errors import Unauthorized
 from jumpmq.topology import User
 
@@ -58,4 +59,4 @@ def check_virtual_host(user: User, vhost: str) -> None:
 
 def owned(user: User, items: list[T], owner: Callable[[T], str]) -> list[T]:
     """Those of some connections, or parts of them, that the user may see: all, or the user's own."""
-    return items if monitors(user) else [item for item in items if owner(item) == user.name]
+    return items if monitors(user) else [item for item in items if same_user(owner(item), user.name)]

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.figures.values import ConnectionFigures, ConnectionId, Peer, TLSFigures
+from jumpmq.broker.security.accounts import same_user
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list, answer_object
@@ -168,7 +169,7 @@ def require_own(request: Request, peer: Peer, *tags: str) -> None:
         Unauthorized: neither is so.
     """
     user = requested.user(request)
-    if peer.user != user.name and set(tags).isdisjoint(user.tags):
+    if not same_user(peer.user, user.name) and set(tags).isdisjoint(user.tags):
         raise Unauthorized("User not authorised to access object")
 
 
