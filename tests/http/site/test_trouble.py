@@ -32,7 +32,7 @@ def test_a_broker_that_does_not_answer_is_said_at_the_head_and_what_is_shown_is_
     process = API(own_broker.http_url).get("nodes")[0]["os_pid"]
     os.kill(int(process), signal.SIGSTOP)
     try:
-        own_site.see("The broker does not answer. What is shown is of")
+        own_site.see("The broker does not answer. What you see is from")
         assert own_site.page.locator("main.old").count() == 1
         own_site.page.screenshot(path=own_site._pictures / "silent.png")
     finally:

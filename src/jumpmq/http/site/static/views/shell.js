@@ -61,7 +61,7 @@ export function Shell({ title, parts, onLogout, children }) {
           </ul>
         </div>`)}
     </nav>
-    ${silent && html`<p class="silent" role="alert">The broker does not answer. What is shown is of ${format.clock(heard.at / 1000)}.</p>`}
+    ${silent && html`<p class="silent" role="alert">The broker does not answer. What you see is from ${format.clock(heard.at / 1000)}.</p>`}
     <main class=${silent ? "old" : ""}>${children}</main>
     <div id="told" role="status"></div>`;
 }
