@@ -2,6 +2,8 @@
 
 import base64
 import hashlib
+import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pika
@@ -181,3 +183,29 @@ def test_a_right_password_passes_after_many_wrong_ones(api):
         assert set(threads.map(status, ["wrong"] * 30)) == {401}
     assert status("right") == 200
     assert api.get("whoami")["name"] == "guest"
+
+
+def test_a_password_is_changed_while_what_ifs_take_all_other_threads(api, monkeypatch, channel):
+    entered, released = threading.Semaphore(0), threading.Event()
+
+    def endless(*arguments):
+        entered.release()
+        released.wait(60)
+        return {}
+
+    monkeypatch.setattr("jumpmq.topology.what_if.ring_outcomes", endless)
+    channel.exchange_declare("asked", "x-consistent-hash")
+    threads = min(32, (os.cpu_count() or 1) + 4)  # of asyncio's own pool
+    with ThreadPoolExecutor(2 * threads) as asking:
+        change = {"changes": [{"destination": "q", "weight": 1}]}
+        place = ("exchanges", "/", "asked", "ring", "what-if")
+        asked = [asking.submit(api.request, "POST", *place, json=change) for _ in range(2 * threads)]
+        try:
+            for _ in range(threads):
+                assert entered.acquire(timeout=60)
+            body = {"password": "changed", "tags": ""}
+            assert api.request("PUT", "users", "hurried", json=body).status_code == 201
+        finally:
+            released.set()
+        for one in asked:
+            one.result()

@@ -10,15 +10,17 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jumpmq.broker.security.accounts import TokenUser
 from jumpmq.broker.security.guesses import Guesses
-from jumpmq.broker.security.passwords import verify_password
+from jumpmq.broker.security.passwords import hash_password, verify_password
 from jumpmq.broker.security.tokens import InvalidToken, Tokens, looks_like_token
 from jumpmq.topology import Topology
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 THREADS = 2
 """Passwords that are verified at once, each of which takes some 20 ms of a core and 19 MB."""
@@ -102,6 +104,11 @@ class Authenticator:
             log.warning("a token from %s is refused: %s", peer_host, error)
             return None
 
+    async def hash(self, password: str) -> str:
+        """The hash to keep for a password, made where logins look at hashes; it takes some 20 ms."""
+        async with self._threads.turn(""):
+            return await self._threads.run(hash_password, password)
+
     def vouched_for(self, user: str, peer_host: str) -> bool:
         """Whether a user may log in whom a certificate vouches for, from this address."""
         return user in self._topology.users and (user != "guest" or is_loopback(peer_host))
@@ -146,7 +153,7 @@ class _FairThreads:
         """A thread's time, as a context."""
         return _Turn(self, address)
 
-    async def run(self, function: Callable[..., bool], *arguments: str) -> bool:
+    async def run(self, function: Callable[..., T], *arguments: str) -> T:
         """Call a function in a thread, within a turn."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 

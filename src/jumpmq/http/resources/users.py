@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.broker.security.passwords import foreign_hash, hash_password, shown_hash
+from jumpmq.broker.security.passwords import foreign_hash, shown_hash
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
@@ -61,7 +60,7 @@ async def put_user(request: Request) -> Response:
     name, body = requested.name(request, "user"), await requested.shaped_body(request, SHAPE)
     if not name:
         raise BadRequest("a user needs a name")
-    password_hash = await _password_hash(body)
+    password_hash = await _password_hash(request, body)
     existed = name in requested.broker(request).topology.users
     await changing.apply(request, PutUser(name, password_hash, body["tags"]))
     return changing.put_answer(existed)
@@ -84,12 +83,13 @@ async def delete_users(request: Request) -> Response:
     return changing.deleted()
 
 
-async def _password_hash(body: dict[str, Any]) -> str:
-    """The hash to keep; hashing takes some 20 ms and so has a thread of its own."""
+async def _password_hash(request: Request, body: dict[str, Any]) -> str:
+    """The hash to keep for what the body says."""
     if "password" in body:
         if len(body["password"]) > MAX_PASSWORD:
             raise BadRequest(f"'password' has more than {MAX_PASSWORD} characters")
-        return await asyncio.to_thread(hash_password, body["password"]) if body["password"] else ""
+        authenticator = requested.broker(request).authenticator
+        return await authenticator.hash(body["password"]) if body["password"] else ""
     return read_hash(body)
 
 
