@@ -46,6 +46,11 @@ GET /api/connections/username/nobody      401 200 200 200 200
 DELETE /api/connections/username/nobody   401 204 204 204 204
 GET /api/auth                             401 200 200 200 200
 POST /api/preview/policies/here/p         401 401 200 401 200 {"pattern": "x", "definition": {"max-length": 5}}
+PUT /api/messages/here/writers/w            401 204 204 204 204
+POST /api/messages/here/writers/w/begin     401 400 400 400 400 {}
+GET /api/messages/here/writers/w/batches/1  401 200 200 200 200
+POST /api/messages/here/writers/w/complete  401 400 400 400 400 {}
+GET /api/unread/here                        401 200 200 200 200
 GET /api/preview/policies/here/none/cleared 401 401 404 401 404
 POST /api/preview/operator-policies/here/p 401 401 401 401 200 {"pattern": "x", "definition": {"max-length": 5}}
 GET /api/preview/operator-policies/here/none/cleared 401 401 401 401 404

@@ -74,13 +74,12 @@ def test_a_body_that_is_sent_steadily_is_taken(quick, dial):
 
 
 def test_answers_that_are_not_read_are_given_up(quick, dial):
-    for number in range(200):
-        requests.put(
-            f"http://127.0.0.1:{quick.http_port}/api/queues/%2F/{'long' * 50}-{number}",
-            json={"durable": True},
-            auth=("guest", "guest"),
-            timeout=PATIENCE,
-        )
+    queues = [
+        {"name": f"{'long' * 50}-{number}", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
+        for number in range(200)
+    ]
+    url = f"http://127.0.0.1:{quick.http_port}/api/definitions"
+    requests.post(url, json={"queues": queues}, auth=("guest", "guest"), timeout=PATIENCE).raise_for_status()
     client = dial()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.sendall(PIPELINED * 300)
