@@ -155,8 +155,8 @@ def test_a_group_of_readers_is_its_users_and_for_those_who_may_read_its_queues(a
     refused = ask("POST", "/api/readers/%2F/g/commit", json={"queues": {"yours": 1}})
     assert refused.status_code == 401
     assert refused.json()["reason"].startswith("access to queue 'yours' in vhost '/' refused")
-    for method, path in (("POST", "/api/readers/%2F/g/renew"), ("DELETE", "/api/readers/%2F/g")):
-        assert ask(method, path, json={}).status_code == 204  # of one's own group of that name, of which there is none
+    for method, path, status in (("POST", "/api/readers/%2F/g/renew", 204), ("DELETE", "/api/readers/%2F/g", 404)):
+        assert ask(method, path, json={}).status_code == status  # of one's own group of that name, which is not there
     assert ask("GET", "/api/readers/%2F/g").json() == {"queues": {}}
     assert api.counts("yours") == (1, 2)
     beyond = api.request("POST", "readers", "/", "g", "commit", json={"queues": {"yours": 1000}})
