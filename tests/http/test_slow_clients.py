@@ -12,7 +12,10 @@ import jumpmq
 from jumpmq.http import protocol
 
 LOGIN = b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
-TRICKLE = b"POST /session HTTP/1.1\r\nHost: localhost\r\nX-JumpMQ-Page: 1\r\nContent-Length: 1000\r\n\r\n{"
+TRICKLE = (
+    b"POST /session HTTP/1.1\r\nHost: localhost\r\nX-JumpMQ-Page: 1\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 1000\r\n\r\n{"
+)
 PIPELINED = b"GET /api/definitions HTTP/1.1\r\nHost: localhost\r\n" + LOGIN + b"\r\n"
 
 
