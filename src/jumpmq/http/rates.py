@@ -83,7 +83,7 @@ class Look:
         hosts: samples of what channels have counted, by virtual host.
         churn: what came and went.
         consumers_of: consumers by queue.
-        ready, unacknowledged, consumers: of all queues; what streams keep is not ready in this sense.
+        ready, unacknowledged: of all queues; what streams keep is not ready in this sense.
         of_hosts: what the queues of each virtual host have counted, deleted ones included, as samples of queues are.
         fullest: queues with messages, the longest backlog first; streams, from which nothing is taken, are not among
             them.
@@ -99,7 +99,6 @@ class Look:
     consumers_of: dict[int, int] = field(default_factory=dict)
     ready: int = 0
     unacknowledged: int = 0
-    consumers: int = 0
     of_hosts: dict[str, Counts] = field(default_factory=dict)
     fullest: list[QueueCounts] = field(default_factory=list)
 
@@ -297,7 +296,6 @@ class Rates:
             if not queue.append_only:
                 look.ready += ready
             look.unacknowledged += unacknowledged
-            look.consumers += queue.consumers
             if queue.consumers:
                 look.consumers_of[queue.id] = queue.consumers
             if last is not None and sample is not (before := last.get(queue.id)):

@@ -11,7 +11,7 @@ import resource
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import astuple
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
@@ -50,8 +50,10 @@ from jumpmq.topology.tally import Past, Tally
 if TYPE_CHECKING:
     from jumpmq.broker.broker import Broker
 
+T = TypeVar("T")
+
 AT_ONCE = 250
-"""Queues whose counters are read before others are served."""
+"""Objects whose counters are read before others are served."""
 
 CHURN = tuple(Churn.__slots__)
 """What comes and goes, by RabbitMQ's names, in the order of :meth:`HomeFigures.churn`."""
@@ -63,20 +65,25 @@ class HomeFigures:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
+    async def _in_parts(self, items: list[T]) -> AsyncIterator[list[T]]:
+        """Items, some at a time, with others served in between."""
+        for start in range(0, len(items), AT_ONCE):
+            yield items[start : start + AT_ONCE]
+            await self._broker.slices.next()
+
     # --- queues and their consumers ---
 
     async def queue_counts(self, vhost: str) -> AsyncIterator[list[QueueCounts]]:
         """The counters of all queues of a virtual host, some at a time."""
         host = self._broker.topology.vhosts.get(vhost)
         queues = [] if host is None else list(host.queues.values())
-        for start in range(0, len(queues), AT_ONCE):
+        async for part in self._in_parts(queues):
             yield [
                 QueueCounts(
                     queue.id, queue.vhost, queue.name, _of_queue(queue), len(queue.consumers), queue.append_only
                 )
-                for queue in queues[start : start + AT_ONCE]
+                for queue in part
             ]
-            await self._broker.slices.next()
 
     async def queue(self, definition: QueueDefinition) -> QueueFigures | None:
         """One queue; None if it is gone."""
@@ -152,18 +159,13 @@ class HomeFigures:
 
     async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
         """The counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
-        opened = self._opened()
-        for start in range(0, len(opened), AT_ONCE):
-            yield [(one.name, _of_connection(one)) for one in opened[start : start + AT_ONCE]]
-            await self._broker.slices.next()
+        async for part in self._in_parts(self._opened()):
+            yield [(one.name, _of_connection(one)) for one in part]
 
     async def channel_counts(self) -> AsyncIterator[list[tuple[ChannelId, Counts]]]:
         """The counters of all open channels, as ``OF_CHANNELS``, some at a time."""
-        channels = [channel for one in self._opened() for channel in one.channels.values()]
-        for start in range(0, len(channels), AT_ONCE):
-            part = channels[start : start + AT_ONCE]
+        async for part in self._in_parts([channel for one in self._opened() for channel in one.channels.values()]):
             yield [(_channel_id(one), _TALLIED_OF_CHANNELS(one.tally)) for one in part]
-            await self._broker.slices.next()
 
     def _opened(self) -> list[Connection]:
         return [one for one in self._broker.connections if one.opened]
@@ -183,10 +185,8 @@ class HomeFigures:
     async def exchange_counts(self) -> AsyncIterator[list[tuple[ExchangeId, Counts]]]:
         """What went in and out of each exchange, as ``OF_EXCHANGES``, some at a time."""
         exchanges = [one for host in self._broker.topology.vhosts.values() for one in host.exchanges.values()]
-        for start in range(0, len(exchanges), AT_ONCE):
-            part = exchanges[start : start + AT_ONCE]
+        async for part in self._in_parts(exchanges):
             yield [((one.vhost, one.name), (one.published_in, one.published_out)) for one in part]
-            await self._broker.slices.next()
 
     def churn(self) -> Counts:
         """What came and went, as :data:`CHURN`."""
