@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.http.api import API
@@ -38,6 +39,14 @@ def test_pipelines(spark, broker, channel, tmp_path):
     assert "32 messages are where their keys belong" in moved
     assert API(broker.http_url).counts("q3")[0] > 0
     assert table(spark, broker, exchange="x").count() == 32
+
+
+def test_a_command_does_not_stop_a_spark_that_another_thread_started(spark, broker, channel, tmp_path):
+    publish(channel, numbered(1, 3))
+    with ThreadPoolExecutor(1) as other:
+        said = other.submit(run, "pipeline", "archive", "x", tmp_path / "table", "--url", broker.http_url).result()
+    assert "3 messages archived in" in said
+    assert spark.range(3).count() == 3
 
 
 def test_streams_are_archived_from_their_beginning_and_replayed_by_range(spark, broker, channel, tmp_path):

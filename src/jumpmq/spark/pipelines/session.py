@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -33,7 +34,7 @@ def session(master: str, name: str) -> Iterator[SparkSession]:
     }
     if master.startswith("local"):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    had_one = SparkSession.getActiveSession() is not None
+    had_one = SparkContext._active_spark_context is not None  # an active session is one of the thread only
     found = SparkSession.builder.master(master).appName(name).config(map=settings).getOrCreate()
     try:
         with interruptible(found):
