@@ -224,6 +224,37 @@ def test_attempts_at_the_same_time_publish_a_chunk_once(broker, api, queue):
     assert api.counts("q") == (1800, 0)
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_of_a_chunk_that_a_full_queue_refuses_no_queue_gets_any(api, channel, kind):
+    """It is not noted, and so comes again: what was taken of it would be there twice."""
+    channel.queue_declare("q", durable=True)
+    limits = {"x-max-length": 3, "x-overflow": "reject-publish", "x-queue-type": kind}
+    channel.queue_declare("full", durable=True, arguments=limits)
+    channel.exchange_declare("x", "fanout", durable=True)
+    for name in ("q", "full"):
+        channel.queue_bind(name, "x")
+
+    def chunk(first, rows):
+        place = {"writer": "w", "batch": 0, "first": first, "rows": first + rows, "digest": f"d{first}"}
+        return publish(api, stream(body=[b"b"] * rows, routing_key=[b""] * rows), exchange="x", **place).json()
+
+    assert chunk(0, 2) == answered(published=2)
+    assert chunk(2, 3) == answered(refused=2)
+    assert [api.counts(name)[0] for name in ("q", "full")] == [2, 2]
+    assert chunk(2, 1) == answered(published=1)
+    assert chunk(3, 2) == answered(refused=2)
+    channel.queue_purge("full")
+    assert chunk(3, 2) == answered(published=2)
+    assert [api.counts(name)[0] for name in ("q", "full")] == [5, 2]
+
+
+def test_a_chunk_whose_octets_a_queue_has_no_room_for_is_refused(api, channel):
+    channel.queue_declare("q", arguments={"x-max-length-bytes": 10, "x-overflow": "reject-publish"})
+    assert write(api, rows=10).json() == answered(published=10)
+    assert write(api, 10).json() == answered(refused=1)
+    assert api.counts("q")[0] == 10
+
+
 def test_more_copies_than_are_pushed_at_once_are_refused(api, channel):
     channel.exchange_declare("many", "fanout")
     for number in range(MAX_COPIES // 10_000 + 1):

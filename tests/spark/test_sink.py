@@ -113,6 +113,19 @@ def test_a_task_that_is_tried_again_publishes_nothing_twice(spark, broker, chann
     assert found == list(range(30_000))
 
 
+def test_a_task_that_a_full_queue_refuses_goes_on_with_the_row_that_was_refused(spark, broker, channel):
+    channel.queue_declare("full", durable=True, arguments={"x-max-length": 1001, "x-overflow": "reject-publish"})
+    frame = spark.range(1500, numPartitions=1).selectExpr("cast(id as string) as body")
+    once = {"queue": "full", "txnAppId": "app", "txnVersion": 1}
+    for _ in range(2):
+        with pytest.raises(PySparkException, match="a queue that is full refuses messages"):
+            write(frame, broker, **once)
+    assert API(broker.http_url).counts("full") == (1001, 0)
+    found = [int(body) for _, _, body in iter(lambda: channel.basic_get("full", auto_ack=True), (None, None, None))]
+    write(frame, broker, **once)
+    assert found + [int(row.body) for row in rows_of(spark, broker, queue="full")] == list(range(1500))
+
+
 def test_a_batch_of_the_same_transaction_is_published_once(spark, broker, channel):
     frame = spark.sql("select 'k' as routing_key, 'b' as body")
     for version in (1, 1, 2, 1):

@@ -280,12 +280,19 @@ class Queue(ABC):
     def checkpoint(self) -> None:
         """Record where numbering and deliveries stand, for a restart after a clean stop."""
 
+    def would_refuse(self, messages: list[Message]) -> list[Message]:
+        """Which of these messages a push would refuse now, if consumers took none of them meanwhile."""
+        return []
+
     @abstractmethod
-    def push(self, messages: list[Message]) -> list[Message]:
+    def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         """Add messages at the end and deliver what consumers have room for.
 
         A message that already is in another queue is copied. Messages must have been given their own expiry, if any,
         in ``expires_at``.
+
+        Args:
+            fitting: whether :meth:`would_refuse` has just let all of them pass; then none is refused.
 
         Returns:
             The messages that were refused (``x-overflow`` is ``reject-publish``).

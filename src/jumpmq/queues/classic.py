@@ -155,8 +155,26 @@ class ClassicQueue(Queue):
         if batches:
             self.wake(clock.now())
 
-    def push(self, messages: list[Message]) -> list[Message]:
-        if self._limited and self.limits.overflow != "drop-head":
+    def would_refuse(self, messages: list[Message]) -> list[Message]:
+        limits = self.limits
+        if not self._limited or limits.overflow == "drop-head":
+            return []
+        if limits.max_length_bytes is None:
+            assert limits.max_length is not None
+            return messages[max(0, limits.max_length - len(self._ready) - self.undelivered_count) :]
+        self._ready.measure(MEASURED)
+        count, octets = len(self._ready) + self.undelivered_count, self._ready.size + self.undelivered_octets
+        refused = []
+        for message in messages:
+            size = octets + len(message.body)
+            if size > limits.max_length_bytes or (limits.max_length is not None and count >= limits.max_length):
+                refused.append(message)
+            else:
+                count, octets = count + 1, size
+        return refused
+
+    def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
+        if self._limited and self.limits.overflow != "drop-head" and not fitting:
             return self._push_what_fits(messages)
         self._enter(messages)
         return []
@@ -502,26 +520,16 @@ class ClassicQueue(Queue):
         """Push one by one, as each may be delivered and so make room for the next; returns what found none."""
         refused = []
         for message in messages:
-            if self._has_room(message):
-                self._enter([message])
-            else:
+            if self.would_refuse([message]):
                 refused.append(message)
+            else:
+                self._enter([message])
         if refused and self.limits.overflow == "reject-publish-dlx":
             if self.limits.dead_letter_exchange is not None:
                 self._dead_letters.publish(self, refused, "maxlen")
             else:
                 self._dead_letters.forgo(self, len(refused), "maxlen")
         return refused
-
-    def _has_room(self, message: Message) -> bool:
-        """Whether the length limits admit one more; dead letters that wait for their queues count with the ready."""
-        limits = self.limits
-        if limits.max_length_bytes is not None:
-            self._ready.measure(MEASURED)
-        count, octets = len(self._ready) + self.undelivered_count, self._ready.size + self.undelivered_octets
-        return (limits.max_length is None or count < limits.max_length) and (
-            limits.max_length_bytes is None or octets + len(message.body) <= limits.max_length_bytes
-        )
 
     def _set_ttl(self, messages: list[Message], ttl: int) -> None:
         expires_at = clock.now() + ttl / 1000

@@ -75,11 +75,11 @@ class QuorumQueue(ClassicQueue):
         self._recorded = dict(attempts)
         super().restore(batches, next_seq, delivered_seq, attempts)
 
-    def push(self, messages: list[Message]) -> list[Message]:
+    def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if not carries(messages, _DELIVERY_COUNT):
-            return super().push(messages)
+            return super().push(messages, fitting=fitting)
         own = [_uncounted(message) for message in messages]
-        refused = set(map(id, super().push(own)))
+        refused = set(map(id, super().push(own, fitting=fitting)))
         return [message for message, entered in zip(messages, own, strict=True) if id(entered) in refused]
 
     def _store(self, messages: list[Message]) -> None:

@@ -108,7 +108,7 @@ class Stream(Queue):
     def checkpoint(self) -> None:
         pass
 
-    def push(self, messages: list[Message]) -> list[Message]:
+    def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if carries(messages, _OFFSET):
             messages = [_without_offset(message) for message in messages]
         self._files.append(self._log, messages)

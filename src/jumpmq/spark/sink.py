@@ -63,7 +63,7 @@ FENCED = "another attempt at the same batch has begun"
 LOOK = 0.1
 """Seconds between two looks whether other tasks have found what is published of their partitions."""
 
-REFUSED = "messages were refused by a queue that is full, as its x-overflow says: make room, and write again"
+REFUSED = "a queue that is full refuses messages, as its x-overflow says: make room, and write again"
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,9 @@ class Writer:
     def _publish_chunk(
         self, client: Client, table: pa.Table, before: RowsDigest, query: dict[str, Any], written: Written
     ) -> RowsDigest:
-        """Publish a chunk, in parts where that is too much at once, as many queues get a copy of each row.
+        """Publish a chunk, in parts where that is too much at once, or more than a queue has room for.
+
+        The broker takes a chunk as a whole or not at all, so that a retry goes on with the very row that was refused.
 
         Args:
             before: of the rows that are published.
@@ -228,17 +230,18 @@ class Writer:
         place = {"first": before.rows, "rows": after.rows, "digest": after.hexdigest()}
         try:
             answer = client.publish(ipc_stream(table), query | place)
+            if not answer["refused"]:
+                written.published += answer["published"]
+                written.dropped += answer["unroutable"]
+                return after
+            if len(table) == 1:
+                raise JumpMQError(REFUSED)
         except TooLarge:
             if len(table) == 1:
                 raise
-            middle = len(table) // 2
-            half = self._publish_chunk(client, table.slice(0, middle), before, query, written)
-            return self._publish_chunk(client, table.slice(middle), half, query, written)
-        if answer["refused"]:
-            raise JumpMQError(f"{answer['refused']} {REFUSED}")
-        written.published += answer["published"]
-        written.dropped += answer["unroutable"]
-        return after
+        middle = len(table) // 2
+        half = self._publish_chunk(client, table.slice(0, middle), before, query, written)
+        return self._publish_chunk(client, table.slice(middle), half, query, written)
 
     def _query(self) -> dict[str, Any]:
         """What every request says."""

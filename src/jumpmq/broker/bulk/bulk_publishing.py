@@ -33,6 +33,9 @@ PUSHED_AT_ONCE = 1024
 MAX_COPIES = 500_000
 """Of the messages of a run in queues: what is pushed in one commit holds up the commits of others, some 0.1 s."""
 
+MAX_BOUNDED_COPIES = 20_000
+"""The same of queues that refuse messages when they are full, which are given them in one step."""
+
 
 class TooManyCopies(Exception):
     """The messages of a run would be too many in all queues together."""
@@ -69,6 +72,7 @@ class Judged:
         unroutable: how many of them reach no queue.
         shares: the messages of each queue, in published order.
         copies: how many messages these are together.
+        bounded_copies: how many of them go to queues that may refuse some.
         flags: the property flags of all messages, or-ed.
         routes: as exchanges gave them, each with its exchange, and how many messages it was asked for.
     """
@@ -78,8 +82,21 @@ class Judged:
     unroutable: int = 0
     shares: dict[Queue, list[Message]] = field(default_factory=dict)
     copies: int = 0
+    bounded_copies: int = 0
     flags: int = 0
     routes: list[tuple[Exchange, int, Routes]] = field(default_factory=list)
+
+    def require_one_step(self) -> None:
+        """Refuse what :func:`push_all_or_none` could not do in steps that are short enough.
+
+        Raises:
+            TooManyCopies: see there.
+        """
+        if self.bounded_copies > MAX_BOUNDED_COPIES:
+            raise TooManyCopies(
+                f"the messages would be more than {MAX_BOUNDED_COPIES} in queues that may refuse some: publish "
+                "fewer at once"
+            )
 
     def add(self, queue: Queue, messages: list[Message]) -> None:
         """Messages go to a queue, behind those that do already.
@@ -90,6 +107,8 @@ class Judged:
         self.copies += len(messages)
         if self.copies > MAX_COPIES:
             raise TooManyCopies(f"the messages would be more than {MAX_COPIES} in all queues: publish fewer at once")
+        if queue.limits.overflow != "drop-head":
+            self.bounded_copies += len(messages)
         self.shares.setdefault(queue, []).extend(messages)
 
 
@@ -128,7 +147,51 @@ def judge(
 
 def push(judged: Judged) -> Generator[None, None, Published]:
     """Give queues what they were found to get; every step is some milliseconds of work, to be done in a turn."""
-    vhost, tally = judged.vhost, judged.vhost.past.channels
+    for _, _, routes in judged.routes:
+        routes.strip()
+        yield
+    refused = yield from _push_shares(judged, judged.shares)
+    yield from _count(judged)
+    return Published(judged.count - len(refused) - judged.unroutable, judged.unroutable, len(refused))
+
+
+def push_all_or_none(judged: Judged) -> Generator[None, None, Published]:
+    """As :func:`push`, but where a queue that is full would refuse a message, no queue gets any.
+
+    Whether there is room is looked at, and taken, in one step, as anybody else may take it between two.
+    """
+    vhost = judged.vhost
+    for _, _, routes in judged.routes:
+        routes.strip()
+        yield
+    bounded = {queue: share for queue, share in judged.shares.items() if queue.limits.overflow != "drop-head"}
+    refused = {id(message) for queue, share in bounded.items() for message in queue.would_refuse(share)}
+    if refused:
+        return Published(refused=len(refused))
+    for queue, share in bounded.items():
+        if vhost.queues.get(queue.name) is queue:
+            routing.push_to(queue, share, judged.flags, fitting=True)
+    yield
+    yield from _push_shares(judged, {queue: share for queue, share in judged.shares.items() if queue not in bounded})
+    yield from _count(judged)
+    return Published(judged.count - judged.unroutable, judged.unroutable)
+
+
+def _push_shares(judged: Judged, shares: dict[Queue, list[Message]]) -> Generator[None, None, set[int]]:
+    """Give queues their shares; returns the ids of the messages that one of them refused."""
+    vhost = judged.vhost
+    refused: set[int] = set()
+    for queue, share in shares.items():
+        for first in range(0, len(share), PUSHED_AT_ONCE):
+            if vhost.queues.get(queue.name) is queue:
+                refused.update(map(id, routing.push_to(queue, share[first : first + PUSHED_AT_ONCE], judged.flags)))
+            yield
+    return refused
+
+
+def _count(judged: Judged) -> Generator[None, None, None]:
+    """Count what was pushed in the figures of exchanges and of the virtual host."""
+    tally = judged.vhost.past.channels
     messages, all_copies, unroutable = judged.count, judged.copies, judged.unroutable
     for exchange, count, routes in judged.routes:
         copies, missed = sum(map(len, routes.queues.values())), len(routes.unroutable)
@@ -136,16 +199,8 @@ def push(judged: Judged) -> Generator[None, None, Published]:
         routing.count(tally, exchange, count, copies, missed)
         messages, all_copies, unroutable = messages - count, all_copies - copies, unroutable - missed
         routes.count()
-        routes.strip()
         yield
-    refused: set[int] = set()
-    for queue, share in judged.shares.items():
-        for first in range(0, len(share), PUSHED_AT_ONCE):
-            if vhost.queues.get(queue.name) is queue:
-                refused.update(map(id, routing.push_to(queue, share[first : first + PUSHED_AT_ONCE], judged.flags)))
-            yield
     routing.count(tally, None, messages, all_copies, unroutable)
-    return Published(judged.count - len(refused) - judged.unroutable, judged.unroutable, len(refused))
 
 
 def _runs(messages: list[Addressed]) -> Iterator[tuple[str | None, str, list[Message]]]:

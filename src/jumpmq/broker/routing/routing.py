@@ -85,8 +85,8 @@ def count(
         tally.drop_unroutable += unroutable
 
 
-def push_to(queue: Queue, messages: list[Message], flags: int) -> list[Message]:
-    """Push messages to a queue; returns those that it refused."""
+def push_to(queue: Queue, messages: list[Message], flags: int, *, fitting: bool = False) -> list[Message]:
+    """Push messages to a queue; returns those that it refused: none that were found ``fitting``."""
     if flags & EXPIRATION:
         queue.expect_expiry()
-    return queue.push(messages)
+    return queue.push(messages, fitting=fitting)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.broker.bulk.bulk_publishing import Judged, Published, TooManyCopies, judge, push
+from jumpmq.broker.bulk.bulk_publishing import Judged, Published, TooManyCopies, judge, push, push_all_or_none
 from jumpmq.broker.bulk.writers import MAX_BATCH, WHOLE, Chunk, Place, WriterId
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.upkeep.slices import in_turns
@@ -37,9 +37,10 @@ async def publish(request: Request) -> JSONResponse:
     properties; ``unroutable=drop``, or else a row that reaches no queue is a 400, and none of the rows is published.
     With ``writer=NAME&part=NAME&batch=N&first=N&rows=N&digest=TEXT`` a chunk that was published already is passed over:
     ``first`` rows of the batch come before it, ``rows`` are published after it. With ``attempt=TEXT`` that attempt must
-    have begun the batch, and no other one since. With ``opened=true`` the writer must be
-    open. The answer is ``{"published": N, "unroutable": N, "refused": N, "repeated": false}``, or 413 where these would
-    be too many messages in all queues together.
+    have begun the batch, and no other one since. With ``opened=true`` the writer must be open. Of a chunk no row is
+    published where a queue that is full would refuse one: ``refused`` says of how many. The answer is
+    ``{"published": N, "unroutable": N, "refused": N, "repeated": false}``, or 413 where these would be too many
+    messages in all queues together.
     """
     host = requested.virtual_host(request)
     _require_virtual_host(request, host)
@@ -81,6 +82,8 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
         judged = await broker.slices.between(
             judge(broker.authorization, user.name, host, messages, drop_unroutable=drop)
         )
+        if chunk is not None:
+            judged.require_one_step()
     except AMQPError as error:
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     except TooManyCopies as error:
@@ -99,7 +102,7 @@ async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> Publishe
 
     def steps() -> Iterator[None]:
         nonlocal result
-        result = yield from push(judged)
+        result = yield from push(judged) if chunk is None else push_all_or_none(judged)
 
     def noted_steps(chunk: Chunk) -> Iterator[None]:
         with broker.turns.together():

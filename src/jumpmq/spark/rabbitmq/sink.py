@@ -72,7 +72,7 @@ class AMQPWriter:
 
     def _check(self, amqp: AMQPConnection) -> None:
         if amqp.refused:
-            raise JumpMQError(f"{amqp.refused} {REFUSED}")
+            raise JumpMQError(REFUSED)
         if amqp.returned and self._options.on_unroutable == "fail":
             lost = amqp.returned[0]
             key = lost.routing_key.decode("utf-8", "replace")
