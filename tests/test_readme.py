@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pytest
 
 import jumpmq
 
@@ -50,3 +51,20 @@ def test_bit_for_bit_says_where_headers_are_hashed_as_by_another_version() -> No
     [sentence] = re.findall(r"bit for bit \([^)]*\)", " ".join(README.read_text().split()))
     assert "header as RabbitMQ 4.x does" in sentence
     assert "not as 3.x" in sentence
+
+
+PAGES = [README, *sorted((README.parent / "docs").glob("*.md")), *sorted((README.parent / "benchmarks").glob("*.md"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a forge makes of the page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]*))?\)", page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
