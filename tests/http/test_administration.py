@@ -131,3 +131,13 @@ def test_what_comes_and_goes_is_counted(broker, api):
     after = api.get("overview")["churn_rates"]
     assert after["connection_created"] == before["connection_created"] + 1
     assert set(after["queue_created_details"]) == {"rate"}
+
+
+def test_who_traces_a_virtual_host_is_in_the_audit_log(api, caplog):
+    caplog.set_level(logging.INFO, "jumpmq.audit")
+    for tracing in (True, False):
+        assert api.request("PUT", "vhosts", "/", json={"tracing": tracing}).status_code == 204
+        assert api.get("vhosts", "/")["tracing"] is tracing
+    told = [record.facts for record in caplog.records if record.facts["event"] == "set tracing"]
+    assert [(one["user"], one["vhost"]) for one in told] == [("guest", "/")] * 2
+    assert [one["enabled"] for one in told] == [True, False]

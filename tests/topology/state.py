@@ -26,5 +26,5 @@ def _state_of_host(host: VirtualHost) -> dict[str, Any]:
         "policies": [(to_json(one), operator) for operator in (False, True) for one in host.policies.all(operator)],
         "in force": {one.name: host.in_force(one) for one in exchanges},
         "in force for queues": {one.name: host.in_force(one.destination) for one in host.declared.values()},
-        "described": (host.default_queue_type, host.description, host.tags),
+        "described": (host.default_queue_type, host.description, host.tags, host.tracing),
     }

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from jumpmq.amqp.errors import AccessRefused, ConnectionForced
+from jumpmq.amqp.errors import AccessRefused
 from jumpmq.broker.bulk.reader_groups import ReaderGroups
 from jumpmq.broker.bulk.writers import Writers
 from jumpmq.broker.channel.deliveries import Deliveries
@@ -18,7 +18,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.config import Config, default_node
 from jumpmq.broker.connection.connection import Connection
-from jumpmq.broker.connection.deleted_users import closing_connections
+from jumpmq.broker.connection.forced_closes import ForcedCloses
 from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, connection_limit
 from jumpmq.broker.connection.services import Services
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
@@ -226,7 +226,9 @@ class Broker:
             authenticator=self.authenticator,
         )
         self.topology.listeners.append(self._services.paces.follow)
-        self.topology.listeners.append(closing_connections(self.connections, self.turns))
+        self._forced_closes = ForcedCloses(self.connections, self.turns)
+        self.topology.listeners.append(self._forced_closes.follow)
+        self.topology.leaving.append(self._forced_closes.leave)
         self.topology.listeners.append(self._services.user_limits.follow)
         self.topology.listeners.append(self.writers.follow)
         paging = Paging(self._upkeep, self.memory, self._queues, self._deliveries, self.reader_groups.places)
@@ -416,8 +418,4 @@ class Broker:
         Args:
             reason: what the clients are told, after ``CONNECTION_FORCED``.
         """
-        found = [connection for connection in self.connections if chosen(connection)]
-        with self.turns.turn():
-            for connection in found:
-                connection.close(ConnectionForced(reason))
-        return len(found)
+        return self._forced_closes.close(reason, chosen)

@@ -59,6 +59,14 @@ class DeleteVirtualHost(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class SetTracing(Change):
+    """Copy what is published and delivered in a virtual host to ``amq.rabbitmq.trace``, or copy it no longer."""
+
+    vhost: str
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PutUser(Change):
     """Add a user, or replace password and tags of an existing one.
 

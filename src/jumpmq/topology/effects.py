@@ -55,8 +55,10 @@ def _add_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> Non
 
 
 def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) -> Steps:
-    vhost = topology.vhosts.pop(change.name)  # where nobody finds it, it may be taken apart
+    vhost = topology.vhosts.pop(change.name)
     topology.revision += 1
+    for leave in topology.leaving:  # who uses it still does so no more: it can be taken apart
+        leave(vhost)
     queues = list(vhost.declared.values())
     for declared in queues:
         vhost.take_queue(declared)
@@ -71,6 +73,7 @@ def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) 
     topology.past.add(vhost.past)
     vhost.past = topology.past  # its channels have yet to close
     topology.records.put_virtual_host_limits(change.name, {})
+    topology.records.put_tracing(change.name, enabled=False)
     topology.records.delete_virtual_host(change.name)
     topology.records.hand_over()
     topology.drop_contents(queues)
@@ -79,6 +82,11 @@ def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) 
             declared.contents.delete()
             yield
     return [changes.DeleteQueue(change.name, declared.name, declared.id) for declared in queues]
+
+
+def _set_tracing(topology: Topology, change: changes.SetTracing) -> None:
+    topology.vhost(change.vhost).tracing = change.enabled
+    topology.records.put_tracing(change.vhost, change.enabled)
 
 
 def _put_user(topology: Topology, change: changes.PutUser) -> None:
@@ -270,6 +278,7 @@ def _unbind(topology: Topology, change: changes.Unbind) -> None:
 
 _EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], changes.Change | None]] = {
     changes.AddVirtualHost: _add_virtual_host,
+    changes.SetTracing: _set_tracing,
     changes.PutUser: _put_user,
     changes.DeleteUser: _delete_user,
     changes.SetPermissions: _set_permissions,

@@ -2,7 +2,7 @@
 
 Kinds: ``vhost``, ``vhost_limits``, ``user``, ``user_limits``, ``permissions``, ``topic_permissions``,
 ``global_parameter``, ``policy``, ``operator_policy``, ``exchange``, ``queue``, ``binding``, ``ring``, ``home``,
-``counter`` and ``applied``.
+``counter``, ``tracing`` and ``applied``.
 The key only tells one from the other; all that is needed to restore one is in its value.
 """
 
@@ -72,6 +72,13 @@ class Records:
 
     def delete_virtual_host(self, name: str) -> None:
         self._delete("vhost", name)
+
+    def put_tracing(self, vhost: str, enabled: bool) -> None:
+        """Whether a virtual host is traced; kept only where other processes go on with it."""
+        if self._shared and enabled:
+            self._put("tracing", vhost, {"name": vhost})
+        elif self._shared:
+            self._delete("tracing", vhost)
 
     def put_global_parameter(self, name: str, value: Any) -> None:
         self._put("global_parameter", name, {"name": name, "value": value})

@@ -236,6 +236,7 @@ _CHECKS: dict[type[changes.Change], Callable[[Topology, Any], object]] = {
     changes.AddHome: lambda topology, change: None,
     changes.AddVirtualHost: _check_virtual_host,
     changes.DeleteVirtualHost: lambda topology, change: topology.vhost(change.name),
+    changes.SetTracing: lambda topology, change: topology.vhost(change.vhost),
     changes.PutUser: lambda topology, change: None,
     changes.DeleteUser: lambda topology, change: topology.user(change.name),
     changes.SetPermissions: _check_permissions,

@@ -74,6 +74,7 @@ class Topology:
         applied: how many changes were decided, accepted or refused; a restart does not forget where the log is shared.
         revision: grows with each change: what was concluded from definitions holds as long as it is the same.
         listeners: called with each change that took effect, first the one that was proposed.
+        leaving: called with a virtual host that is being deleted: it is found no more, and all in it is still there.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Topology:
         self.sharding = Sharding(self)
         self.revision = 0
         self.listeners: list[Listener] = []
+        self.leaving: list[Callable[[VirtualHost], None]] = []
         self._counters: dict[int, int] = {}
         self._proposals = Proposals(self._take, later)
 
@@ -291,6 +293,7 @@ class Topology:
         self._restore_users(found)
         self._restore_policies(found)
         for kind, restore in (
+            ("tracing", self._restore_tracing),
             ("exchange", lambda value: self.vhosts[value["vhost"]].insert_exchange(records.read_exchange(value))),
             ("queue", lambda value: self.insert_queue(records.read_queue(value))),
             ("binding", lambda value: self._restore_binding(*records.read_binding(value))),
@@ -314,6 +317,9 @@ class Topology:
             ("vhost_limits", lambda value: self.vhosts[value["name"]].limits.update(value["limits"])),
         ):
             _restore_each(found, kind, restore)
+
+    def _restore_tracing(self, value: dict[str, Any]) -> None:
+        self.vhosts[value["name"]].tracing = True
 
     def _restore_permissions(self, value: dict[str, Any]) -> None:
         granted = Permissions(value["configure"], value["write"], value["read"])

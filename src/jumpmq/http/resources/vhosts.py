@@ -7,7 +7,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.broker.telemetry import audit
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access, monitors
 from jumpmq.http.plumbing.answers import answer_list, answer_object
@@ -18,7 +17,7 @@ from jumpmq.http.resources.nodes import require_node
 from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import BOOLEAN, TEXT, TEXTS, Shape
-from jumpmq.topology import AddVirtualHost, DeleteVirtualHost, SetPermissions, VirtualHost
+from jumpmq.topology import AddVirtualHost, DeleteVirtualHost, SetPermissions, SetTracing, VirtualHost
 
 SHAPE = Shape(
     {"tracing": BOOLEAN, "default_queue_type": TEXT, "defaultqueuetype": TEXT, "description": TEXT, "tags": TEXTS},
@@ -56,9 +55,7 @@ async def put_vhost(request: Request) -> Response:
     if not existed:
         await changing.apply(request, SetPermissions(user.name, name, ".*", ".*", ".*"))
     if "tracing" in body:
-        broker.topology.vhosts[name].tracing = body["tracing"]
-        audit.record("trace" if body["tracing"] else "trace no more", user=user.name, vhost=name)
-    await broker.committed()
+        await changing.apply(request, SetTracing(name, body["tracing"]))
     return changing.put_answer(existed)
 
 
@@ -72,9 +69,7 @@ async def start_vhost(request: Request) -> Response:
 
 async def delete_vhost(request: Request) -> Response:
     """``DELETE /api/vhosts/{vhost}``: delete a virtual host with all that is in it; connections to it are closed."""
-    host, broker = requested.virtual_host(request), requested.broker(request)
-    broker.close_connections(f"vhost '{host.name}' is deleted", lambda one: getattr(one, "vhost", None) is host)
-    await changing.apply(request, DeleteVirtualHost(host.name))
+    await changing.apply(request, DeleteVirtualHost(requested.virtual_host(request).name))
     return changing.deleted()
 
 
