@@ -1,5 +1,6 @@
 """Streams of a live broker: across restarts and crashes, many readers, retention by policy, over HTTP."""
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,32 @@ def test_a_deleted_stream_begins_anew(tmp_path: Path) -> None:
         assert read(channel, "first", 2) == [50, 51]
         broker.stop()
         assert len(list((tmp_path / "streams").iterdir())) == 1
+
+
+def test_an_unclaimed_stream_can_be_given_to_a_new_one(tmp_path: Path) -> None:
+    """As the documentation says."""
+    streams, unclaimed = tmp_path / "streams", tmp_path / "unclaimed-streams"
+    with JumpMQ(tmp_path) as broker:
+        channel = login(broker.port).channel()
+        declare(channel)
+        publish(channel, 0, 10)
+        broker.stop()
+        (lost,) = streams.iterdir()
+        shutil.copytree(lost, streams / "999")
+        broker.start()
+        channel = login(broker.port).channel()
+        assert read(channel, "first", 10) == list(range(10))
+        assert [path.name for path in unclaimed.iterdir()] == ["999"]
+        before = set(streams.iterdir())
+        declare(channel, "again")
+        (given,) = set(streams.iterdir()) - before
+        broker.stop()
+        for path in (unclaimed / "999").iterdir():
+            path.rename(given / path.name)
+        broker.start()
+        channel = login(broker.port).channel()
+        publish(channel, 10, 12, name="again")
+        assert read(channel, "first", 12, name="again") == list(range(12))
 
 
 def test_twenty_readers_at_once(tmp_path: Path) -> None:

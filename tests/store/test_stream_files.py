@@ -228,12 +228,38 @@ def test_a_stream_that_is_removed_while_it_is_written_goes_after_that(
     assert list((tmp_path / "streams").iterdir()) == []
 
 
-def test_directories_of_unknown_streams_go(open_streams: Callable[[], Opened], tmp_path: Path) -> None:
+def test_streams_without_a_definition_are_moved_aside_and_never_overwritten(
+    open_streams: Callable[[], Opened], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     opened = open_streams()
     opened.append(message(0))
+    for text in ("first", "second", "third"):
+        (tmp_path / "streams" / "8").mkdir()
+        (tmp_path / "streams" / "8" / "segment").write_text(text)
+        opened.files.set_unclaimed_aside()
+    (tmp_path / "streams" / "9").mkdir()
+    (tmp_path / "streams" / "notes.txt").write_text("an operator's")
+    opened.files.set_unclaimed_aside()
+    assert {path.name for path in (tmp_path / "streams").iterdir()} == {"7", "notes.txt"}
+    unclaimed = tmp_path / "unclaimed-streams"
+    assert {path.name: (path / "segment").read_text() for path in unclaimed.iterdir()} == {
+        "8": "first",
+        "8-2": "second",
+        "8-3": "third",
+    }
+    assert [str(unclaimed / name) in caplog.text for name in ("8", "8-2", "8-3", "9")] == [True, True, True, False]
+
+
+def test_a_stream_that_cannot_be_moved_aside_stays(
+    open_streams: Callable[[], Opened], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = open_streams()
+    (tmp_path / "unclaimed-streams").write_text("in the way")
     (tmp_path / "streams" / "8").mkdir()
-    opened.files.remove_others()
-    assert [path.name for path in (tmp_path / "streams").iterdir()] == ["7"]
+    (tmp_path / "streams" / "8" / "segment").write_text("kept")
+    opened.files.set_unclaimed_aside()
+    assert (tmp_path / "streams" / "8" / "segment").read_text() == "kept"
+    assert "cannot be moved aside" in caplog.text
 
 
 def test_a_commit_that_fails_is_tried_again(open_streams: Callable[[], Opened], tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ class Broker:
             next_seq = next_seqs.get(str(queue.id), 1)
             queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
         if store.whole:  # else one of them may be a stream whose definition was lost
-            self._commits.streams.remove_others()
+            self._commits.streams.set_unclaimed_aside()
         self.identity = next((value for kind, key, value in definitions if (kind, key) == IDENTITY), self.identity)
         self.reader_groups.restore(definitions, {queue.id: queue for queue in self._queues()})
         self.writers.restore(definitions, store)

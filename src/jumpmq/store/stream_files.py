@@ -9,6 +9,8 @@ A commit that fails (a full disk, mostly) is tried again every second, and confi
 
 from __future__ import annotations
 
+import itertools
+import logging
 import select
 import shutil
 import tempfile
@@ -26,8 +28,13 @@ from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import ChunkPlace
 from jumpmq.store.writer import WRITTEN, Append, Writer
 
+log = logging.getLogger(__name__)
+
 DIRECTORY = "streams"
 """The streams' directory in the data directory."""
+
+UNCLAIMED = "unclaimed-streams"
+"""The directory beside it for streams that no definition names."""
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
@@ -124,12 +131,19 @@ class StreamFiles:
         self._logs[number] = log
         return log
 
-    def remove_others(self) -> None:
-        """Delete the directories of streams that nobody opened: they were deleted just before a crash."""
-        if self._durable and self._directory is not None and self._directory.is_dir():
-            for path in self._directory.iterdir():
-                if not path.name.isdigit() or int(path.name) not in self._logs:
-                    shutil.rmtree(path, ignore_errors=True)
+    def set_unclaimed_aside(self) -> None:
+        """Move the directories of streams that were not opened to :data:`UNCLAIMED`, and say so in the log.
+
+        They were deleted just before a crash, or their definitions are lost. Empty ones are deleted.
+        """
+        if not self._durable or self._directory is None or not self._directory.is_dir():
+            return
+        for path in self._directory.iterdir():
+            if path.name.isdigit() and int(path.name) not in self._logs:
+                try:
+                    _set_aside(path, self._directory.parent / UNCLAIMED)
+                except OSError as error:
+                    log.error("stream %s has no definition, and cannot be moved aside: %s", path, error)
 
     def append(self, log: StreamLog, messages: list[Message]) -> None:
         """Stage messages at the end of a stream."""
@@ -246,6 +260,22 @@ class StreamFiles:
         if self._requested:
             self._begin()
         self._on_commit()
+
+
+def _set_aside(path: Path, unclaimed: Path) -> None:
+    if not any(path.iterdir()):
+        path.rmdir()
+        return
+    unclaimed.mkdir(mode=0o700, exist_ok=True)
+    names = itertools.chain([path.name], (f"{path.name}-{number}" for number in itertools.count(2)))
+    to = next(free for name in names if not (free := unclaimed / name).exists())
+    path.rename(to)
+    log.warning(
+        "stream %s has no definition: it was deleted just before a crash, or its definition is lost. Its files are now "
+        "in %s: delete them, or give them to a new stream as in docs/durability.md",
+        path.name,
+        to,
+    )
 
 
 def _nothing() -> None:
