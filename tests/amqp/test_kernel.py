@@ -26,7 +26,7 @@ from jumpmq.amqp import _reference as reference
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, MalformedFrame
 from jumpmq.amqp.events import Ack, Publish, RawFrame
-from jumpmq.amqp.fields import MAX_DEPTH, Field
+from jumpmq.amqp.fields import MAX_DEPTH, Field, read_table
 from jumpmq.amqp.frames import with_header
 from jumpmq.amqp.properties import Properties
 
@@ -211,6 +211,24 @@ def test_encode_deliveries(
             message.redelivered = again
         encoded.append(twin.encode_deliveries(messages, 3, consumer_tag, first_tag, frame_max))
     assert encoded[0] == encoded[1]
+
+
+@given(MESSAGES, st.integers(0, 3), st.binary(max_size=255))
+def test_with_fields(values: list[tuple[Any, ...]], attempts: int, value: bytes) -> None:
+    """Copies have one header more, and are else delivered as the messages are."""
+    entry = b"\x07x-queueS" + len(value).to_bytes(4) + value
+    encoded = []
+    for twin in (kernel, reference):
+        messages = made(twin, values)
+        for message in messages:
+            message.attempts, message.redelivered = attempts, True
+        before = [message.properties for message in messages]
+        encoded.append(twin.encode_deliveries(twin.with_fields(messages, entry), 3, b"t", 1, 4096))
+        assert [message.properties for message in messages] == before
+    assert encoded[0] == encoded[1]
+    for message, same in zip(made(kernel, values), kernel.with_fields(made(kernel, values), entry), strict=True):
+        headers = Properties.parse(message.properties).headers or []
+        assert Properties.parse(same.properties).headers == [*headers, read_table(len(entry).to_bytes(4) + entry)[0][0]]
 
 
 @given(

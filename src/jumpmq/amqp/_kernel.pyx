@@ -916,6 +916,44 @@ cdef append_body(list out, bytes body, int channel, Py_ssize_t step):
         start += step
 
 
+def with_fields(list messages, bytes fields):
+    cdef Message message, same
+    cdef const uint8_t* held
+    cdef uint8_t* at
+    cdef uint16_t flags
+    cdef Py_ssize_t place, start, length, size, added = PyBytes_GET_SIZE(fields)
+    cdef bytes octets
+    cdef list out = []
+    for message in messages:
+        held = <const uint8_t*>PyBytes_AS_STRING(message.properties)
+        size = PyBytes_GET_SIZE(message.properties)
+        flags = read_short(held)
+        place, length = 2, 0
+        if flags & 0x8000:
+            place += 1 + held[place]
+        if flags & 0x4000:
+            place += 1 + held[place]
+        start = place
+        if flags & 0x2000:
+            length = read_long(held + place)
+            start += 4
+        octets = PyBytes_FromStringAndSize(NULL, size + added + 4 - (start - place))
+        at = <uint8_t*>PyBytes_AS_STRING(octets)
+        at[0] = (flags | 0x2000) >> 8
+        at[1] = flags & 0xFF
+        at = write_octets(at + 2, <const char*>held + 2, place - 2)
+        at = write_long(at, length + added)
+        at = write_octets(at, <const char*>held + start, length)
+        at = write_octets(at, PyBytes_AS_STRING(fields), added)
+        write_octets(at, <const char*>held + start + length, size - start - length)
+        same = message.copy()
+        same.properties = octets
+        same.redelivered = message.redelivered
+        same.attempts = message.attempts
+        out.append(same)
+    return out
+
+
 def encode_deliveries(list messages, int channel, bytes consumer_tag, uint64_t first_tag, uint32_t frame_max):
     cdef Py_ssize_t place = 0, last, total, body = 0, count = len(messages), step = frame_max - 8
     cdef Py_ssize_t tag_size = PyBytes_GET_SIZE(consumer_tag)

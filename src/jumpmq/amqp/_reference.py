@@ -23,6 +23,7 @@ from jumpmq.amqp.frames import (
     FRAME_METHOD,
     encode_content,
     encode_frame,
+    with_entries,
     with_header,
 )
 from jumpmq.amqp.properties import Properties
@@ -430,6 +431,21 @@ class Body:
         if self.missing:
             raise ValueError("octets are missing")
         return bytes(self._octets)
+
+
+def with_fields(messages: list[Any], fields: bytes) -> list[Any]:
+    """Copies of messages, to be encoded for delivery, with more headers behind their own.
+
+    Args:
+        fields: whole entries of a field table, without its length.
+    """
+    out = []
+    for message in messages:
+        same = message.copy()
+        same.properties = with_entries(message.properties, fields)
+        same.redelivered, same.attempts = message.redelivered, message.attempts
+        out.append(same)
+    return out
 
 
 def encode_deliveries(

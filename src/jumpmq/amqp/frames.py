@@ -50,6 +50,11 @@ def encode_content(
 
 def with_header(properties: bytes, name: bytes, value: int) -> bytes:
     """A whole, well-formed property list with one more header, a 64-bit number."""
+    return with_entries(properties, bytes((len(name),)) + name + b"l" + value.to_bytes(8))
+
+
+def with_entries(properties: bytes, entries: bytes) -> bytes:
+    """A whole, well-formed property list with more headers, given as they are written in a field table."""
     flags = int.from_bytes(properties[:2])
     place = 2
     for bit in (0x8000, 0x4000):  # content type and encoding come before the headers
@@ -59,5 +64,5 @@ def with_header(properties: bytes, name: bytes, value: int) -> bytes:
     if flags & 0x2000:
         end = 4 + int.from_bytes(rest[:4])
         table, rest = rest[4:end], rest[end:]
-    table += bytes((len(name),)) + name + b"l" + value.to_bytes(8)
+    table += entries
     return (flags | 0x2000).to_bytes(2) + before + len(table).to_bytes(4) + table + rest

@@ -14,6 +14,7 @@ try:
         hash_keys,
         routing_keys,
         scan,
+        with_fields,
     )
 except ImportError:
     warnings.warn(
@@ -33,6 +34,7 @@ except ImportError:
         hash_keys,
         routing_keys,
         scan,
+        with_fields,
     )
 
 __all__ = [
@@ -46,4 +48,5 @@ __all__ = [
     "hash_keys",
     "routing_keys",
     "scan",
+    "with_fields",
 ]

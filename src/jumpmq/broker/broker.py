@@ -21,6 +21,7 @@ from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.forced_closes import ForcedCloses
 from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, connection_limit
 from jumpmq.broker.connection.services import Services
+from jumpmq.broker.consumer_groups.live import ConsumerGroups
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.figures.home import HomeFigures
@@ -80,6 +81,7 @@ class Broker:
         watchdog: whether commits come.
         on_failure: called with a sentence when commits cannot come any more; the process has to end. Set it before the
             start.
+        consumer_groups: who shares which queues.
         reader_groups: who holds reservations.
         dead_letters: publishes those of the queues.
         ring_traffic: counts the keys of hash exchanges.
@@ -99,6 +101,7 @@ class Broker:
     ring_traffic: RingTraffic
     authorization: Authorization
     authenticator: Authenticator
+    consumer_groups: ConsumerGroups
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -209,6 +212,8 @@ class Broker:
         self._commits.before_flush = self.topology.flush_rings
         self.authorization = Authorization(self.topology)
         self.authenticator = Authenticator(self.topology, self._tokens())
+        self.consumer_groups = ConsumerGroups(self.topology, self.turns, self.authorization)
+        self.consumer_groups.reader_of = self.reader_groups.reader_of
         boot = uuid.uuid4().hex
         self._services = Services(
             config=self.config,
@@ -218,6 +223,7 @@ class Broker:
             authorization=self.authorization,
             user_limits=UserLimits(self.topology, self.connections),
             churn=self.churn,
+            groups=self.consumer_groups,
             spans=self.spans,
             connections=self.connections,
             identities=(f"{boot}.{counter}" for counter in itertools.count(1)),
@@ -231,6 +237,7 @@ class Broker:
         self.topology.leaving.append(self._forced_closes.leave)
         self.topology.listeners.append(self._services.user_limits.follow)
         self.topology.listeners.append(self.writers.follow)
+        self.topology.listeners.append(self.consumer_groups.follow)
         paging = Paging(self._upkeep, self.memory, self._queues, self._deliveries, self.reader_groups.places)
         self.watchdog = Watchdog(self._commits, lambda: not self._upkeep.idle)
         self._timers = Timers(self._services, self._commits, self.watchdog, paging, self.dead_letters)
@@ -356,6 +363,7 @@ class Broker:
         for connection in list(self.connections):
             connection.abort()
         self._timers.stop()
+        self.consumer_groups.stop()
         self._upkeep.stop()
         await asyncio.to_thread(self.authenticator.close)
         if self.store is not None:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from jumpmq.broker.channel.group_consumer import evicted
 from jumpmq.broker.channel.overdue import Overdue
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.watchdog import Watchdog
@@ -85,5 +86,5 @@ class Timers:
         self._looked_at = now
         for connection in list(self._services.connections):
             for channel in list(connection.channels.values()):
-                if (error := overdue.look(channel, now)) is not None:
+                if (error := overdue.look(channel, now)) is not None and not evicted(channel):
                     connection.close_channel(channel, error)

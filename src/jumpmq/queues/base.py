@@ -7,6 +7,7 @@ from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from jumpmq.amqp.errors import ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.argument_checks import Check
@@ -73,6 +74,13 @@ class DeadLettering(Protocol):
         """So many left a queue that has no dead letter exchange, and are gone."""
 
 
+class ConsumerGroup(Protocol):
+    """A consumer group, as the queues that it shares know it."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class NoDeadLettering:
     """Where dead letters go that nobody publishes: nowhere."""
 
@@ -133,6 +141,7 @@ class Queue(ABC):
         unacknowledged_count: messages that were taken and not settled.
         undelivered_count, undelivered_octets: messages that are dead, and whose dead letters have not reached all their
             queues, and octets of their bodies.
+        consumer_group: the consumer group that alone takes messages from it; None where anyone may.
 
     Class attributes are what a kind declares of itself:
         type: its name, the value of ``x-queue-type``.
@@ -192,6 +201,7 @@ class Queue(ABC):
         self.published = self.delivered = self.acknowledged = 0
         self.delivered_unasked = self.got = self.got_unasked = self.got_nothing = self.redelivered = 0
         self.returned = False
+        self.consumer_group: ConsumerGroup | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = 0
         self._journal = journal if durable and not exclusive else None
         self._pages = journal
@@ -395,6 +405,22 @@ class Queue(ABC):
     @abstractmethod
     def unsubscribe(self, consumer: Consumer) -> None:
         """Serve it no longer; what it holds unacknowledged stays its own."""
+
+    def require_unshared(self) -> None:
+        """Refuse those who would take messages beside the queue's consumer group.
+
+        Raises:
+            ResourceLocked: it has one.
+        """
+        if self.consumer_group is not None:
+            raise ResourceLocked(
+                f"cannot obtain access to locked queue '{self.name}' in vhost '{self.vhost}'. "
+                f"It is consumed by consumer group '{self.consumer_group.name}'"
+            )
+
+    def unshareable(self) -> str | None:
+        """Why no consumer group can share it; None if one can."""
+        return None
 
     @abstractmethod
     def dispatch(self) -> None:

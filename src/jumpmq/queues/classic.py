@@ -431,6 +431,9 @@ class ClassicQueue(Queue):
             if self._delivery.active is not None:
                 self.dispatch()
 
+    def unshareable(self) -> str | None:
+        return "it has priorities" if self.arguments.get("x-max-priority") else None
+
     def admit(self, consumer: Consumer) -> None:
         self._delivery.admit(consumer)
 

@@ -168,6 +168,12 @@ class QuorumQueue(ClassicQueue):
         self._enter(moved)
         settle_stored(messages)
 
+    def unshareable(self) -> str | None:
+        limit = self.limits.delivery_limit
+        if limit is None or limit < 0:
+            return "it has no delivery limit, so that what is requeued goes to its end"
+        return None
+
     def status(self) -> dict[str, Any]:
         return {
             "leader": self.node,

@@ -182,6 +182,9 @@ class Stream(Queue):
     def consumers(self) -> list[Consumer]:
         return list(self._readers)
 
+    def unshareable(self) -> str | None:
+        return "it is a stream"
+
     def subscribe(self, consumer: Consumer) -> None:
         if not consumer.prefetch:
             raise PreconditionFailed(

@@ -187,6 +187,7 @@ class ReaderGroups:
 
         Raises:
             NotFound: no such queue; nothing has changed then.
+            ResourceLocked: a consumer group takes the messages of one.
             GroupInUse, NoSession: another query reads for the group.
             QueueInUse: a query of another group reads one of the queues, and one of the two does not share.
         """
@@ -293,6 +294,15 @@ class ReaderGroups:
 
     # --- parts of them ---
 
+    def reader_of(self, queue: Queue) -> ReaderGroup | None:
+        """A group that takes messages from a queue, or has some reserved; None where there is none."""
+        now = _now()
+        for group in self.groups(queue.vhost):
+            place = group.places.get(queue.name)
+            if place is not None and (group.attended(now) or place.outstanding):
+                return group
+        return None
+
     def _queues_of(
         self, host: VirtualHost, name: str, wanted: ReservationRequest
     ) -> tuple[list[Queue], dict[str, int | None]]:
@@ -303,6 +313,7 @@ class ReaderGroups:
         for queue in wanted.offsets:
             if queue in host.queues:
                 queues.append(host.queue(queue, NO_CONNECTION))
+                queues[-1].require_unshared()
             elif queue in deleted or wanted.accept_loss:
                 lost[queue] = deleted.get(queue)
             else:

@@ -8,16 +8,18 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotFound
 from jumpmq.amqp.events import Publish
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.channel import consuming, direct_reply, publishing, transactions
+from jumpmq.broker.channel import direct_reply, publishing, transactions
 from jumpmq.broker.channel.client import ChannelClient
 from jumpmq.broker.channel.confirms import Confirms
-from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.channel.consumers import ChannelConsumer, Subscription
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.methods import ACTIONS
 from jumpmq.broker.channel.returning import give_back
+from jumpmq.broker.channel.revoked import Revoked
 from jumpmq.broker.channel.services import ChannelServices
 from jumpmq.broker.channel.transactions import Transaction
 from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.consumer_groups.group import Counts
 from jumpmq.broker.memory.charges import CHANNEL, CONSUMER
 from jumpmq.broker.routing.routing import Pushed
 from jumpmq.queues import Outcome, Queue
@@ -50,6 +52,8 @@ class Channel:
         turns: those of the broker.
         tally: what was counted of its messages.
         tags_at: where delivery tags stood at times; see :mod:`overdue`.
+        groups: the consumer groups of the broker.
+        revoked: deliveries that were taken back from a member of a consumer group; None where none were.
     """
 
     def __init__(self, connection: ChannelClient, number: int, services: ChannelServices) -> None:
@@ -60,15 +64,16 @@ class Channel:
         self.upkeep = services.upkeep
         self.user_limits = services.user_limits
         self.spans = services.spans
+        self.groups = services.groups
         self._churn = services.churn  # where its end is counted
         self.consumer_max = services.config.consumer_max_per_channel
         self.turns = services.turns
         self.number = number
         self.name = f"{connection.name} ({number})"
-        self.consumers: dict[str, ChannelConsumer] = {}
+        self.consumers: dict[str, Subscription] = {}
         self.unacknowledged = Deliveries()
         self.next_delivery_tag = 1
-        self.waiting: OrderedDict[ChannelConsumer, None] = OrderedDict()
+        self.waiting: OrderedDict[Subscription, None] = OrderedDict()
         self.prefetch = 0
         self.held = 0
         self.consumer_prefetch = 0
@@ -81,6 +86,7 @@ class Channel:
         connection.charges.add("channels", CHANNEL)
         self.tally = Tally()
         self.tags_at: deque[tuple[float, int]] | None = None
+        self.revoked: Revoked | None = None
 
     # --- the connection's side ---
 
@@ -102,11 +108,11 @@ class Channel:
             self._churn.channel_closed += 1
             self.connection.charges.add("channels", -CHANNEL)
         self.closed = True
-        queues = {consumer.queue for consumer in self.consumers.values()}
+        queues = {queue for consumer in self.consumers.values() for queue in consumer.queues}
         for queue in queues:  # or whoever is next would get what comes after the messages that are given back
             queue.begin_return()
         for consumer in list(self.consumers.values()):
-            consuming.remove(self, consumer)
+            consumer.leave()
         if self.reply_queue is not None:
             self.reply_queue.close()
             self.reply_queue = None
@@ -179,9 +185,8 @@ class Channel:
                 return
             served: dict[Queue, ChannelConsumer] = {}
             for _ in range(len(waiting)):
-                consumer, _none = waiting.popitem(last=False)
-                consumer.admit()
-                if not consumer.waits and consumer.queue.ready_count:
+                consumer = waiting.popitem(last=False)[0].admit()
+                if consumer is not None and consumer.queue.ready_count:
                     served[consumer.queue] = consumer
                     left -= 1
                     if left <= 0:
@@ -191,16 +196,27 @@ class Channel:
             for queue, consumer in served.items():
                 queue.serve(consumer)
 
-    def add(self, consumer: ChannelConsumer) -> None:
+    def add(self, consumer: Subscription) -> None:
         """A consumer is served from now on."""
         self.consumers[consumer.tag] = consumer
         self.connection.charges.add("channels", CONSUMER)
 
-    def forget(self, consumer: ChannelConsumer) -> None:
+    def forget(self, consumer: Subscription) -> None:
         """A consumer is gone."""
         if self.consumers.pop(consumer.tag, None) is not None:
             self.connection.charges.add("channels", -CONSUMER)
         self.waiting.pop(consumer, None)
+
+    def revoke(self, tags: list[int], counts: Counts) -> None:
+        """Deliveries were taken back from a member of a consumer group: what becomes of them is no longer the client's
+        to say.
+
+        Args:
+            counts: where it is counted that the client says so all the same.
+        """
+        if self.revoked is None:
+            self.revoked = Revoked()
+        self.revoked.add(tags, counts)
 
     def queue(self, name: str) -> Queue:
         """The queue of that name, "" being the one declared last on this channel.

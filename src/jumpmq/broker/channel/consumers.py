@@ -1,17 +1,18 @@
 """A channel's consumers, as the queues see them."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
-from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.amqp.messages import Message, encode_deliveries, with_fields
 from jumpmq.broker.telemetry import tracing
 from jumpmq.queues import CONSUMER_ARGUMENTS, Queue
 from jumpmq.queues.consumer import Rows
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.runs import set_consumer
+from jumpmq.topology.changes import DeleteQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -43,6 +44,30 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
     return int(priority)
 
 
+class Subscription(Protocol):
+    """A ``basic.consume`` in force, as its channel sees it.
+
+    Attributes:
+        tag: the consumer tag.
+    """
+
+    tag: str
+
+    @property
+    def queues(self) -> list[Queue]:
+        """The queues that it consumes from."""
+
+    @property
+    def parts(self) -> "list[ChannelConsumer]":
+        """What it is to its queues."""
+
+    def admit(self) -> "ChannelConsumer | None":
+        """There may be room again for what was passed over. Returns what is to be served, if there is."""
+
+    def leave(self) -> None:
+        """It is cancelled by the client, or its channel is closed."""
+
+
 class ChannelConsumer:
     """A ``basic.consume`` in force. Implements :class:`jumpmq.queues.Consumer`.
 
@@ -51,6 +76,7 @@ class ChannelConsumer:
         unacknowledged: how many it holds.
         delivered: how many messages it was sent.
         waits: whether its queue passed it over, and has not been told of room since.
+        fields: headers that its deliveries have beside the messages' own, as entries of a field table; None for none.
 
     Raises:
         PreconditionFailed: the queue does not take these arguments.
@@ -77,6 +103,7 @@ class ChannelConsumer:
         self.priority = check_arguments(queue, arguments)
         self.unacknowledged = self.delivered = 0
         self.waits = False
+        self.fields: bytes | None = None
         self._tag_octets = tag.encode()
 
     def capacity(self) -> int:
@@ -102,13 +129,14 @@ class ChannelConsumer:
         if self.waits and self not in self.channel.waiting:
             self.admit()
 
-    def admit(self) -> None:
-        """Tell the queue that passed it over where there is room."""
+    def admit(self) -> "ChannelConsumer | None":
+        """Tell the queue that passed it over where there is room. Returns itself if there is, to be served."""
         if self.capacity() > 0:
             self.waits = False
             self.queue.admit(self)
-        else:
-            self.passed_over()
+            return self
+        self.passed_over()
+        return None
 
     @property
     def shares_capacity(self) -> bool:
@@ -134,6 +162,8 @@ class ChannelConsumer:
             tracing.delivered(channel, self.queue, messages)
         if channel.spans is not None:
             channel.spans.delivered(self.queue, messages, self.tag)
+        if self.fields is not None:
+            messages = with_fields(messages, self.fields)
         connection.send_deliveries(
             encode_deliveries(messages, channel.number, self._tag_octets, first, connection.frame_max)
         )
@@ -151,6 +181,25 @@ class ChannelConsumer:
         channel.unacknowledged.add(first, [unread] * count)
         connection = channel.connection
         connection.send_deliveries(rows.encode(channel.number, self._tag_octets, first, connection.frame_max))
+
+    @property
+    def queues(self) -> list[Queue]:
+        """The queues that it consumes from."""
+        return [self.queue]
+
+    @property
+    def parts(self) -> "list[ChannelConsumer]":
+        """What it is to its queues."""
+        return [self]
+
+    def leave(self) -> None:
+        """It is cancelled by the client, or its channel is closed; an auto-delete queue goes with its last consumer."""
+        self.channel.forget(self)
+        queue = self.queue
+        queue.unsubscribe(self)
+        if queue.auto_delete and not queue.consumers and not queue.deleted:
+            change = DeleteQueue(queue.vhost, queue.name, queue.id)
+            self.channel.topology.propose(change, self.channel.connection.asker)
 
     def cancelled(self) -> None:
         channel = self.channel

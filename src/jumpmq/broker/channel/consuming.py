@@ -4,13 +4,12 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
-from jumpmq.broker.channel import direct_reply
+from jumpmq.broker.channel import direct_reply, group_consumer
 from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.names import unique_name
 from jumpmq.broker.telemetry import tracing
 from jumpmq.queues import Outcome, Queue
-from jumpmq.topology.changes import DeleteQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -39,7 +38,12 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
     if name == direct_reply.NAME:
         direct_reply.consume(channel, tag, method)
         return
+    membership = group_consumer.Membership.of(method.arguments) if method.arguments else None
+    if membership is not None:
+        group_consumer.join(channel, tag, membership, method)
+        return
     queue = _source(channel, name)
+    queue.require_unshared()
     if channel.prefetch and not queue.takes_global_prefetch:
         raise NotImplementedByServer(f"queue '{queue.name}' in vhost '{queue.vhost}' does not support global qos")
     consumer = ChannelConsumer(
@@ -61,7 +65,7 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
 def basic_cancel(channel: "Channel", method: m.BasicCancel) -> None:
     consumer = channel.consumers.get(method.consumer_tag)
     if consumer is not None:
-        remove(channel, consumer)
+        consumer.leave()
     elif channel.reply_queue is not None and channel.reply_queue.tag == method.consumer_tag:
         channel.reply_queue.close()
         channel.reply_queue = None
@@ -71,6 +75,7 @@ def basic_cancel(channel: "Channel", method: m.BasicCancel) -> None:
 
 def basic_get(channel: "Channel", method: m.BasicGet) -> Waiting | None:
     queue = _source(channel, channel.resolve(method.queue))
+    queue.require_unshared()
     queue.touch()
     if not queue.knows_next:
         waiting = Waiting(lambda: basic_get(channel, method))
@@ -106,15 +111,6 @@ def _get(channel: "Channel", queue: Queue, method: m.BasicGet) -> None:
         channel.tally.get += 1
         message.consumer = None
         channel.unacknowledged.add(tag, messages)
-
-
-def remove(channel: "Channel", consumer: ChannelConsumer) -> None:
-    """A consumer leaves; an auto-delete queue goes with its last one."""
-    channel.forget(consumer)
-    queue = consumer.queue
-    queue.unsubscribe(consumer)
-    if queue.auto_delete and not queue.consumers and not queue.deleted:
-        channel.topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id), channel.connection.asker)
 
 
 def _source(channel: "Channel", name: str) -> Queue:

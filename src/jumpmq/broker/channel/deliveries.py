@@ -145,6 +145,13 @@ class Deliveries:
         self._count -= taken._count
         return taken
 
+    def take_of(self, consumers: Iterable[object]) -> tuple[list[int], list[Message]]:
+        """Take the deliveries to these consumers: their tags, in order, and themselves."""
+        theirs = set(map(id, consumers))
+        found = [(tag, message) for tag, message in self.items() if id(message.consumer) in theirs]
+        tags = [tag for tag, _ in found]
+        return tags, self.claim(tags)
+
     def items(self) -> Iterator[tuple[int, Message]]:
         """Tags and deliveries, in order; nothing else may be done with them meanwhile."""
         return chain.from_iterable([(self._piece(number) or {}).items() for number in list(self._pieces)])

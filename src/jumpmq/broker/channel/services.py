@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
+from jumpmq.broker.consumer_groups.live import ConsumerGroups
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.security.user_limits import UserLimits
 from jumpmq.broker.telemetry.churn import Churn
@@ -22,6 +23,7 @@ class ChannelServices:
 
     Attributes:
         reply_queues: direct reply-to addresses in use.
+        groups: the consumer groups.
         spans: tells of messages that are traced; None where nobody asked for it.
     """
 
@@ -32,5 +34,6 @@ class ChannelServices:
     authorization: Authorization
     user_limits: UserLimits
     churn: Churn
+    groups: ConsumerGroups
     spans: Spans | None
     reply_queues: "dict[bytes, ReplyQueue]" = field(default_factory=dict)

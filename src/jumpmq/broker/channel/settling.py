@@ -76,8 +76,25 @@ def _decide(channel: "Channel", tags: list[int], multiple: bool, settlement: Set
         if len(messages) == len(tags):
             settlement(channel, messages)
         else:
-            acknowledge(channel, messages)
-            raise _unknown(tags[len(messages)])
+            _decide_known(channel, tags, messages, settlement)
+
+
+def _decide_known(channel: "Channel", tags: list[int], claimed: list[Message], settlement: Settlement) -> None:
+    """Some of the tags are not those of deliveries: pass over those that were revoked.
+
+    Args:
+        claimed: the deliveries of the tags before the first such.
+    """
+    place = len(claimed)
+    while place < len(tags):
+        if channel.revoked is None or not channel.revoked.settled(tags[place]):
+            acknowledge(channel, claimed)
+            raise _unknown(tags[place])
+        more = channel.unacknowledged.claim(tags[place + 1 :])
+        claimed += more
+        place += 1 + len(more)
+    if claimed:
+        settlement(channel, claimed)
 
 
 def _decide_upto(channel: "Channel", tag: int, settlement: Settlement) -> None:
@@ -137,7 +154,7 @@ def _claim_for_commit(channel: "Channel", claimed: Deliveries, tags: list[int], 
 
 def _check_tag(channel: "Channel", tag: int) -> None:
     """Refuse a tag up to which deliveries are to be settled; 0 are all, be there any or not."""
-    if tag and tag not in channel.unacknowledged:
+    if tag and tag not in channel.unacknowledged and not (channel.revoked and channel.revoked.settled(tag)):
         raise _unknown(tag)
 
 

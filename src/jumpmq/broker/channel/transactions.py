@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import AMQPError, PreconditionFailed
+from jumpmq.amqp.errors import AMQPError, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.events import Publish
 from jumpmq.broker.channel import publishing
 from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.channel.group_consumer import GroupConsumer
 from jumpmq.broker.channel.settling import Settlement, acknowledge, settling
 from jumpmq.broker.channel.waiting import Waiting, in_steps
 from jumpmq.queues.memory import held_octets
@@ -61,6 +62,8 @@ class Transaction:
 def tx_select(channel: "Channel", method: m.TxSelect) -> None:
     if channel.confirms is not None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
+    if any(isinstance(one, GroupConsumer) for one in channel.consumers.values()):
+        raise NotImplementedByServer("transactions on channels with members of consumer groups")
     if channel.transaction is None:
         channel.transaction = Transaction()
     channel.send(m.TxSelectOk())

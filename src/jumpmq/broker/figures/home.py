@@ -155,7 +155,11 @@ class HomeFigures:
     async def consumers_of_channel(self, name: str) -> list[ConsumerFigures]:
         """The consumers of a channel."""
         live = self._channel(name)
-        return [] if live is None else [_consumer_figures(one.queue, one) for one in live.consumers.values()]
+        return (
+            []
+            if live is None
+            else [_consumer_figures(part.queue, part) for one in live.consumers.values() for part in one.parts]
+        )
 
     async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
         """The counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""

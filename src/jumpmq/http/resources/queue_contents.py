@@ -102,8 +102,13 @@ class _Getting:
         self._octets = 0
 
     def take_some(self) -> bool:
-        """Take messages for the time of a slice; returns whether there may be more."""
+        """Take messages for the time of a slice; returns whether there may be more.
+
+        Raises:
+            ResourceLocked: a consumer group takes the messages of the queue.
+        """
         queue, until = self._queue, time.perf_counter() + SLICE
+        queue.require_unshared()
         while len(self.found) < self._body["count"] and self._octets < MAX_OCTETS:
             if not queue.knows_next:
                 return True

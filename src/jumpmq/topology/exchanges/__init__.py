@@ -17,6 +17,7 @@ __all__ = [
     "ConsistentHashExchange",
     "Destination",
     "Exchange",
+    "ModulusHashExchange",
     "TopicExchange",
     "exchange_type",
     "make_exchange",

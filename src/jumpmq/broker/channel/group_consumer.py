@@ -1,0 +1,350 @@
+"""A member of a consumer group: one ``basic.consume`` that is fed from all the queues that its group gives it.
+
+Each of these queues has a *feed*, which is to the queue a consumer like any other. The feeds share the prefetch of the
+member; where there is no room, they wait in turn (:class:`GroupConsumer` stands for them in ``Channel.waiting``).
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.erlang import TYPE_NAMES
+from jumpmq.amqp.errors import AccessRefused, NotAllowed, NotImplementedByServer, PreconditionFailed
+from jumpmq.amqp.fields import Field, write_fields
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.channel.returning import give_back
+from jumpmq.broker.consumer_groups.assignment import MAX_WEIGHT
+from jumpmq.broker.consumer_groups.group import Unit
+from jumpmq.broker.consumer_groups.live import LiveGroup
+from jumpmq.broker.names import unique_name
+from jumpmq.queues import Outcome, Queue
+from jumpmq.queues.delivery import CHUNK
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+
+GROUP = "x-consumer-group"
+MEMBER, WEIGHT, GRACE = "x-group-member", "x-group-weight", "x-group-grace"
+REBALANCE_DELAY, HANDOVER_TIMEOUT = "x-rebalance-delay", "x-handover-timeout"
+
+LONGEST = 24 * 3600 * 1000
+"""Milliseconds that an argument may say."""
+
+MAX_NAME = 255
+"""Octets of a group's or member's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What the arguments of ``basic.consume`` say of a group; times are in seconds.
+
+    Attributes:
+        member: its name; None for one of its own.
+        rebalance_delay, handover_timeout: None where the arguments do not say.
+    """
+
+    group: str
+    member: str | None = None
+    weight: int = 1
+    grace: float = 0.0
+    rebalance_delay: float | None = None
+    handover_timeout: float | None = None
+
+    @classmethod
+    def of(cls, arguments: list[Field]) -> "Membership | None":
+        """Read the arguments; None where they name no group.
+
+        Raises:
+            PreconditionFailed: one of them is not what it may be.
+        """
+        given = {name: (kind, value) for name, kind, value in reversed(arguments)}
+        if GROUP not in given:
+            return None
+        grace = _milliseconds(given, GRACE)
+        return cls(
+            _name(given, GROUP),
+            _name(given, MEMBER) if MEMBER in given else None,
+            _weight(given),
+            0.0 if grace is None else grace,
+            _milliseconds(given, REBALANCE_DELAY),
+            _milliseconds(given, HANDOVER_TIMEOUT),
+        )
+
+
+class GroupConsumer:
+    """A ``basic.consume`` in force, of a member of a consumer group.
+
+    Attributes:
+        live: the group.
+        prefetch: unacknowledged deliveries that it may hold from all its queues together, 0 is any number.
+        unacknowledged: how many it holds.
+        delivered: how many messages it was sent.
+        feeds: by unit; also those that are fed no more and have messages.
+        handover_timeout: seconds; see :class:`~jumpmq.broker.consumer_groups.group.Session`.
+        waiting: feeds that were passed over, the first has waited longest.
+    """
+
+    def __init__(
+        self,
+        channel: "Channel",
+        live: LiveGroup,
+        tag: str,
+        *,
+        prefetch: int,
+        arguments: list[Field],
+        handover_timeout: float | None,
+    ) -> None:
+        self.channel = channel
+        self.live = live
+        self.tag = tag
+        self.prefetch = prefetch
+        self.arguments = arguments
+        self.handover_timeout = handover_timeout
+        self.unacknowledged = self.delivered = 0
+        self.feeds: dict[Unit, Feed] = {}
+        self.waiting: OrderedDict[Feed, None] = OrderedDict()
+        self.user = channel.connection.user
+        self.identity = channel.connection.identity
+        self.connection_name = channel.connection.name
+
+    @property
+    def queues(self) -> list[Queue]:
+        """The queues that it is fed from, or has messages of."""
+        return [feed.queue for feed in self.feeds.values()]
+
+    @property
+    def parts(self) -> list[ChannelConsumer]:
+        """What it is to its queues."""
+        return [feed for feed in self.feeds.values() if feed.fed]
+
+    def capacity(self) -> int:
+        """How many messages it would take now."""
+        channel = self.channel
+        if channel.connection.congested:
+            return 0
+        capacity = self.prefetch - self.unacknowledged if self.prefetch else CHUNK
+        return min(capacity, channel.prefetch - channel.held) if channel.prefetch else capacity
+
+    def passed_over(self, feed: "Feed") -> None:
+        """There was a message for a feed, and no room."""
+        self.waiting[feed] = None
+        self.channel.waiting[self] = None
+
+    def admit(self) -> ChannelConsumer | None:
+        """There may be room again: the feed that has waited longest has it. Returns that, to be served."""
+        if self.capacity() <= 0:
+            if self.waiting:
+                self.channel.waiting[self] = None
+            return None
+        while self.waiting:
+            feed, _ = self.waiting.popitem(last=False)
+            feed.waits = False
+            feed.queue.admit(feed)
+            if feed.queue.ready_count:
+                if self.waiting:
+                    self.channel.waiting[self] = None
+                return feed
+        return None
+
+    def leave(self) -> None:
+        """It is cancelled by the client, or its channel is closed."""
+        self.channel.groups.leave(self.live, self)
+        self._end()
+
+    def replaced(self) -> None:
+        """A member of the same name has come: this one is fed no more, and keeps what it has."""
+        self._cancel()
+
+    # --- as the group's session ---
+
+    def start(self, unit: Unit) -> None:
+        queue = self.live.queues[unit]
+        feed = self.feeds.get(unit)
+        if feed is None:
+            feed = self.feeds[unit] = Feed(self, queue)
+        feed.fed = True
+        queue.subscribe(feed)
+        queue.serve(feed)
+
+    def stop(self, unit: Unit) -> None:
+        feed = self.feeds.get(unit)
+        if feed is None:
+            return  # the queue was deleted
+        feed.fed = feed.waits = False
+        self.waiting.pop(feed, None)
+        feed.queue.unsubscribe(feed)
+        if not feed.unacknowledged:
+            del self.feeds[unit]
+
+    def held(self, unit: Unit) -> int:
+        feed = self.feeds.get(unit)
+        return 0 if feed is None else feed.unacknowledged
+
+    def evict(self) -> None:
+        self.handover_timeout = None
+        channel = self.channel
+        channel.groups.dismiss(self.live, self)
+        tags, messages = channel.unacknowledged.take_of(self.feeds.values())
+        if tags:
+            channel.revoke(tags, self.live.group.counts)
+            taken = Deliveries()
+            taken.put(tags, messages)
+            give_back(channel.upkeep, taken, Outcome.RETURNED)
+        self._cancel()
+
+    def released(self, feed: "Feed") -> None:
+        """A feed holds no message any more."""
+        if not feed.fed:
+            unit = Unit(feed.queue.name, feed.queue.id)
+            if self.feeds.get(unit) is feed:
+                del self.feeds[unit]
+            self.channel.groups.soon(self.live)
+
+    def _cancel(self) -> None:
+        channel = self.channel
+        if channel.consumers.get(self.tag) is self:
+            self._end()
+            if channel.connection.wants_cancel_notice:
+                channel.send(m.BasicCancel(self.tag, True))
+
+    def _end(self) -> None:
+        if self.channel.consumers.get(self.tag) is self:
+            self.channel.forget(self)
+
+
+class Feed(ChannelConsumer):
+    """What a member of a consumer group is to one of its queues.
+
+    Attributes:
+        fed: whether it gets messages; else it only has some.
+    """
+
+    def __init__(self, member: GroupConsumer, queue: Queue) -> None:
+        super().__init__(
+            member.channel,
+            queue,
+            member.tag,
+            no_ack=False,
+            exclusive=False,
+            prefetch=member.prefetch,
+            arguments=member.arguments,
+        )
+        self.member = member
+        self.fed = False
+        self.fields = write_fields([Field("x-queue", "S", queue.name)])[4:]
+
+    def capacity(self) -> int:
+        return self.member.capacity()
+
+    def passed_over(self) -> None:
+        self.waits = True
+        self.member.passed_over(self)
+
+    def release(self, count: int) -> None:
+        self.unacknowledged -= count
+        self.member.unacknowledged -= count
+        self.channel.held -= count
+        if not self.unacknowledged:
+            self.member.released(self)
+
+    def admit(self) -> ChannelConsumer | None:
+        return self.member.admit()
+
+    @property
+    def shares_capacity(self) -> bool:
+        return True
+
+    def deliver(self, messages: list[Message]) -> None:
+        self.member.unacknowledged += len(messages)
+        self.member.delivered += len(messages)
+        super().deliver(messages)
+
+    def cancelled(self) -> None:
+        """The queue is gone; the member stays."""
+        self.fed = False
+        self.member.waiting.pop(self, None)
+
+
+def join(channel: "Channel", tag: str, membership: Membership, method: m.BasicConsume) -> None:
+    """Take up a member.
+
+    Raises:
+        AMQPError: it, or what it wants to consume, is refused.
+    """
+    if channel.transaction is not None:
+        raise NotImplementedByServer("consumer groups on transactional channels")
+    if method.no_ack:
+        raise PreconditionFailed(f"consumer group '{membership.group}' needs acknowledgements: no_ack is refused")
+    if method.exclusive:
+        raise AccessRefused(f"consumer group '{membership.group}' has no exclusive consumers")
+    if any(name == "x-priority" for name, _, _ in method.arguments):
+        raise PreconditionFailed(f"consumer group '{membership.group}' has no priorities: use '{WEIGHT}'")
+    groups, host, connection = channel.groups, channel.connection.vhost, channel.connection
+    live = groups.find(host, connection.user, channel.resolve(method.queue), membership.group)
+    groups.require(live, host, connection.user, connection.identity)
+    if channel.prefetch and not all(queue.takes_global_prefetch for queue in groups.queues(live, host)):
+        raise NotImplementedByServer(f"consumer group '{membership.group}' does not support global qos")
+    name = membership.member
+    if name is not None and (present := live.group.members.get(name)) is not None and present.session is not None:
+        other = present.session
+        if isinstance(other, GroupConsumer) and other.user != connection.user:
+            raise NotAllowed(f"member '{name}' of consumer group '{live.name}' is another user's")
+    consumer = GroupConsumer(
+        channel,
+        live,
+        tag,
+        prefetch=channel.consumer_prefetch,
+        arguments=method.arguments,
+        handover_timeout=membership.handover_timeout,
+    )
+    if membership.rebalance_delay is not None:
+        live.group.rebalance_delay = membership.rebalance_delay
+    channel.add(consumer)
+    if not method.no_wait:
+        channel.send(m.BasicConsumeOk(tag))
+    member = f"{connection.name} ({channel.number}) {unique_name()}" if name is None else name
+    replaced = groups.join(live, host, consumer, member, membership.weight, membership.grace)
+    if isinstance(replaced, GroupConsumer):
+        replaced.replaced()
+
+
+def evicted(channel: "Channel") -> bool:
+    """Whether the oldest delivery of a channel is one to a member of a consumer group, which is evicted for it."""
+    _, oldest = next(iter(channel.unacknowledged.items()), (0, None))
+    if oldest is None or not isinstance(oldest.consumer, Feed):
+        return False
+    channel.groups.evict(oldest.consumer.member.live, oldest.consumer.member)
+    return True
+
+
+def _name(given: dict[str, tuple[str, object]], argument: str) -> str:
+    kind, value = given[argument]
+    if kind != "S" or not isinstance(value, str):
+        raise PreconditionFailed(f"invalid arg '{argument}': {{unacceptable_type,{TYPE_NAMES[kind]}}}")
+    if not 0 < len(value.encode()) <= MAX_NAME:
+        raise PreconditionFailed(f"invalid arg '{argument}': a name has 1 to {MAX_NAME} octets")
+    return value
+
+
+def _integer(given: dict[str, tuple[str, object]], argument: str, lowest: int, highest: int) -> int | None:
+    if argument not in given:
+        return None
+    kind, value = given[argument]
+    if kind not in "bBsuIilL" or not isinstance(value, int):
+        raise PreconditionFailed(f"invalid arg '{argument}': \"expected integer, got {TYPE_NAMES[kind]}\"")
+    if not lowest <= value <= highest:
+        raise PreconditionFailed(f"invalid arg '{argument}': {value} is not from {lowest} to {highest}")
+    return value
+
+
+def _weight(given: dict[str, tuple[str, object]]) -> int:
+    weight = _integer(given, WEIGHT, 1, MAX_WEIGHT)
+    return 1 if weight is None else weight
+
+
+def _milliseconds(given: dict[str, tuple[str, object]], argument: str) -> float | None:
+    value = _integer(given, argument, 0, LONGEST)
+    return None if value is None else value / 1000

@@ -1,0 +1,37 @@
+"""Delivery tags that were taken back from a client that does not know it yet."""
+
+from bisect import bisect_right
+
+from jumpmq.broker.consumer_groups.group import Counts
+
+
+class Revoked:
+    """Tags in runs, so that a million that follow each other take no memory."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._runs: list[tuple[int, int, Counts]] = []
+
+    def add(self, tags: list[int], counts: Counts) -> None:
+        """These are revoked too.
+
+        Args:
+            tags: rising.
+            counts: of the consumer group that they were deliveries of.
+        """
+        runs: list[tuple[int, int, Counts]] = []
+        for tag in tags:
+            if runs and runs[-1][1] == tag - 1:
+                runs[-1] = runs[-1][0], tag, counts
+            else:
+                runs.append((tag, tag, counts))
+        self._runs = sorted([*self._runs, *runs], key=lambda run: run[0])
+        self._firsts = [run[0] for run in self._runs]
+
+    def settled(self, tag: int) -> bool:
+        """Whether a tag is revoked; if so, it is counted that the client settles it."""
+        place = bisect_right(self._firsts, tag) - 1
+        if place < 0 or self._runs[place][1] < tag:
+            return False
+        self._runs[place][2].late_acknowledgements += 1
+        return True

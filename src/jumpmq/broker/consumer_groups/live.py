@@ -1,0 +1,344 @@
+"""The consumer groups of a broker: which queues a group has, and the clock of its members."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, PreconditionFailed
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.consumer_groups import group as state
+from jumpmq.broker.consumer_groups.group import ConsumerGroup, Unit
+from jumpmq.broker.security.authorization import Authorization
+from jumpmq.queues import Queue
+from jumpmq.topology import Asker, Change, Exchange, Topology, VirtualHost
+from jumpmq.topology.bindings import Kind
+from jumpmq.topology.changes import DeleteQueue
+from jumpmq.topology.exchanges import ConsistentHashExchange, ModulusHashExchange
+
+log = logging.getLogger(__name__)
+
+FOLLOWED_AFTER = 0.02
+"""Seconds after a change of definitions, with which others may come, until groups take notice."""
+
+LOOK_INTERVAL = 1.0
+"""Seconds between looks at queues that are unbound and not yet empty, and at those that others consume from."""
+
+HASH_EXCHANGES = (ConsistentHashExchange, ModulusHashExchange)
+
+Key = tuple[str, Kind, str, str]
+"""Of a group: virtual host, kind and name of what it consumes, and its own name."""
+
+
+class Consumer(state.Session, Protocol):
+    """A member's consumer: a session of a client.
+
+    Attributes:
+        user: whose it is.
+        identity, connection_name: of its connection.
+    """
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def connection_name(self) -> str: ...
+
+
+@dataclass(eq=False)
+class LiveGroup:
+    """A group, and what it consumes.
+
+    Attributes:
+        vhost: the virtual host.
+        kind, source: of what it consumes, "exchange" or "queue", and its name.
+        group: who has what.
+        queues: those that are shared, by unit.
+        refused: queues that are not shared, by name, and why.
+        unbound: names of queues that no binding leads to any more, and that are not empty yet.
+        consumers: the sessions of the members.
+    """
+
+    vhost: str
+    kind: Kind
+    source: str
+    group: ConsumerGroup
+    queues: dict[Unit, Queue] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    unbound: set[str] = field(default_factory=set)
+    consumers: list[Consumer] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+        return self.group.name
+
+    @property
+    def key(self) -> Key:
+        """What tells it from other groups."""
+        return self.vhost, self.kind, self.source, self.name
+
+
+class ConsumerGroups:
+    """The groups of a broker that have members, or had until a moment ago.
+
+    Attributes:
+        reader_of: the reader group that takes messages from a queue; None where there is none.
+    """
+
+    def __init__(self, topology: Topology, turns: Turns, authorization: Authorization) -> None:
+        self.reader_of: Callable[[Queue], object | None] = lambda queue: None
+        self._topology = topology
+        self._turns = turns
+        self._authorization = authorization
+        self._groups: dict[Key, LiveGroup] = {}
+        self._timers: dict[LiveGroup, tuple[float, asyncio.Handle]] = {}  # and when they end
+        self._loop = asyncio.get_running_loop()
+        self._follow_timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def all(self, vhost: str) -> list[LiveGroup]:
+        """The groups of a virtual host."""
+        return [one for one in self._groups.values() if one.vhost == vhost]
+
+    def stop(self) -> None:
+        """Do nothing more by itself."""
+        self._stopped = True
+        if self._follow_timer is not None:
+            self._follow_timer.cancel()
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    # --- members ---
+
+    def find(self, host: VirtualHost, user: str, source: str, name: str) -> LiveGroup:
+        """The group of this name on a queue or exchange; a new one where there is none.
+
+        Raises:
+            NotFound: neither a queue nor an exchange is called so.
+            PreconditionFailed: it is an exchange that does not spread messages by their keys.
+            AccessRefused: one of these, and the user may not read a queue of this name.
+        """
+        kind: Kind = "queue" if source in host.declared else "exchange"
+        if kind == "exchange":
+            exchange = host.exchanges.get(source) if source else None
+            if not isinstance(exchange, HASH_EXCHANGES) and (exchange is None or host.sharding(exchange) is None):
+                self._authorization.require(user, host.name, "read", "queue", source)
+            if exchange is None:
+                raise NotFound(f"no queue '{source}' in vhost '{host.name}'")
+            if not isinstance(exchange, HASH_EXCHANGES) and host.sharding(exchange) is None:
+                raise PreconditionFailed(
+                    f"exchange '{source}' in vhost '{host.name}' of type '{exchange.type}' has no consumer groups: "
+                    "it is neither a hash exchange nor sharded"
+                )
+        key = host.name, kind, source, name
+        return self._groups.get(key) or LiveGroup(*key[:3], ConsumerGroup(name))
+
+    def require(self, live: LiveGroup, host: VirtualHost, user: str, identity: str) -> None:
+        """Refuse a member that cannot share what the group consumes.
+
+        Raises:
+            AccessRefused: the user may not read one of the queues, or others consume from one.
+            ResourceLocked: one is another connection's.
+            PreconditionFailed: a queue, or the exchange, is none that a group can share.
+        """
+        begun = live.key in self._groups
+        for name in self._names(live, host):
+            if begun and name in live.refused:
+                continue
+            self._authorization.require(user, host.name, "read", "queue", name)
+            queue = host.queue(name, identity)
+            if not begun:
+                self._require_shareable(queue, live)
+        if not live.queues and not any(self._names(live, host)):
+            self._authorization.require(user, host.name, "read", "queue", live.source)
+
+    def queues(self, live: LiveGroup, host: VirtualHost) -> list[Queue]:
+        """The queues that a group shares, or is to share once it has a member."""
+        return [host.queues[name] for name in self._names(live, host) if name in host.queues]
+
+    def join(
+        self, live: LiveGroup, host: VirtualHost, consumer: Consumer, member: str, weight: int, grace: float
+    ) -> Consumer | None:
+        """A member has come that :meth:`require` admits. Returns its consumer until now, if it had one, which is fed no
+        more."""
+        self._groups[live.key] = live
+        live.consumers.append(consumer)
+        session = live.group.join(consumer, member, weight, grace, self._loop.time())
+        replaced = next((one for one in live.consumers if one is session), None)
+        if replaced is not None:
+            live.consumers.remove(replaced)
+        self._look(live, host)
+        self.soon(live)
+        return replaced
+
+    def leave(self, live: LiveGroup, consumer: Consumer) -> None:
+        """A member's consumer is over: it was cancelled, or its channel is closed."""
+        if consumer in live.consumers:
+            live.consumers.remove(consumer)
+        live.group.leave(consumer, self._loop.time())
+        self.soon(live)
+
+    def evict(self, live: LiveGroup, consumer: Consumer) -> None:
+        """End a consumer that does not settle what it has."""
+        live.group.evict(consumer, self._loop.time())
+        self.soon(live)
+
+    def dismiss(self, live: LiveGroup, consumer: Consumer) -> None:
+        """A consumer is being evicted."""
+        log.warning(
+            "consumer group '%s' in vhost '%s': a member of connection %s is cancelled, as it settles no deliveries",
+            *(live.name, live.vhost, consumer.connection_name),
+        )
+        if consumer in live.consumers:
+            live.consumers.remove(consumer)
+        self.soon(live)
+
+    def soon(self, live: LiveGroup) -> None:
+        """Have a group do what is due, when the current work is done."""
+        self._set_timer(live, 0.0)
+
+    # --- the clock ---
+
+    def _set_timer(self, live: LiveGroup, at: float) -> None:
+        if self._stopped:
+            return
+        if live in self._timers:
+            set_for, timer = self._timers[live]
+            if set_for <= at:
+                return
+            timer.cancel()
+        self._timers[live] = at, self._loop.call_at(at, self._step, live)
+
+    def _step(self, live: LiveGroup) -> None:
+        del self._timers[live]
+        with self._turns.turn():
+            now = self._loop.time()
+            host = self._topology.vhosts.get(live.vhost)
+            if live.unbound or live.refused:
+                self._look(live, host)
+            at = live.group.step(now)
+            if live.group.ended:
+                self._end(live)
+                return
+        if live.unbound or live.refused:
+            at = min(at, now + LOOK_INTERVAL)
+        if at != state.NEVER:
+            self._set_timer(live, at)
+
+    def _end(self, live: LiveGroup) -> None:
+        self._groups.pop(live.key, None)
+        for queue in live.queues.values():
+            queue.consumer_group = None
+            if queue.auto_delete and not queue.consumers and not queue.deleted:
+                self._topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id))
+        live.queues.clear()
+
+    # --- queues ---
+
+    def follow(self, change: Change, asker: Asker) -> None:
+        """Definitions have changed."""
+        if self._groups and self._follow_timer is None:
+            self._follow_timer = self._loop.call_later(FOLLOWED_AFTER, self._follow)
+
+    def _follow(self) -> None:
+        self._follow_timer = None
+        with self._turns.turn():
+            for live in list(self._groups.values()):
+                self._look(live, self._topology.vhosts.get(live.vhost))
+                self.soon(live)
+
+    def _look(self, live: LiveGroup, host: VirtualHost | None) -> None:
+        """Find out which queues a group shares now."""
+        names = list(self._names(live, host)) if host is not None else []
+        bound = set(names)
+        unbound = {
+            queue.name: queue
+            for queue in live.queues.values()
+            if queue.name not in bound and not queue.deleted and queue.message_count
+        }
+        live.unbound = set(unbound)
+        queues: dict[Unit, Queue] = {}
+        refused: dict[str, str] = {}
+        for name in names:
+            queue = host.queues.get(name) if host is not None else None
+            if queue is None:
+                continue
+            problem = self._problem(live, queue)
+            if problem is None:
+                queues[Unit(queue.name, queue.id)] = queue
+            else:
+                refused[name] = problem
+                if name not in live.refused:
+                    log.warning("consumer group '%s' in vhost '%s' leaves out queue '%s': %s",
+                                live.name, live.vhost, name, problem)  # fmt: skip
+        for queue in unbound.values():
+            queues[Unit(queue.name, queue.id)] = queue
+        for unit, queue in live.queues.items():
+            if unit not in queues and queue.consumer_group is live:
+                queue.consumer_group = None
+        for queue in queues.values():
+            queue.consumer_group = live
+        live.queues, live.refused = queues, refused
+        live.group.set_units(queues, self._loop.time())
+
+    def _names(self, live: LiveGroup, host: VirtualHost) -> Iterator[str]:
+        """Names of the queues that a group is to share.
+
+        Raises:
+            PreconditionFailed: some are bound through another exchange.
+        """
+        if live.kind == "queue":
+            if live.source in host.declared:
+                yield live.source
+            return
+        exchange = host.exchanges.get(live.source)
+        if exchange is None:
+            return
+        seen = set()
+        for binding, destination in exchange.bindings.items():
+            if isinstance(destination, Exchange):
+                if live.key not in self._groups:
+                    raise PreconditionFailed(
+                        f"exchange '{live.source}' in vhost '{live.vhost}' has no consumer groups: "
+                        f"it is bound to exchange '{destination.name}'"
+                    )
+            elif binding.destination not in seen:
+                seen.add(binding.destination)
+                yield binding.destination
+
+    def _problem(self, live: LiveGroup, queue: Queue) -> str | None:
+        """Why a group cannot share a queue now; None if it can."""
+        try:
+            self._require_shareable(queue, live)
+            for consumer in live.consumers:
+                self._authorization.require(consumer.user, live.vhost, "read", "queue", queue.name)
+                if queue.exclusive and queue.owner != consumer.identity:
+                    return "it is exclusive to another connection"
+        except AMQPError as error:
+            return error.text
+        return None
+
+    def _require_shareable(self, queue: Queue, live: LiveGroup) -> None:
+        """Refuse a queue that a group cannot share.
+
+        Raises:
+            AccessRefused: consumers or readers outside the group take messages from it.
+            ResourceLocked: another group does.
+            PreconditionFailed: it has no order to keep.
+        """
+        subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        if queue.consumer_group is live:
+            return
+        queue.require_unshared()
+        if (reason := queue.unshareable()) is not None:
+            raise PreconditionFailed(f"{subject} has no consumer groups: {reason}")
+        if queue.consumers:
+            raise AccessRefused(f"{subject} has consumers outside consumer group '{live.name}'")
+        if (reader := self.reader_of(queue)) is not None:
+            raise AccessRefused(f"{subject} is read by {reader}")

@@ -1,0 +1,69 @@
+"""What a consumer group promises, checked on the log of its publishers and consumers."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+Tag = tuple[str, int]
+"""A consumer and the tag of a delivery to it."""
+
+
+@dataclass
+class Checker:
+    """Is told what happens, in the order in which it does, and objects to what must not.
+
+    A client tells of a settlement before it sends it, and of a delivery when it has it, so that the common order is one
+    in which the broker may have seen both.
+
+    Attributes:
+        faults: what was wrong.
+        settled: messages that were acknowledged, by key.
+    """
+
+    faults: list[str] = field(default_factory=list)
+    published: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    settled: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _open: dict[Tag, tuple[str, int]] = field(default_factory=dict)
+
+    def publish(self, key: str) -> int:
+        """The number of the next message of a key, from 1; it is published now."""
+        self.published[key] += 1
+        return self.published[key]
+
+    def delivered(self, consumer: str, tag: int, key: str, number: int, redelivered: bool) -> None:
+        """A consumer has got a message."""
+        others = {one for (one, _), (other, _) in self._open.items() if other == key and one != consumer}
+        if others:
+            self.faults.append(f"{key} {number} came to {consumer} while {others} had messages of that key")
+        if number <= self._seen[key]:
+            if not redelivered:
+                self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}, not redelivered")
+        elif number != self._seen[key] + 1:
+            self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}")
+        self._seen[key] = max(self._seen[key], number)
+        self._open[consumer, tag] = key, number
+
+    def acknowledge(self, consumer: str, tag: int) -> None:
+        """A consumer is about to acknowledge."""
+        if (found := self._open.pop((consumer, tag), None)) is not None:
+            key, number = found
+            self.settled[key].add(number)
+
+    def requeue(self, consumer: str, tag: int) -> None:
+        """A consumer is about to give a delivery back."""
+        self._open.pop((consumer, tag), None)
+
+    def gone(self, consumer: str) -> None:
+        """A consumer is about to end, or was told that its deliveries are no longer its own."""
+        for tag in [tag for tag in self._open if tag[0] == consumer]:
+            del self._open[tag]
+
+    @property
+    def left(self) -> int:
+        """Messages that nobody has acknowledged yet."""
+        return sum(count - len(self.settled[key]) for key, count in self.published.items())
+
+    def check(self) -> None:
+        """Object if something was wrong, or if something is missing at the end."""
+        assert not self.faults, self.faults[:5]
+        assert self.left == 0, {key: count - len(self.settled[key]) for key, count in self.published.items()}

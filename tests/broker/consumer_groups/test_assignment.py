@@ -1,0 +1,107 @@
+"""Shares by weight within one unit, and no more moves than any such division needs."""
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jumpmq.broker.consumer_groups.assignment import assign, assign_unowned, targets
+
+members = st.dictionaries(st.integers(0, 200), st.integers(1, 10_000), min_size=1, max_size=64)
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> tuple[dict[int, int], list[int], dict[int, int]]:
+    """Members with weights, units, and who had which; some owners are gone."""
+    weights = draw(members)
+    units = list(range(draw(st.integers(0, 200))))
+    owner = st.sampled_from([*weights, -1, -2])
+    owners = draw(st.dictionaries(st.sampled_from(units), owner)) if units else {}
+    return weights, units, owners
+
+
+def _moves(before: dict[int, int], after: dict[int, int], weights: dict[int, int]) -> int:
+    return sum(after[unit] != owner for unit, owner in before.items() if owner in weights)
+
+
+@given(groups())
+def test_every_unit_has_a_member_within_one_unit_of_its_share(
+    group: tuple[dict[int, int], list[int], dict[int, int]],
+) -> None:
+    weights, units, owners = group
+    found = assign(weights, units, owners)
+    assert list(found) == units
+    for member, weight in weights.items():
+        count = sum(one == member for one in found.values())
+        assert abs(count * sum(weights.values()) - len(units) * weight) < sum(weights.values())
+
+
+@given(groups())
+def test_what_is_right_already_stays(group: tuple[dict[int, int], list[int], dict[int, int]]) -> None:
+    weights, units, owners = group
+    found = assign(weights, units, owners)
+    assert assign(weights, units, found) == found
+    assert assign_unowned(weights, units, found) == found
+
+
+@given(groups())
+def test_what_members_have_stays_until_it_may_move(group: tuple[dict[int, int], list[int], dict[int, int]]) -> None:
+    weights, units, owners = group
+    found = assign_unowned(weights, units, owners)
+    assert _moves(owners, found, weights) == 0
+    assert list(found) == units
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
+def test_no_division_within_one_unit_moves_less(given_weights: list[int], data: st.DataObject) -> None:
+    """Every division is tried."""
+    weights = dict(enumerate(given_weights))
+    units = list(range(data.draw(st.integers(0, 6))))
+    owners = {unit: data.draw(st.sampled_from([*weights, -1])) for unit in units}
+    total, best = sum(given_weights), len(units)
+    for tried in product(weights, repeat=len(units)):
+        counts = [tried.count(member) for member in weights]
+        even = all(abs(counts[one] * total - len(units) * weights[one]) < total for one in weights)
+        if even:
+            best = min(best, _moves(owners, dict(zip(units, tried, strict=True)), weights))
+    assert _moves(owners, assign(weights, units, owners), weights) == best
+
+
+@given(members, st.integers(0, 200))
+def test_equal_members_differ_by_one(found: dict[int, int], units: int) -> None:
+    counts = targets(dict.fromkeys(found, 7), {}, units).values()
+    assert sum(counts) == units
+    assert max(counts) - min(counts) <= 1
+
+
+def test_a_join_moves_only_the_new_members_share() -> None:
+    weights: dict[int, int] = {}
+    found: dict[int, int] = {}
+    units = list(range(1024))
+    for member in range(64):
+        weights[member] = 1
+        before, found = found, assign(weights, units, found)
+        assert _moves(before, found, weights) == (len(units) // (member + 1) if member else 0)
+
+
+def test_a_leave_moves_only_what_the_member_had() -> None:
+    weights = dict.fromkeys(range(64), 1)
+    units = list(range(1024))
+    found = assign(weights, units, {})
+    while len(weights) > 1:
+        del weights[next(iter(weights))]
+        before, found = found, assign(weights, units, found)
+        assert _moves(before, found, weights) == 0
+
+
+def test_members_beyond_the_units_stand_by_and_the_first_are_served() -> None:
+    assert targets(dict.fromkeys("abc", 1), {}, 2) == {"a": 1, "b": 1, "c": 0}
+    assert targets(dict.fromkeys("abc", 1), {"c": 1}, 2) == {"a": 1, "b": 0, "c": 1}
+
+
+def test_a_unit_in_handover_comes_back_to_its_holder() -> None:
+    weights, units = {"a": 1, "b": 1}, [1, 2, 3, 4]
+    owners = {1: "a", 2: "a", 3: "gone", 4: "gone"}
+    assert assign(weights, units, owners, {3: "a", 4: "b"}) == {1: "a", 2: "a", 3: "b", 4: "b"}
+    owners = {1: "a", 2: "gone", 3: "gone", 4: "b"}
+    assert assign(weights, units, owners, {3: "a", 2: "b"}) == {1: "a", 2: "b", 3: "a", 4: "b"}

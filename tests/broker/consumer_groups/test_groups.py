@@ -1,0 +1,359 @@
+"""Consumer groups over whole queues, as clients see them."""
+
+from collections.abc import Callable, Iterator
+
+import pika
+import pytest
+from pika.exceptions import ChannelClosedByBroker
+from tests.broker.consumer_groups.checker import Checker
+from tests.broker.consumer_groups.members import Member, Publisher, until
+
+import jumpmq
+
+SOON = {"x-rebalance-delay": 50}
+Unique = Callable[[str], str]
+
+
+@pytest.fixture
+def checker() -> Checker:
+    return Checker()
+
+
+@pytest.fixture
+def channel(broker: jumpmq.RunningBroker) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
+    """A channel on which to declare."""
+    connection = pika.BlockingConnection(pika.ConnectionParameters(port=broker.port))
+    yield connection.channel()
+    if connection.is_open:
+        connection.close()
+
+
+@pytest.fixture
+def exchange(channel: pika.adapters.blocking_connection.BlockingChannel, unique: Unique) -> str:
+    """A consistent hash exchange with four queues."""
+    name = unique("orders")
+    channel.exchange_declare(name, "x-consistent-hash", durable=True)
+    for number in range(4):
+        channel.queue_declare(f"{name}.{number}", durable=True)
+        channel.queue_bind(f"{name}.{number}", name, "1")
+    return name
+
+
+@pytest.fixture
+def publisher(broker: jumpmq.RunningBroker, exchange: str, checker: Checker) -> Iterator[Publisher]:
+    publisher = Publisher(broker.port, exchange, checker)
+    yield publisher
+    publisher.close()
+
+
+def test_members_share_the_queues_and_a_join_moves_two(
+    broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
+) -> None:
+    publisher.publish(40, 5)
+    with Member(broker.port, exchange, "g", "a", checker, arguments=SOON) as first:
+        until(lambda: not checker.left, first, settle=True)
+        assert len(first.queues) == 4
+        with Member(broker.port, exchange, "g", "b", checker, arguments=SOON) as second:
+            while len(second.queues) < 2:
+                publisher.publish(40, 1)
+                until(lambda: not checker.left, first, second, settle=True)
+            first.queues.clear()
+            publisher.publish(40, 1)
+            until(lambda: not checker.left, first, second, settle=True)
+            assert len(second.queues) == len(first.queues) == 2
+            assert not first.queues & second.queues
+        publisher.publish(40, 2)
+        until(lambda: not checker.left, first, settle=True)
+        assert len(first.queues) == 4
+    checker.check()
+
+
+def test_a_queue_passes_on_when_its_messages_are_settled(
+    broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
+) -> None:
+    """The old holder keeps what it has, however long; the new one gets nothing of the queue meanwhile."""
+    publisher.publish(40, 2)
+    with Member(broker.port, exchange, "g", "a", checker, prefetch=0, arguments=SOON) as first:
+        until(lambda: len(first.held) == 80, first)
+        with Member(broker.port, exchange, "g", "b", checker, prefetch=0, arguments=SOON) as second:
+            came = 40
+            while came > 30:
+                before = len(first.held)
+                publisher.publish(40, 1)
+                for _ in range(10):
+                    first.read(0.005)
+                    second.read(0.005)
+                came = len(first.held) - before
+            assert not second.held
+            first.acknowledge()
+            until(lambda: len(first.held) + len(second.held) == checker.left, first, second)
+            assert len(second.queues) == 2
+            first.acknowledge()
+            second.acknowledge()
+    checker.check()
+
+
+@pytest.mark.parametrize("end", ["close", "kill", "cancel"])
+def test_what_a_member_leaves_comes_to_another_in_order(
+    broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker, end: str
+) -> None:
+    publisher.publish(40, 3)
+    with Member(broker.port, exchange, "g", "a", checker, prefetch=7, arguments=SOON) as first:
+        second = Member(broker.port, exchange, "g", "b", checker, prefetch=7, arguments=SOON)
+        until(lambda: len(first.held) == len(second.held) == 7, first, second)
+        first.acknowledge()
+        if end == "cancel":
+            second.channel.basic_cancel(second.tag)
+            for _ in range(20):
+                first.read(0.005)
+                first.acknowledge()
+            second.acknowledge()
+        else:
+            getattr(second, end)()
+        until(lambda: not checker.left, first, settle=True)
+        second.close()
+    checker.check()
+
+
+def test_the_prefetch_is_one_over_all_queues_and_each_has_its_turn(
+    broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
+) -> None:
+    publisher.publish(40, 5)
+    with Member(broker.port, exchange, "g", "a", checker, prefetch=3) as member:
+        until(lambda: len(member.held) == 3, member)
+        member.read(0.05)
+        assert len(member.held) == 3
+        while len(member.queues) < 4:
+            member.acknowledge()
+            until(lambda: len(member.held) == 3, member)
+        assert checker.left > 100
+        until(lambda: not checker.left, member, settle=True)
+    checker.check()
+
+
+def test_a_queue_that_is_bound_later_is_shared_and_one_that_is_unbound_until_it_is_empty(
+    broker: jumpmq.RunningBroker,
+    exchange: str,
+    publisher: Publisher,
+    checker: Checker,
+    channel: pika.adapters.blocking_connection.BlockingChannel,
+) -> None:
+    with Member(broker.port, exchange, "g", "a", checker, prefetch=1, arguments=SOON) as member:
+        publisher.publish(40, 1)
+        until(lambda: member.held, member)
+        held = next(iter(member.held.values()))[2]
+        gone = next(queue for number in range(4) if (queue := f"{exchange}.{number}") != held)
+        channel.queue_unbind(gone, exchange, "1")
+        until(lambda: not checker.left, member, settle=True)
+        assert gone in member.queues
+        channel.queue_declare(f"{exchange}.new", durable=True)
+        channel.queue_bind(f"{exchange}.new", exchange, "1")
+        while f"{exchange}.new" not in member.queues:
+            channel.basic_publish("", f"{exchange}.new", f"new {checker.publish('new')}".encode())
+            until(lambda: not checker.left, member, settle=True)
+        channel.basic_get(gone)  # is nobody's any more
+    checker.check()
+
+
+def test_a_named_member_that_comes_back_has_what_it_had(
+    broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
+) -> None:
+    named = [{"x-group-member": name, "x-group-grace": 20_000, **SOON} for name in ("one", "two")]
+    publisher.publish(40, 1)
+    with (
+        Member(broker.port, exchange, "g", "a", checker, arguments=named[0]) as first,
+        Member(broker.port, exchange, "g", "b", checker, arguments=named[1]) as second,
+    ):
+        until(lambda: not checker.left, first, second, settle=True)
+        had = set(second.queues)
+        second.close()
+        publisher.publish(40, 1)
+        for _ in range(40):
+            first.read(0.01)
+            first.acknowledge()
+        assert checker.left
+        assert not first.queues & had
+        with Member(broker.port, exchange, "g", "c", checker, arguments=named[1]) as again:
+            until(lambda: not checker.left, first, again, settle=True)
+            assert again.queues == had
+            # The same name once more takes the place of the one that is there.
+            with Member(broker.port, exchange, "g", "d", checker, arguments=named[1]) as third:
+                publisher.publish(40, 1)
+                until(lambda: not checker.left and again.cancelled, first, again, third, settle=True)
+                assert third.queues == had
+    checker.check()
+
+
+def test_weights_and_standby(
+    broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
+) -> None:
+    publisher.publish(40, 1)
+    with (
+        Member(broker.port, exchange, "g", "a", checker, arguments={"x-group-weight": 3, **SOON}) as heavy,
+        Member(broker.port, exchange, "g", "b", checker, arguments=SOON) as light,
+    ):
+        until(lambda: not checker.left, heavy, light, settle=True)
+        assert (len(heavy.queues), len(light.queues)) == (3, 1)
+    checker.check()
+    alone = f"{exchange}.0"
+    single = Checker()
+    direct = Publisher(broker.port, "", single, alone)
+    direct.publish(3, 3)
+    with (
+        Member(broker.port, alone, "g", "a", single, prefetch=1) as first,
+        Member(broker.port, alone, "g", "b", single, prefetch=1) as second,
+    ):
+        until(lambda: first.held, first, second)
+        second.read(0.05)
+        assert not second.held
+        first.kill()
+        until(lambda: not single.left, second, settle=True)
+    direct.close()
+    single.check()
+
+
+def test_a_holder_that_does_not_settle_is_cancelled_and_its_late_settlements_are_ignored(
+    broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
+) -> None:
+    publisher.publish(40, 2)
+    impatient = {"x-handover-timeout": 100, **SOON}
+    with Member(broker.port, exchange, "g", "a", checker, prefetch=0, arguments=impatient) as hung:
+        until(lambda: len(hung.held) == 80, hung)
+        tags = list(hung.held)
+        checker.gone("a")  # from here on the broker may take them back at any time
+        with Member(broker.port, exchange, "g", "b", checker, prefetch=0) as other:
+            until(lambda: not checker.left, other, settle=True)
+            until(lambda: hung.cancelled, hung)
+            hung.channel.basic_ack(tags[0])
+            hung.channel.basic_nack(tags[2], multiple=True)
+            for tag in tags[3:]:
+                hung.channel.basic_ack(tag)
+            hung.channel.queue_declare(f"{exchange}.0", passive=True)  # the channel is open
+            with pytest.raises(ChannelClosedByBroker, match="unknown delivery tag 1000"):
+                hung.channel.basic_ack(1000)
+                hung.channel.queue_declare(f"{exchange}.0", passive=True)
+    checker.check()
+
+
+def test_a_deleted_queue_leaves_the_group(
+    broker: jumpmq.RunningBroker,
+    exchange: str,
+    publisher: Publisher,
+    checker: Checker,
+    channel: pika.adapters.blocking_connection.BlockingChannel,
+) -> None:
+    with Member(broker.port, exchange, "g", "a", checker, prefetch=0, arguments=SOON) as member:
+        publisher.publish(40, 1)
+        until(lambda: len(member.held) == 40, member)
+        channel.queue_delete(f"{exchange}.1")
+        member.acknowledge()
+        publisher.publish(40, 1)
+        until(lambda: not checker.left, member, settle=True)
+    checker.check()
+
+
+def test_all_kinds_of_source(
+    broker: jumpmq.RunningBroker, channel: pika.adapters.blocking_connection.BlockingChannel, unique: Unique
+) -> None:
+    modulus = unique("modulus")
+    channel.exchange_declare(modulus, "x-modulus-hash")
+    for number in range(3):
+        arguments = {"x-queue-type": "quorum", "x-delivery-limit": 10}
+        channel.queue_declare(f"{modulus}.{number}", durable=True, arguments=arguments)
+        channel.queue_bind(f"{modulus}.{number}", modulus)
+    checker = Checker()
+    publisher = Publisher(broker.port, modulus, checker)
+    publisher.publish(20, 2)
+    with Member(broker.port, modulus, "g", "a", checker, prefetch=1) as member:
+        until(lambda: member.held, member)
+        member.requeue()
+        until(lambda: not checker.left, member, settle=True)
+    publisher.close()
+    checker.check()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "code", "text"),
+    [
+        ({}, {"auto_ack": True}, 406, "consumer group 'g' needs acknowledgements: no_ack is refused"),
+        ({}, {"exclusive": True}, 403, "consumer group 'g' has no exclusive consumers"),
+        ({"x-priority": 1}, {}, 406, "consumer group 'g' has no priorities: use 'x-group-weight'"),
+        ({"x-consumer-group": 7}, {}, 406, "invalid arg 'x-consumer-group': {unacceptable_type,signedint}"),
+        ({"x-consumer-group": ""}, {}, 406, "invalid arg 'x-consumer-group': a name has 1 to 255 octets"),
+        ({"x-group-weight": 0}, {}, 406, "invalid arg 'x-group-weight': 0 is not from 1 to 10000"),
+        ({"x-group-weight": "1"}, {}, 406, "invalid arg 'x-group-weight': \"expected integer, got longstr\""),
+        ({"x-group-grace": -1}, {}, 406, "invalid arg 'x-group-grace': -1 is not from 0 to 86400000"),
+    ],
+)
+def test_arguments_that_are_refused(
+    exchange: str,
+    channel: pika.adapters.blocking_connection.BlockingChannel,
+    arguments: dict[str, object],
+    options: dict[str, bool],
+    code: int,
+    text: str,
+) -> None:
+    with pytest.raises(ChannelClosedByBroker) as refusal:
+        channel.basic_consume(exchange, print, arguments={"x-consumer-group": "g", **arguments}, **options)
+    assert refusal.value.reply_code == code
+    assert refusal.value.reply_text.partition(" - ")[2] == text
+
+
+def _refusal(port: int, act: Callable[[pika.adapters.blocking_connection.BlockingChannel], object]) -> tuple[int, str]:
+    connection = pika.BlockingConnection(pika.ConnectionParameters(port=port))
+    try:
+        with pytest.raises(ChannelClosedByBroker) as refusal:
+            act(connection.channel())
+    finally:
+        connection.close()
+    return refusal.value.reply_code, refusal.value.reply_text.partition(" - ")[2]
+
+
+def test_sources_that_are_refused(
+    broker: jumpmq.RunningBroker, channel: pika.adapters.blocking_connection.BlockingChannel, unique: Unique
+) -> None:
+    def refused(source: str) -> tuple[int, str]:
+        return _refusal(broker.port, lambda one: one.basic_consume(source, print, arguments={"x-consumer-group": "g"}))
+
+    assert refused("missing") == (404, "no queue 'missing' in vhost '/'")
+    assert refused("amq.topic") == (
+        406,
+        "exchange 'amq.topic' in vhost '/' of type 'topic' has no consumer groups: it is neither a hash exchange nor "
+        "sharded",
+    )
+    name = unique("refused")
+    channel.exchange_declare(name, "x-consistent-hash")
+    channel.exchange_declare(f"{name}.further", "fanout")
+    channel.exchange_bind(f"{name}.further", name, "1")
+    assert refused(name) == (
+        406,
+        f"exchange '{name}' in vhost '/' has no consumer groups: it is bound to exchange '{name}.further'",
+    )
+    channel.exchange_unbind(f"{name}.further", name, "1")
+    for kind, arguments, reason in (
+        ("priorities", {"x-max-priority": 3}, "it has priorities"),
+        (
+            "quorum",
+            {"x-queue-type": "quorum"},
+            "it has no delivery limit, so that what is requeued goes to its end",
+        ),
+    ):
+        queue = f"{name}.{kind}"
+        channel.queue_declare(queue, durable=True, arguments=arguments)
+        channel.queue_bind(queue, name, "1")
+        assert refused(name) == (406, f"queue '{queue}' in vhost '/' has no consumer groups: {reason}")
+        channel.queue_unbind(queue, name, "1")
+    channel.queue_declare(f"{name}.taken")
+    channel.queue_bind(f"{name}.taken", name, "1")
+    tag = channel.basic_consume(f"{name}.taken", print)
+    assert refused(name) == (403, f"queue '{name}.taken' in vhost '/' has consumers outside consumer group 'g'")
+    channel.basic_cancel(tag)
+    channel.basic_consume(name, print, arguments={"x-consumer-group": "first"})
+    locked = (
+        405,
+        f"cannot obtain access to locked queue '{name}.taken' in vhost '/'. It is consumed by consumer group 'first'",
+    )
+    assert refused(name) == locked
+    assert refused(f"{name}.taken") == locked
+    assert _refusal(broker.port, lambda one: one.basic_consume(f"{name}.taken", print)) == locked
+    assert _refusal(broker.port, lambda one: one.basic_get(f"{name}.taken")) == locked
