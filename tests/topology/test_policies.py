@@ -102,6 +102,10 @@ def test_the_default_exchange_keeps_to_itself(built: Built) -> None:
         ({"definition": {"max-age": ""}}, "<<>> is not a valid max age"),
         ({"definition": {"message-ttl": 10**30}}, f"{10**30} is not a valid message TTL"),
         ({"definition": {"alternate-exchange": "\ud800"}}, "<<237,160,128>> is not text"),
+        (
+            {"definition": {"slots": 4}},
+            "slots is no policy setting, as messages lie in their slots: declare the queue with x-slots",
+        ),
         ({"priority": float("nan")}, "priority should be a number, actually was nan"),
         ({"priority": True}, "priority should be a number, actually was true"),
         ({"apply_to": 5}, "apply-to '5' unrecognised; should be 'queues', 'exchanges' or 'all'"),

@@ -1,12 +1,17 @@
 """What other compiled kernels see of messages."""
 
+cdef extern from "stdbool.h":
+    ctypedef bint flag "_Bool"  # a bint takes four octets
+
+
 cdef class Message:
     cdef public str exchange
     cdef public bytes routing_key
     cdef public bytes properties
     cdef public bytes body
-    cdef public bint persistent
-    cdef public bint redelivered
+    cdef public flag persistent
+    cdef public flag redelivered
+    cdef public unsigned short slot
     cdef public int attempts
     cdef public unsigned int paged
     cdef public double published_at

@@ -52,6 +52,7 @@ class Message:
         redelivered: whether it may have been delivered before.
         attempts: how many deliveries this one makes, where its queue counts them (``x-delivery-count``), else 0.
         paged: octets of its body, while that is on disk alone.
+        slot: of its queue (``x-slots``), as long as it is in one that has slots.
         expires_at: seconds since the epoch; 0 is never.
         queue, consumer, batch: the queue it is in, who holds it unacknowledged, and where it is stored; or None.
     """
@@ -71,6 +72,7 @@ class Message:
         "redelivered",
         "routing_key",
         "seq",
+        "slot",
     )
 
     def __init__(
@@ -93,6 +95,7 @@ class Message:
         self.redelivered = False
         self.attempts = 0
         self.paged = 0
+        self.slot = 0
         self.queue: Any = None
         self.consumer: Any = None
         self.batch: Any = None
@@ -253,7 +256,7 @@ def routing_keys(messages: list[Any]) -> list[bytes]:
     return [message.routing_key for message in messages]
 
 
-def hash_keys(messages: list[Any], place: int, name: bytes, missing: int) -> tuple[list[bytes | int], int]:
+def hash_keys(messages: list[Any], place: int, name: bytes, missing: bytes | int) -> tuple[list[bytes | int], int]:
     """What of each message is hashed: a property, or a header.
 
     Args:

@@ -91,17 +91,17 @@ cdef inline uint64_t lane(uint64_t state, uint64_t word) noexcept nogil:
     return turn(state + word * PRIME_2, 31) * PRIME_1
 
 
-cdef uint64_t hash_xxh64(const uint8_t* octets, Py_ssize_t length) noexcept nogil:
-    """XXH64 with seed 0, as its specification has it."""
+cdef uint64_t hash_xxh64(const uint8_t* octets, Py_ssize_t length, uint64_t seed) noexcept nogil:
+    """XXH64, as its specification has it."""
     cdef uint64_t lanes[4]
     cdef uint64_t word
     cdef Py_ssize_t left = length
     cdef int i
     if length >= 32:
-        lanes[0] = PRIME_1 + PRIME_2
-        lanes[1] = PRIME_2
-        lanes[2] = 0
-        lanes[3] = 0 - PRIME_1
+        lanes[0] = seed + PRIME_1 + PRIME_2
+        lanes[1] = seed + PRIME_2
+        lanes[2] = seed
+        lanes[3] = seed - PRIME_1
         while left >= 32:
             for i in range(4):
                 lanes[i] = lane(lanes[i], load_long(octets + 8 * i))
@@ -111,7 +111,7 @@ cdef uint64_t hash_xxh64(const uint8_t* octets, Py_ssize_t length) noexcept nogi
         for i in range(4):
             word = (word ^ lane(0, lanes[i])) * PRIME_1 + PRIME_4
     else:
-        word = PRIME_5
+        word = seed + PRIME_5
     word += <uint64_t>length
     while left >= 8:
         word = turn(word ^ lane(0, load_long(octets)), 27) * PRIME_1 + PRIME_4
@@ -130,8 +130,8 @@ cdef uint64_t hash_xxh64(const uint8_t* octets, Py_ssize_t length) noexcept nogi
     return word ^ word >> 32
 
 
-def xxh64(bytes key not None):
-    return hash_xxh64(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+def xxh64(bytes key not None, uint64_t seed=0):
+    return hash_xxh64(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), seed)
 
 
 cdef inline uint64_t number_xxh64(uint64_t number) noexcept nogil:
@@ -139,7 +139,7 @@ cdef inline uint64_t number_xxh64(uint64_t number) noexcept nogil:
     cdef int i
     for i in range(8):
         octets[i] = (number >> 8 * i) & 0xFF
-    return hash_xxh64(octets, 8)
+    return hash_xxh64(octets, 8, 0)
 
 
 cdef inline int32_t jump_word(uint64_t word, int32_t buckets) noexcept nogil:
@@ -393,7 +393,7 @@ cdef class Buckets:
             word = PyLong_AsUnsignedLongLongMask(<object>key)
             return number_xxh64(word) if self.wide else word
         if self.wide and PyBytes_Check(<object>key):
-            return hash_xxh64(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
+            return hash_xxh64(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key), 0)
         return hash_object(key, 0)
 
     def owner(self, key):
@@ -525,7 +525,7 @@ cdef class KeyReader:
         cdef int64_t found[2]
         cdef int kind = self.bounds(i, found)
         if kind > 0:
-            hash[0] = hash_xxh64(self._octets.start + found[0], found[1] - found[0])
+            hash[0] = hash_xxh64(self._octets.start + found[0], found[1] - found[0], 0)
         elif kind == 0:
             hash[0] = number_xxh64(HASH_OF_UNDEFINED & RANGE_MASK)
         return kind >= 0

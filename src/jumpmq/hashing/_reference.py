@@ -210,11 +210,11 @@ def jump(key: int, buckets: int) -> int:
     return bucket
 
 
-def xxh64(key: bytes) -> int:
-    """XXH64 of a binary with seed 0, 64 bits, by the package ``xxhash``."""
+def xxh64(key: bytes, seed: int = 0) -> int:
+    """XXH64 of a binary, 64 bits, by the package ``xxhash``."""
     import xxhash
 
-    return xxhash.xxh64_intdigest(key)
+    return xxhash.xxh64_intdigest(key, seed)
 
 
 def jump64(key: int, buckets: int) -> int:

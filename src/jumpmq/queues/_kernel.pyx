@@ -1,11 +1,13 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """What queues do with runs of messages, in C. ``_reference.py`` says the same in plain Python and documents it."""
 
+from cpython.array cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from jumpmq.amqp._kernel cimport Message
 from jumpmq.amqp.prefetch cimport FAR, NEAR, prefetch_message, prefetch_octets
+from jumpmq.hashing._kernel cimport hash_xxh64
 
 
 cdef extern from "Python.h":
@@ -209,3 +211,37 @@ def by_destination(list items not None, list places not None, list order not Non
             groups[place] = found[order[place]] = group = []
         group.append(items[i])
     return found
+
+def set_slots(list messages not None, list keys, unsigned int slots, uint64_t seed):
+    cdef Message message
+    cdef bytes key, known = None
+    cdef unsigned short slot = 0
+    cdef Py_ssize_t place
+    if not 0 < slots <= 65535 or (keys is not None and len(keys) != len(messages)):
+        raise ValueError("a key for each message, and 1 to 65535 slots")
+    for place, message in enumerate(messages):
+        key = message.routing_key if keys is None else keys[place]
+        if key is not known:
+            known = key
+            slot = hash_xxh64(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), seed) % slots
+        message.slot = slot
+
+
+def by_slot(list messages not None):
+    cdef Message message
+    cdef dict groups = {}
+    cdef list group
+    for message in messages:
+        group = groups.get(message.slot)
+        if group is None:
+            groups[message.slot] = group = []
+        group.append(message)
+    return groups
+
+
+def count_slots(list messages not None, array counts not None, int change):
+    cdef Message message
+    for message in messages:
+        if message.slot >= len(counts):
+            raise IndexError(message.slot)
+        counts.data.as_uints[message.slot] += change

@@ -1,9 +1,11 @@
 """What queues do with runs of messages: the plain twin of the compiled kernel, its specification and its stand-in."""
 
+from array import array
 from itertools import takewhile
 from typing import Any, TypeVar
 
 from jumpmq.amqp.properties import Properties
+from jumpmq.hashing import xxh64
 
 C = TypeVar("C")
 
@@ -128,3 +130,27 @@ def by_destination(items: list[Any], places: list[int], order: list[Any]) -> dic
     for item, place in zip(items, places, strict=True):
         groups.setdefault(order[place], []).append(item)
     return groups
+
+
+def set_slots(messages: list[Any], keys: list[bytes] | None, slots: int, seed: int) -> None:
+    """Note in each message which of the slots its key falls into: XXH64 of the key, modulo the slots.
+
+    Args:
+        keys: of each message; None is its routing key.
+    """
+    for message, key in zip(messages, keys or (message.routing_key for message in messages), strict=True):
+        message.slot = xxh64(key, seed) % slots
+
+
+def by_slot(messages: list[Any]) -> dict[int, list[Any]]:
+    """The messages by their slot."""
+    groups: dict[int, list[Any]] = {}
+    for message in messages:
+        groups.setdefault(message.slot, []).append(message)
+    return groups
+
+
+def count_slots(messages: list[Any], counts: "array[int]", change: int) -> None:
+    """Add ``change`` to the count of each message's slot."""
+    for message in messages:
+        counts[message.slot] += change

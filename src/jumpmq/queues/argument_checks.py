@@ -128,6 +128,45 @@ def version(field: Field, arguments: Arguments) -> str | None:
     return None if field.value in (1, 2) else erlang.string(f"unsupported queue version '{field.value}'")
 
 
+SLOT_KEYS = ("routing-key", "message-id", "correlation-id")
+MAX_SLOTS = 1024
+MAX_IN_FLIGHT = 65535
+
+
+def slots(field: Field, arguments: Arguments) -> str | None:
+    """How many slots a queue has, 1 to 1024; not beside priorities, which have an order of their own."""
+    if (problem := positive(field, arguments)) is not None:
+        return problem
+    if field.value > MAX_SLOTS:
+        return f"{{max_value_exceeded,{field.value}}}"
+    if arguments.get("x-max-priority") is not None:
+        return erlang.string("a queue has slots or priorities, not both: remove x-max-priority or x-slots")
+    return None
+
+
+def slot_key(field: Field, arguments: Arguments) -> str | None:
+    """What the slot of a message is chosen by, beside a number of slots."""
+    if (problem := _of_type(field, "S")) is not None:
+        return problem
+    key = str(field.value)
+    if key not in SLOT_KEYS and not (key.startswith("header:") and 0 < len(key.encode()) - len("header:") <= 128):
+        return erlang.string("expected routing-key, message-id, correlation-id or header:NAME")
+    return _beside_slots(arguments)
+
+
+def in_flight_per_slot(field: Field, arguments: Arguments) -> str | None:
+    """How many messages of a slot may be unacknowledged, beside a number of slots."""
+    if (problem := positive(field, arguments)) is not None:
+        return problem
+    if field.value > MAX_IN_FLIGHT:
+        return f"{{max_value_exceeded,{field.value}}}"
+    return _beside_slots(arguments)
+
+
+def _beside_slots(arguments: Arguments) -> str | None:
+    return None if arguments.get("x-slots") is not None else erlang.string("x-slots is missing")
+
+
 queue_locator = word_of(("client-local", "balanced", "random", "least-leaders"), "invalid_queue_locator_arg")
 master_locator = word_of(("client-local", "random", "min-masters"), "invalid_queue_locator_arg")
 dead_letter_strategy = word_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")

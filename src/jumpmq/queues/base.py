@@ -137,6 +137,7 @@ class Queue(ABC):
         got, got_unasked: of the delivered, those that were got one by one, to be acknowledged or not.
         got_nothing: times that there was nothing to get.
         redelivered: of the delivered, those that were delivered before.
+        requeues_in_place: whether what is put back comes where it was, so that it may come back in any order.
         returned: whether a message of its may have been delivered before.
         unacknowledged_count: messages that were taken and not settled.
         undelivered_count, undelivered_octets: messages that are dead, and whose dead letters have not reached all their
@@ -148,7 +149,6 @@ class Queue(ABC):
         argument_checks: the declare arguments that it takes and what each may be, in the order in which RabbitMQ looks
             at them; also what a second declaration must repeat. Those of other kinds are refused.
         refused_policy_keys: a policy with one of these keys is not for it.
-        requeues_in_place: whether what is put back comes where it was, so that it may come back in any order.
         always_durable: whether it must be declared durable, neither exclusive nor deleted automatically, and by name.
         consumer_argument_names: the arguments of ``basic.consume`` that it takes; those of other kinds are refused.
         takes_global_prefetch: whether channels with a ``global`` prefetch may consume from it.
@@ -164,7 +164,7 @@ class Queue(ABC):
     takes_global_prefetch: ClassVar[bool] = True
     knows_exclusive_consumers: ClassVar[bool] = True
     append_only: ClassVar[bool] = False
-    requeues_in_place: ClassVar[bool] = True
+    requeues_in_place: bool = True
     source: ClassVar[int] = STORE
 
     def __init__(

@@ -21,6 +21,7 @@ from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, enter_queue, octets, of_body, persistent, settle_stored
+from jumpmq.queues.slots import DEFAULT_KEY, Share, SlottedMessages
 from jumpmq.store import Batch
 
 CHUNK_OCTETS = 1 << 20
@@ -53,6 +54,9 @@ class ClassicQueue(Queue):
         "x-queue-mode": checks.queue_mode,
         "x-queue-version": checks.version,
         "x-single-active-consumer": checks.boolean,
+        "x-slots": checks.slots,
+        "x-slot-key": checks.slot_key,
+        "x-in-flight-per-slot": checks.in_flight_per_slot,
         "x-queue-type": checks.string,
         "x-queue-master-locator": checks.master_locator,
     }
@@ -68,7 +72,9 @@ class ClassicQueue(Queue):
         self._delivery = Delivery(self, f"queue '{name}' in vhost '{vhost}'", self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
         self._was_read = False
-        self._ready = self._ready_messages()
+        self.slots = self._slotted_messages()
+        self._ready = self._ready_messages() if self.slots is None else self.slots
+        self._dispatching = False
         # Octets of memory of what was taken, and of its bodies.
         self._held = self._held_bodies = 0
         self._paged = self._paged_octets = self._parked = 0
@@ -84,7 +90,21 @@ class ClassicQueue(Queue):
         self._limited = self.limits.has_length
         self._mind_lease()
 
-    def _ready_messages(self) -> ReadyMessages | PrioritizedMessages:
+    def _slotted_messages(self) -> SlottedMessages | None:
+        arguments = self.arguments
+        if "x-slots" not in arguments:
+            return None
+        return SlottedMessages(
+            self._pages,
+            self._prepare,
+            self._account,
+            self._on_read,
+            arguments["x-slots"],
+            arguments.get("x-slot-key", DEFAULT_KEY),
+            arguments.get("x-in-flight-per-slot", 0),
+        )
+
+    def _ready_messages(self) -> ReadyMessages | PrioritizedMessages | SlottedMessages:
         highest = self.arguments.get("x-max-priority", 0)
         if highest:
             return PrioritizedMessages(self._pages, self._prepare, self._account, self._on_read, highest)
@@ -228,6 +248,12 @@ class ClassicQueue(Queue):
             return self._count_taken(self._ready.take_octets(min(count, CHUNK), CHUNK_OCTETS))
         return self._take(lambda count: self._ready.take_octets(count, CHUNK_OCTETS), min(count, CHUNK))
 
+    def take_from(self, share: Share, count: int) -> list[Message]:
+        """As :meth:`take_for_delivery`, messages of this share of the queue's slots."""
+        slots = self.slots
+        assert slots is not None
+        return self._take(lambda count: slots.take_octets(count, CHUNK_OCTETS, share), min(count, CHUNK))
+
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         while messages := self._ready.take_range(first_seq, last_seq, count):
             if alive := self._without_expired(messages, clock.now()) if self._expiring else messages:
@@ -252,6 +278,8 @@ class ClassicQueue(Queue):
         if not expired:
             return messages
         alive = [message for message in messages if not 0.0 < message.expires_at <= now]
+        if self.slots is not None:
+            self.slots.settled(expired)
         self._discard(expired, "expired")
         return alive
 
@@ -290,6 +318,7 @@ class ClassicQueue(Queue):
             return
         if outcome is not Outcome.ACKNOWLEDGED:
             messages = self._unpaged(messages)
+        freed = self.slots is not None and self.slots.settled(messages)
         self.unacknowledged_count -= len(messages)
         if outcome is Outcome.ACKNOWLEDGED:
             self.acknowledged += len(messages)
@@ -299,6 +328,8 @@ class ClassicQueue(Queue):
             self._discard(messages, "rejected")
         else:
             self._take_back(messages, outcome)
+        if freed:
+            self.dispatch()
 
     def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
         """Drop the bodies of deliveries that are on disk from memory, until they are wanted; returns the octets freed.
@@ -341,6 +372,8 @@ class ClassicQueue(Queue):
         lost = read_back(missing, self._pages)
         if lost:
             self.unacknowledged_count -= len(lost)
+            if self.slots is not None:
+                self.slots.settled(lost)
             self._forget(lost)
             settle_stored(lost)
         self._count_unpaged([message for message in missing if message.body is not PAGED])
@@ -438,7 +471,14 @@ class ClassicQueue(Queue):
         self._delivery.admit(consumer)
 
     def dispatch(self) -> None:
-        if not self._returns and self._delivery.dispatch():
+        if self._returns or self._dispatching:
+            return
+        self._dispatching = True  # what is delivered to consumers that do not acknowledge is settled meanwhile
+        try:
+            more = self._delivery.dispatch()
+        finally:
+            self._dispatching = False
+        if more:
             self._on_read()
 
     # --- limits ---
@@ -505,7 +545,7 @@ class ClassicQueue(Queue):
             most = 1
             if self.limits.max_length is not None:
                 most = max(len(self._ready) - self.limits.max_length, 1)
-            dropped += self._ready.take(min(most, count - len(dropped)))
+            dropped += self._ready.take_oldest(min(most, count - len(dropped)))
         self._discard(dropped, "maxlen")
         if dropped and self._expiring:
             self._mind_expiry(now)  # another message is at the front

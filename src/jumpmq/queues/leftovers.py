@@ -97,3 +97,18 @@ class Leftovers:
 
     def _release(self, messages: list[Message]) -> None:
         self._account.charge("staged", -held_octets(messages))
+
+
+class AllLeftovers:
+    """What was left of several lists of a queue."""
+
+    def __init__(self, parts: list[Leftovers]) -> None:
+        self._parts = parts
+
+    def settle(self, transient_gone: Callable[[int, int], None]) -> Iterator[None]:
+        for part in self._parts:
+            yield from part.settle(transient_gone)
+
+    def forget(self) -> Iterator[None]:
+        for part in self._parts:
+            yield from part.forget()

@@ -68,6 +68,7 @@ class Parked:
                 message.persistent,
                 message.redelivered,
                 message.attempts,
+                message.slot,
             ) = self._commons[common]
             found.append(message)
         return found
@@ -81,5 +82,5 @@ class Parked:
 def _common(message: Message) -> tuple[Any, ...]:
     return (
         message.queue, message.consumer, message.batch,
-        message.persistent, message.redelivered, message.attempts,
+        message.persistent, message.redelivered, message.attempts, message.slot,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader
-from jumpmq.queues.leftovers import Leftovers
+from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.ready import ReadyMessages, for_nobody, nobody_waits
 from jumpmq.queues.runs import body_octets, by_priority, octets
@@ -102,6 +102,9 @@ class PrioritizedMessages:
     def take_expired(self, now: float, count: int) -> list[Message]:
         return self._take(count, lambda level, left: level.take_expired(now, left))
 
+    def take_oldest(self, count: int) -> list[Message]:
+        return self.take(count)
+
     def _take(self, count: int, take: Callable[[ReadyMessages, int], list[Message]]) -> list[Message]:
         taken: list[Message] = []
         for level in self._levels.values():
@@ -134,8 +137,8 @@ class PrioritizedMessages:
 
     # --- leaving, and memory ---
 
-    def leave(self) -> "_AllLeftovers":
-        return _AllLeftovers([level.leave() for level in self._levels.values()])
+    def leave(self) -> AllLeftovers:
+        return AllLeftovers([level.leave() for level in self._levels.values()])
 
     def close(self) -> None:
         for level in self._levels.values():
@@ -153,18 +156,3 @@ class PrioritizedMessages:
 def _sums(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
     found = list(pairs)
     return sum(first for first, _ in found), sum(second for _, second in found)
-
-
-class _AllLeftovers:
-    """What was left of each priority."""
-
-    def __init__(self, parts: list[Leftovers]) -> None:
-        self._parts = parts
-
-    def settle(self, transient_gone: Callable[[int, int], None]) -> Iterator[None]:
-        for part in self._parts:
-            yield from part.settle(transient_gone)
-
-    def forget(self) -> Iterator[None]:
-        for part in self._parts:
-            yield from part.forget()

@@ -4,7 +4,8 @@ What distinguishes it from a classic queue is as RabbitMQ 4 has it: every messag
 mode; each delivery says in the header ``x-delivery-count`` how many failed before it; a message that came back more
 often than ``x-delivery-limit`` allows is dead-lettered. Where no limit is set, a message may come back 20 times from
 consumers that are gone, and as often as consumers like that put it back: it then goes to the end of the queue, so that
-one that no consumer can handle does not hold up the others. A limit below 0 is none.
+one that no consumer can handle does not hold up the others. A limit below 0 is none. In a queue with slots it returns
+to its place, whatever the limit: there it holds up its slot alone, in whose order it stays.
 """
 
 from collections.abc import Mapping
@@ -46,6 +47,9 @@ class QuorumQueue(ClassicQueue):
         "x-max-in-memory-bytes": checks.integer,
         "x-overflow": checks.overflow,
         "x-single-active-consumer": checks.boolean,
+        "x-slots": checks.slots,
+        "x-slot-key": checks.slot_key,
+        "x-in-flight-per-slot": checks.in_flight_per_slot,
         "x-queue-type": checks.string,
         "x-quorum-initial-group-size": checks.positive,
         "x-delivery-limit": checks.any_integer,
@@ -61,10 +65,10 @@ class QuorumQueue(ClassicQueue):
     always_durable = True
     takes_global_prefetch = False
     knows_exclusive_consumers = False
-    requeues_in_place = False
 
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
+        self.requeues_in_place = self.slots is not None
         self._recorded: dict[int, int] = {}
         # How often messages came back from consumers that were gone; since the start, where no limit is set.
         self._failures: dict[int, int] = {}
@@ -133,7 +137,8 @@ class QuorumQueue(ClassicQueue):
             self._discard(over, "delivery_limit")
             gone = {message.seq for message in over}
             messages = [message for message in messages if message.seq not in gone]
-        if (limit is None or limit < 0) and outcome is Outcome.REQUEUED and len(self._ready):
+        to_end = (limit is None or limit < 0) and not self.requeues_in_place
+        if to_end and outcome is Outcome.REQUEUED and len(self._ready):
             self.returned = True
             self._move_to_end(messages)
             return

@@ -164,6 +164,10 @@ class ReadyMessages:
         self._release(taken)
         return taken
 
+    def take_oldest(self, count: int) -> list[Message]:
+        """Remove and return what a length limit drops."""
+        return self.take(count)
+
     def take_octets(self, count: int, most: int) -> list[Message]:
         """As :meth:`take`, but as few as hold ``most`` octets of bodies, routing keys and properties; some, if there
         are any in memory.
@@ -206,9 +210,7 @@ class ReadyMessages:
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages numbered ``first_seq`` to ``last_seq``."""
-        if first_seq <= min(
-            self._first_seq_in_order(), self._returned.first_seq if self._returned.messages else NO_SEQ
-        ):
+        if first_seq <= self.first_seq():
             return self._take_until(last_seq, count)
         taken = self._head.take_range(first_seq, last_seq, count)
         taken += self._take_from_tail(first_seq, last_seq, count - len(taken))
@@ -329,6 +331,11 @@ class ReadyMessages:
         return self._tail[0].first_seq if self._tail else NO_SEQ
 
     # --- looking ---
+
+    def first_seq(self) -> int:
+        """The number of the message at the front; there must be one."""
+        in_order = self._first_seq_in_order()
+        return min(in_order, self._returned.first_seq) if self._returned.messages else in_order
 
     def first(self) -> Message | None:
         """The message at the front, still in the queue."""

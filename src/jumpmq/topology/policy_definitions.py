@@ -30,6 +30,9 @@ NUMERIC = (
 )
 """The keys that an operator policy may have: limits, of which the lower one counts."""
 
+DECLARED_ONLY = frozenset({"slots", "slot-key", "in-flight-per-slot"})
+"""What a queue is, rather than what it is limited to: a policy would have to sort all its messages again."""
+
 
 def problem_of(definition: object, operator: bool = False) -> str | None:
     """What is wrong with a definition, or None.
@@ -46,6 +49,9 @@ def problem_of(definition: object, operator: bool = False) -> str | None:
     for check in (_sharding_problem, _mirroring_problem, _value_problem):
         if (problem := check(checked)) is not None:
             return problem
+    if structural := sorted(set(definition) & DECLARED_ONLY):
+        name = structural[0]
+        return f"{name} is no policy setting, as messages lie in their slots: declare the queue with x-{name}"
     unknown = [
         f"{{{erlang.json_term(key)},{erlang.json_term(definition[key])}}}"
         for key in sorted(definition)

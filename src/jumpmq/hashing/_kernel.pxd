@@ -1,0 +1,6 @@
+"""What other compiled kernels hash with."""
+
+from libc.stdint cimport uint8_t, uint64_t
+
+
+cdef uint64_t hash_xxh64(const uint8_t* octets, Py_ssize_t length, uint64_t seed) noexcept nogil
