@@ -39,7 +39,7 @@ def publish(amqp: AMQPConnection, queue: str, *bodies: bytes) -> None:
 def test_what_is_published_is_delivered_in_order(amqp: AMQPConnection, queue: str) -> None:
     bodies = [b"", b"x" * 300_000, *(b"%d" % number for number in range(5_000))]
     publish(amqp, queue, *bodies)
-    assert (amqp.unconfirmed, amqp.refused, amqp.returned) == (0, 0, [])
+    assert (amqp.unconfirmed, amqp.refused, amqp.returned) == (0, [], [])
     consumer = amqp.consume(queue, 1_000)
     found = []
     while len(found) < len(bodies) and amqp.wait(60):

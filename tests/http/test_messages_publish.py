@@ -39,8 +39,9 @@ def publish(api, octets, **query):
     return api.request("POST", "messages", "/", "publish", data=octets, params=query)
 
 
-def answered(published=0, unroutable=0, refused=0, repeated=False):
-    return {"published": published, "unroutable": unroutable, "refused": refused, "repeated": repeated}
+def answered(published=0, unroutable=0, refused=0, undelivered=0, repeated=False):
+    counts = {"published": published, "unroutable": unroutable, "refused": refused, "undelivered": undelivered}
+    return counts | {"repeated": repeated}
 
 
 def bodies(channel, queue):
@@ -246,6 +247,34 @@ def test_of_a_chunk_that_a_full_queue_refuses_no_queue_gets_any(api, channel, ki
     channel.queue_purge("full")
     assert chunk(3, 2) == answered(published=2)
     assert [api.counts(name)[0] for name in ("q", "full")] == [5, 2]
+
+
+def test_what_is_unroutable_or_refused_goes_elsewhere_in_the_same_commit(api, channel):
+    channel.queue_declare("full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.queue_declare("lost", arguments={"x-max-length": 4, "x-overflow": "reject-publish"})
+    channel.exchange_declare("instead", "fanout")
+    octets = stream(
+        body=[b"1", b"2", b"3"],
+        routing_key=[b"full", b"full", b"nothing"],
+        properties=[None, with_headers(Field("n", "I", 1), Field("CC", "A", [("S", "full")])), None],
+    )
+
+    def sent(first):
+        place = {"writer": "w", "batch": 0, "first": first, "rows": first + 3, "digest": f"d{first}"}
+        return publish(api, octets, exchange="", **{"undelivered-to": "instead"}, **place)
+
+    assert "and reach no queue there" in sent(0).text
+    assert api.get("messages", "/", "writers", "w")["batch"] is None
+    channel.queue_bind("lost", "instead")
+    assert sent(0).json() == answered(published=1, undelivered=2)
+    assert sent(0).json() == answered(repeated=True)
+    assert sent(3).json() == answered(refused=2), "as the other queue has no room either, none is published"
+    assert api.counts("full")[0] == 1
+    letters = [channel.basic_get("lost", auto_ack=True) for _ in range(2)]
+    assert sorted((key.routing_key, properties.headers, body) for key, properties, body in letters) == [
+        ("full", {"n": 1, "x-undelivered-exchange": "", "x-undelivered-reason": "full"}, b"2"),
+        ("nothing", {"x-undelivered-exchange": "", "x-undelivered-reason": "unroutable"}, b"3"),
+    ]
 
 
 def test_a_chunk_whose_octets_a_queue_has_no_room_for_is_refused(api, channel):

@@ -113,6 +113,32 @@ def test_a_task_that_is_tried_again_publishes_nothing_twice(spark, broker, chann
     assert found == list(range(30_000))
 
 
+@pytest.mark.parametrize("url", ["http_url", "amqp_url"])
+def test_what_is_unroutable_or_refused_goes_to_a_dead_letter_exchange(spark, broker, channel, url):
+    channel.queue_declare("full", durable=True, arguments={"x-max-length": 700, "x-overflow": "reject-publish"})
+    channel.queue_declare("dead", durable=True)
+    channel.exchange_declare("dlx", "fanout", durable=True)
+    channel.queue_bind("dead", "dlx")
+    frame = spark.range(2000, numPartitions=1).selectExpr(
+        "if(id % 2 = 0, 'full', 'nothing') as routing_key", "cast(id as string) as body"
+    )
+    write(frame, broker, exchange="", deadLetterExchange="dlx", url=getattr(broker, url))
+    assert [API(broker.http_url).counts(queue)[0] for queue in ("full", "dead")] == [700, 1300]
+    rows = table(spark, broker, queue="dead").selectExpr("headers['x-undelivered-reason'] as reason", "body").collect()
+    expected = {b"%d" % number: "unroutable" if number % 2 else "full" for number in range(2000)}
+    found = {bytes(row.body): row.reason for row in rows}
+    assert len(found) == 1300
+    assert all(expected[body] == reason for body, reason in found.items())
+
+
+def test_a_dead_letter_exchange_is_there_and_the_only_choice(spark, broker, channel):
+    frame = spark.sql("select 'b' as body")
+    with pytest.raises(PySparkException, match="no exchange 'nothing'"):
+        write(frame, broker, queue="q1", deadLetterExchange="nothing")
+    with pytest.raises(PySparkException, match="either option 'onUnroutable' or option 'deadLetterExchange'"):
+        write(frame, broker, queue="q1", deadLetterExchange="x", onUnroutable="drop")
+
+
 def test_a_task_that_a_full_queue_refuses_goes_on_with_the_row_that_was_refused(spark, broker, channel):
     channel.queue_declare("full", durable=True, arguments={"x-max-length": 1001, "x-overflow": "reject-publish"})
     frame = spark.range(1500, numPartitions=1).selectExpr("cast(id as string) as body")

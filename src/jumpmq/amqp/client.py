@@ -63,6 +63,8 @@ class Returned:
     text: str
     exchange: str
     routing_key: bytes
+    properties: bytes = b""
+    body: bytes = b""
 
 
 Event = m.Method | Ack | Delivery | Returned
@@ -132,8 +134,7 @@ class ClientProtocol:
         if content is None:
             raise UnexpectedFrame("the server sent a content header without a method")
         self._missing = int.from_bytes(payload[4:12])
-        if isinstance(content, Delivery):
-            content.properties = payload[12:]
+        content.properties = payload[12:]
         return None if self._missing else self._whole(b"")
 
     def _body(self, piece: bytes) -> Delivery | Returned | None:
@@ -151,7 +152,7 @@ class ClientProtocol:
 
     def _whole(self, body: bytes) -> Delivery | Returned | None:
         content, self._content = self._content, None
-        if isinstance(content, Delivery):
+        if content is not None:
             content.body = body
         return content
 

@@ -56,7 +56,8 @@ class AMQPConnection:
         deliveries: messages that came and were not taken yet.
         returned: mandatory messages that came back.
         unconfirmed: how many published messages are not confirmed yet.
-        refused: how many were refused (``basic.nack``).
+        published: how many messages were published.
+        refused: the numbers of those that were refused (``basic.nack``), counted from 1 since ``confirm.select``.
 
     Raises:
         ConnectionLost: nobody answers there.
@@ -68,11 +69,11 @@ class AMQPConnection:
         self.deliveries: deque[Delivery] = deque()
         self.returned: list[Returned] = []
         self.unconfirmed = 0
-        self.refused = 0
+        self.refused: list[int] = []
         self._timeout = timeout
         self._protocol = ClientProtocol()
         self._replies: deque[m.Method] = deque()
-        self._published = 0
+        self.published = 0
         self._outstanding: set[int] = set()
         self._lowest = 1
         self._socket = self._connected(tls)
@@ -156,8 +157,8 @@ class AMQPConnection:
         After ``confirm.select`` they count as unconfirmed until they are.
         """
         frames = list(contents)
-        self._outstanding.update(range(self._published + 1, self._published + len(frames) + 1))
-        self._published += len(frames)
+        self._outstanding.update(range(self.published + 1, self.published + len(frames) + 1))
+        self.published += len(frames)
         self.unconfirmed = len(self._outstanding)
         self._write(frames)
 
@@ -286,7 +287,9 @@ class AMQPConnection:
             case Ack(tags=tags, multiple=multiple):
                 self._settled(tags, multiple=multiple)
             case m.BasicNack(delivery_tag=tag, multiple=multiple):
-                self.refused += self._settled([tag], multiple=multiple)
+                before = set(self._outstanding)
+                self._settled([tag], multiple=multiple)
+                self.refused += sorted(before - self._outstanding)
             case Returned():
                 self.returned.append(event)
             case m.ChannelClose(reply_code=code, reply_text=text):
@@ -305,16 +308,14 @@ class AMQPConnection:
             self._write([self._frame(answer)])
         return Refused(code, text)
 
-    def _settled(self, tags: list[int], *, multiple: bool) -> int:
-        """Messages are confirmed, or refused; the answer is how many."""
-        before = len(self._outstanding)
+    def _settled(self, tags: list[int], *, multiple: bool) -> None:
+        """Messages are confirmed, or refused."""
         if multiple:
             self._outstanding.difference_update(range(self._lowest, tags[-1] + 1))
             self._lowest = tags[-1] + 1
         else:
             self._outstanding.difference_update(tags)
         self.unconfirmed = len(self._outstanding)
-        return before - self.unconfirmed
 
 
 def _table(mapping: Mapping[str, object]) -> list[Field]:

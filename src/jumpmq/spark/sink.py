@@ -75,6 +75,8 @@ class SinkOptions:
         exchange: publish to this exchange, with the column ``routing_key``; "" for the default exchange.
         queue: put into this queue. Either this or ``exchange``, or a column of one of these names.
         on_unroutable: ``onUnroutable``, ``fail`` (unless given) or ``drop``: what becomes of rows that reach no queue.
+        undelivered_to: ``deadLetterExchange``: the exchange that gets rows that reach no queue, and those that a full
+            queue refuses; None where these fail.
         persistent: whether messages are persistent whose properties do not say; true unless given.
         app, version: ``txnAppId`` and ``txnVersion``: a batch of the same two is published once.
     """
@@ -83,6 +85,7 @@ class SinkOptions:
     exchange: str | None = None
     queue: str | None = None
     on_unroutable: str = "fail"
+    undelivered_to: str | None = None
     persistent: bool = True
     app: str | None = None
     version: int | None = None
@@ -107,6 +110,8 @@ class SinkOptions:
             raise JumpMQError("give either option 'exchange' or option 'queue'")
         if ("app" in given) != ("version" in given):
             raise JumpMQError("give both options 'txnAppId' and 'txnVersion', or neither")
+        if "on_unroutable" in given and "undelivered_to" in given:
+            raise JumpMQError("give either option 'onUnroutable' or option 'deadLetterExchange'")
         return cls(broker=broker_of(given), **given)
 
 
@@ -114,6 +119,7 @@ _OPTIONS: Reads = BROKER_OPTIONS | {
     "exchange": ("exchange", text),
     "queue": ("queue", text),
     "onunroutable": ("on_unroutable", one_of("fail", "drop")),
+    "deadletterexchange": ("undelivered_to", text),
     "persistent": ("persistent", truth),
     "txnappid": ("app", text),
     "txnversion": ("version", whole),
@@ -126,6 +132,7 @@ class Written(WriterCommitMessage):
 
     published: int = 0
     dropped: int = 0
+    undelivered: int = 0
     writer: str = ""
 
 
@@ -142,6 +149,9 @@ class Writer:
         elif options.queue is not None:
             self._client.require_broker()
             self._client.ranges(None, [options.queue])
+        if options.undelivered_to is not None:
+            self._client.require_broker()
+            self._client.exchange(options.undelivered_to)
 
     def _publish(self, batches: Iterator[pa.RecordBatch], writer: str, part: str) -> Written:
         """Publish a partition's rows, but for those that were published when the task was tried before.
@@ -233,6 +243,7 @@ class Writer:
             if not answer["refused"]:
                 written.published += answer["published"]
                 written.dropped += answer["unroutable"]
+                written.undelivered += answer["undelivered"]
                 return after
             if len(table) == 1:
                 raise JumpMQError(REFUSED)
@@ -248,7 +259,9 @@ class Writer:
         queue = self._options.queue
         target = {"exchange": self._options.exchange or ""} if queue is None else {"queue": queue}
         persistent = str(self._options.persistent).lower()
-        return target | {"persistent": persistent, "unroutable": self._options.on_unroutable}
+        instead = self._options.undelivered_to
+        unroutable = {"unroutable": self._options.on_unroutable} if instead is None else {"undelivered-to": instead}
+        return target | unroutable | {"persistent": persistent}
 
 
 class BatchWriter(Writer, DataSourceArrowWriter):
@@ -307,10 +320,12 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
 
 
 def tell(messages: list[WriterCommitMessage | None]) -> None:
-    """Say on stderr how many messages were dropped, if any were."""
-    dropped = sum(one.dropped for one in messages if isinstance(one, Written))
-    if dropped:
+    """Say on stderr how many messages were dropped, or went to the exchange for such, if any did."""
+    written = [one for one in messages if isinstance(one, Written)]
+    if dropped := sum(one.dropped for one in written):
         print(f"jumpmq: {dropped} messages reached no queue and were dropped", file=sys.stderr)
+    if undelivered := sum(one.undelivered for one in written):
+        print(f"jumpmq: {undelivered} messages went to the exchange for undelivered ones", file=sys.stderr)
 
 
 class RowsDigest:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from jumpmq.amqp.errors import NoRoute, PreconditionFailed
 from jumpmq.amqp.messages import Message, check_properties
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, USER_ID, Properties
+from jumpmq.amqp.undelivered import FULL, UNROUTABLE, undelivered
 from jumpmq.broker.channel.publishing import check_properties_of
 from jumpmq.broker.routing import routing
 from jumpmq.broker.security.authorization import Authorization
@@ -56,11 +57,13 @@ class Published:
         published: those that a queue has taken.
         unroutable: those that reached no queue, and are gone.
         refused: those that a queue refused, because it is full.
+        undelivered: those that went to the exchange for what is unroutable or refused.
     """
 
     published: int = 0
     unroutable: int = 0
     refused: int = 0
+    undelivered: int = 0
 
 
 @dataclass
@@ -69,7 +72,10 @@ class Judged:
 
     Attributes:
         count: how many messages there are.
+        user: whose they are.
+        undelivered_to: the exchange that gets what is unroutable or refused; None where there is none.
         unroutable: how many of them reach no queue.
+        undelivered: how many go to that exchange.
         shares: the messages of each queue, in published order.
         copies: how many messages these are together.
         bounded_copies: how many of them go to queues that may refuse some.
@@ -78,8 +84,11 @@ class Judged:
     """
 
     vhost: VirtualHost
+    user: str
     count: int
+    undelivered_to: str | None = None
     unroutable: int = 0
+    undelivered: int = 0
     shares: dict[Queue, list[Message]] = field(default_factory=dict)
     copies: int = 0
     bounded_copies: int = 0
@@ -113,19 +122,26 @@ class Judged:
 
 
 def judge(
-    authorization: Authorization, user: str, vhost: VirtualHost, messages: list[Addressed], *, drop_unroutable: bool
+    authorization: Authorization,
+    user: str,
+    vhost: VirtualHost,
+    messages: list[Addressed],
+    *,
+    drop_unroutable: bool,
+    undelivered_to: str | None = None,
 ) -> Generator[None, None, Judged]:
     """Whether messages may be published, and where they go; every step is some milliseconds of work at most.
 
     Args:
         drop_unroutable: whether messages that reach no queue are dropped; else they are an error.
+        undelivered_to: the exchange that such messages go to instead; None where there is none.
 
     Raises:
-        NoRoute: a message reaches no queue.
+        NoRoute: a message reaches no queue, also not of that exchange.
         TooManyCopies: see there; fewer messages may be published.
         AMQPError: the user may not publish to an exchange, or it is not there, or a message is malformed.
     """
-    judged = Judged(vhost, len(messages))
+    judged = Judged(vhost, user, len(messages), undelivered_to)
     examine = _Examination(authorization, user)
     lost: dict[str, list[Message]] = {}
     for queue, exchange, run in _runs(messages):
@@ -133,7 +149,9 @@ def judge(
         judged.flags |= flags
         _require_allowed(authorization, user, vhost, exchange if queue is None else "", run)
         missed = _find_routes(judged, queue, exchange, run, flags)
-        if missed and not drop_unroutable:
+        if missed and undelivered_to is not None:
+            _send_on(judged, authorization, missed, UNROUTABLE)
+        elif missed and not drop_unroutable:
             if queue is not None:
                 raise NoRoute(f"no queue '{queue}' in vhost '{vhost.name}'")
             lost.setdefault(exchange, []).extend(missed)
@@ -152,29 +170,83 @@ def push(judged: Judged) -> Generator[None, None, Published]:
         yield
     refused = yield from _push_shares(judged, judged.shares)
     yield from _count(judged)
-    return Published(judged.count - len(refused) - judged.unroutable, judged.unroutable, len(refused))
+    return _published(judged, len(refused))
 
 
-def push_all_or_none(judged: Judged) -> Generator[None, None, Published]:
-    """As :func:`push`, but where a queue that is full would refuse a message, no queue gets any.
+def push_all_or_none(judged: Judged, authorization: Authorization) -> Generator[None, None, Published]:
+    """As :func:`push`, but where a queue that is full would refuse a message, that goes to the exchange for such; where
+    there is none, or a queue of that one is full too, no queue gets any message.
 
     Whether there is room is looked at, and taken, in one step, as anybody else may take it between two.
+
+    Raises:
+        AMQPError: the user may not publish to that exchange, or what was refused reaches no queue there.
+        TooManyCopies: see there; nothing is pushed, as with the other.
     """
     vhost = judged.vhost
     for _, _, routes in judged.routes:
         routes.strip()
         yield
-    bounded = {queue: share for queue, share in judged.shares.items() if queue.limits.overflow != "drop-head"}
-    refused = {id(message) for queue, share in bounded.items() for message in queue.would_refuse(share)}
-    if refused:
+    refused = _refused(judged)
+    if refused and judged.undelivered_to is not None:
+        ids = {id(message) for message in refused}
+        judged.shares = {
+            queue: [message for message in share if id(message) not in ids] for queue, share in judged.shares.items()
+        }
+        _send_on(judged, authorization, refused, FULL)
+        refused_there = _refused(judged)
+    else:
+        refused_there = refused
+    if refused_there:
         return Published(refused=len(refused))
+    bounded = _bounded(judged)
     for queue, share in bounded.items():
         if vhost.queues.get(queue.name) is queue:
             routing.push_to(queue, share, judged.flags, fitting=True)
     yield
     yield from _push_shares(judged, {queue: share for queue, share in judged.shares.items() if queue not in bounded})
     yield from _count(judged)
-    return Published(judged.count - judged.unroutable, judged.unroutable)
+    return _published(judged, 0)
+
+
+def _bounded(judged: Judged) -> dict[Queue, list[Message]]:
+    """The shares of queues that may refuse some."""
+    return {queue: share for queue, share in judged.shares.items() if queue.limits.overflow != "drop-head"}
+
+
+def _refused(judged: Judged) -> list[Message]:
+    """The messages that some queue would refuse, each once."""
+    found = {id(message): message for queue, share in _bounded(judged).items() for message in queue.would_refuse(share)}
+    return list(found.values())
+
+
+def _published(judged: Judged, refused: int) -> Published:
+    unroutable = judged.unroutable if judged.undelivered_to is None else 0
+    return Published(judged.count - refused - unroutable - judged.undelivered, unroutable, refused, judged.undelivered)
+
+
+def _send_on(judged: Judged, authorization: Authorization, messages: list[Message], reason: str) -> None:
+    """Have messages that cannot go where they should go to the exchange for such.
+
+    Raises:
+        AMQPError: the user may not publish to it, it is not there, or a message reaches no queue there.
+        TooManyCopies: see there.
+    """
+    exchange, vhost = judged.undelivered_to, judged.vhost
+    assert exchange is not None
+    found = []
+    for message in messages:
+        properties = undelivered(message.properties, message.exchange, reason)
+        letter = Message(
+            exchange, message.routing_key, properties, message.body, message.persistent, message.published_at
+        )
+        letter.expires_at = message.expires_at
+        found.append(letter)
+    _require_allowed(authorization, judged.user, vhost, exchange, found)
+    judged.flags |= HEADERS
+    if _find_routes(judged, None, exchange, found, HEADERS):
+        raise NoRoute(f"messages that are {reason} go to exchange '{exchange}', and reach no queue there")
+    judged.undelivered += len(found)
 
 
 def _push_shares(judged: Judged, shares: dict[Queue, list[Message]]) -> Generator[None, None, set[int]]:
@@ -192,7 +264,7 @@ def _push_shares(judged: Judged, shares: dict[Queue, list[Message]]) -> Generato
 def _count(judged: Judged) -> Generator[None, None, None]:
     """Count what was pushed in the figures of exchanges and of the virtual host."""
     tally = judged.vhost.past.channels
-    messages, all_copies, unroutable = judged.count, judged.copies, judged.unroutable
+    messages, all_copies, unroutable = judged.count + judged.undelivered, judged.copies, judged.unroutable
     for exchange, count, routes in judged.routes:
         copies, missed = sum(map(len, routes.queues.values())), len(routes.unroutable)
         exchange.received += count

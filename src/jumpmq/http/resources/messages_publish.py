@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -35,12 +36,13 @@ async def publish(request: Request) -> JSONResponse:
 
     The query is ``exchange=NAME`` or ``queue=NAME``, for rows that name none; ``persistent=true`` for rows without
     properties; ``unroutable=drop``, or else a row that reaches no queue is a 400, and none of the rows is published.
+    With ``undelivered-to=NAME`` such rows, and those that a full queue refuses, are published to that exchange.
     With ``writer=NAME&part=NAME&batch=N&first=N&rows=N&digest=TEXT`` a chunk that was published already is passed over:
     ``first`` rows of the batch come before it, ``rows`` are published after it. With ``attempt=TEXT`` that attempt must
     have begun the batch, and no other one since. With ``opened=true`` the writer must be open. Of a chunk no row is
     published where a queue that is full would refuse one: ``refused`` says of how many. The answer is
-    ``{"published": N, "unroutable": N, "refused": N, "repeated": false}``, or 413 where these would be too many
-    messages in all queues together.
+    ``{"published": N, "unroutable": N, "refused": N, "undelivered": N, "repeated": false}``, or 413 where these
+    would be too many messages in all queues together.
     """
     host = requested.virtual_host(request)
     _require_virtual_host(request, host)
@@ -77,22 +79,30 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
     if chunk is not None and chunk.place.rows - chunk.first != len(messages):
         raise BadRequest(f"the stream has {len(messages)} rows, and not {chunk.place.rows - chunk.first}")
     await broker.count_published(user.name, len(messages))
-    drop = query.get("unroutable") == "drop"
-    try:
+    drop, undelivered_to = query.get("unroutable") == "drop", query.get("undelivered-to")
+    with _refused_as_answers():
         judged = await broker.slices.between(
-            judge(broker.authorization, user.name, host, messages, drop_unroutable=drop)
+            judge(broker.authorization, user.name, host, messages, drop_unroutable=drop, undelivered_to=undelivered_to)
         )
-        if chunk is not None:
+        if chunk is not None or undelivered_to is not None:
             judged.require_one_step()
+    if chunk is not None:
+        broker.writers.has_published(chunk)  # the writer may have been closed in the meantime
+    with _refused_as_answers():
+        published = await _push(broker, judged, chunk)
+    await broker.committed()
+    return _answer(published, repeated=False)
+
+
+@contextmanager
+def _refused_as_answers() -> Iterator[None]:
+    """Answer with what a run of messages is refused for."""
+    try:
+        yield
     except AMQPError as error:
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     except TooManyCopies as error:
         raise ContentTooLarge(str(error)) from None
-    if chunk is not None:
-        broker.writers.has_published(chunk)  # the writer may have been closed in the meantime
-    published = await _push(broker, judged, chunk)
-    await broker.committed()
-    return _answer(published, repeated=False)
 
 
 async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> Published:
@@ -102,7 +112,10 @@ async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> Publishe
 
     def steps() -> Iterator[None]:
         nonlocal result
-        result = yield from push(judged) if chunk is None else push_all_or_none(judged)
+        if chunk is None and judged.undelivered_to is None:
+            result = yield from push(judged)
+        else:
+            result = yield from push_all_or_none(judged, broker.authorization)
 
     def noted_steps(chunk: Chunk) -> Iterator[None]:
         with broker.turns.together():
@@ -270,6 +283,7 @@ def _answer(published: Published, *, repeated: bool) -> JSONResponse:
             "published": published.published,
             "unroutable": published.unroutable,
             "refused": published.refused,
+            "undelivered": published.undelivered,
             "repeated": repeated,
         }
     )

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.client import publish_frames
+from jumpmq.amqp.undelivered import FULL, UNROUTABLE, undelivered
 from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.patience import retried
@@ -43,6 +44,8 @@ class AMQPWriter:
                 amqp.declared(options.queue)
             elif options.exchange:
                 amqp.call(m.ExchangeDeclare(exchange=options.exchange, passive=True), m.ExchangeDeclareOk)
+            if options.undelivered_to:
+                amqp.call(m.ExchangeDeclare(exchange=options.undelivered_to, passive=True), m.ExchangeDeclareOk)
 
     def _publish(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Publish a partition's rows.
@@ -56,15 +59,38 @@ class AMQPWriter:
             for batch in batches:
                 rows = self._rows(publishable(batch, *self._options.names))
                 for at in range(0, len(rows), AT_ONCE):
-                    amqp.publish(_frames(row, amqp.frame_max) for row in rows[at : at + AT_ONCE])
-                    amqp.wait_for_confirms(WINDOW)
-                    self._check(amqp)
+                    self._send(amqp, rows[at : at + AT_ONCE], written)
                 written.published += len(rows)
             amqp.wait_for_confirms()
             self._check(amqp)
-            written.dropped = len(amqp.returned)
-            written.published -= written.dropped
+            written.dropped += len(amqp.returned)
+            written.published -= written.dropped + written.undelivered
         return written
+
+    def _send(self, amqp: AMQPConnection, rows: list[Row], written: Written) -> None:
+        """Publish rows; what comes back is published again where it goes instead."""
+        first, instead = amqp.published + 1, self._options.undelivered_to
+        amqp.publish(_frames(row, amqp.frame_max) for row in rows)
+        if instead is None:
+            amqp.wait_for_confirms(WINDOW)
+            self._check(amqp)
+            written.dropped += len(amqp.returned)
+            amqp.returned.clear()
+            return
+        amqp.wait_for_confirms()
+        lost = [(rows[tag - first], FULL) for tag in amqp.refused]
+        lost += [((one.exchange, one.routing_key, one.properties, one.body), UNROUTABLE) for one in amqp.returned]
+        amqp.refused.clear()
+        amqp.returned.clear()
+        if lost:
+            letters = [
+                (instead, key, undelivered(properties, exchange, reason), body)
+                for (exchange, key, properties, body), reason in lost
+            ]
+            amqp.publish(_frames(letter, amqp.frame_max) for letter in letters)
+            amqp.wait_for_confirms()
+            self._check(amqp)
+            written.undelivered += len(letters)
 
     def _connect(self) -> AMQPConnection:
         """A new connection; the broker was there when the writing was planned, and may just be restarting."""
@@ -73,7 +99,7 @@ class AMQPWriter:
     def _check(self, amqp: AMQPConnection) -> None:
         if amqp.refused:
             raise JumpMQError(REFUSED)
-        if amqp.returned and self._options.on_unroutable == "fail":
+        if amqp.returned and (self._options.on_unroutable == "fail" or self._options.undelivered_to is not None):
             lost = amqp.returned[0]
             key = lost.routing_key.decode("utf-8", "replace")
             raise JumpMQError(f"a message to exchange '{lost.exchange}' with routing key '{key}' reaches no queue")
