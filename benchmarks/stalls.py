@@ -245,6 +245,66 @@ class Stalls:
         policy = {"pattern": "^x", "apply-to": "exchanges", "definition": {"shards-per-node": 1000}}
         return lambda: self.ask("PUT", "policies/sharded/shards", policy)
 
+    def delete_60_000_bindings(self) -> Callable[[], None]:
+        """With their queue."""
+        self.declare()
+        for number in range(60_000):
+            self.connection.send(binding(QUEUE, "amq.direct", f"key {number}"))
+        self.connection.prefetch(0)
+        return lambda: self.ask("DELETE", f"queues/%2F/{QUEUE}")
+
+    def close_15_000_exclusive(self) -> Callable[[], None]:
+        """Queues of a connection that ends."""
+        owner = Connection(Address(self.broker.port))
+        for number in range(15_000):
+            declare = b"\0\0" + short(f"exclusive-{number}") + b"\x14" + bytes(4)
+            owner.send(method(1, 50, 10, declare))
+        owner.prefetch(0)
+        return owner.close
+
+    def close_30_000_consumers(self) -> Callable[[], None]:
+        """Of a hundred channels of a connection that ends."""
+        self.declare()
+        owner = Connection(Address(self.broker.port))
+        for number in range(30_000):
+            channel = 2 + number // 300
+            if number % 300 == 0:
+                owner.open_channel(channel)
+            owner.send(method(channel, 60, 20, b"\0\0" + short(QUEUE) + short(f"c{number}") + b"\x08" + bytes(4)))
+        owner.prefetch(0)
+        return owner.close
+
+    def copies_to_1_000_keys(self) -> Callable[[], None]:
+        """A message whose CC has as many keys, to a topic exchange with 300 patterns; ten times."""
+        self.declare()
+        for number in range(300):
+            pattern = ".".join("a*#"[(number >> place % 9 & 1) + (place + number) % 2] for place in range(10))
+            self.connection.send(binding(QUEUE, "amq.topic", f"{pattern}.{number}"))
+        return self._copies("amq.topic", lambda number: f"a.a.{number}.b.a.a.b.a.b.a.7")
+
+    def copies_to_1_000_queues(self) -> Callable[[], None]:
+        """A message whose CC names as many queues; ten times."""
+        for number in range(1000):
+            self.connection.declare_queue(f"copied-{number}")
+        return self._copies("", lambda number: f"copied-{number}")
+
+    def _copies(self, exchange: str, key: Callable[[int], str]) -> Callable[[], None]:
+        items = b"".join(b"S" + struct.pack(">I", len(one)) + one for one in (key(n).encode() for n in range(1000)))
+        table = short("CC") + b"A" + struct.pack(">I", len(items)) + items
+        header = struct.pack(">HHQHI", 60, 0, 0, 0x2000, len(table)) + table
+        publish = method(1, 60, 40, b"\0\0" + short(exchange) + short("none") + b"\0") + frame(HEADER, 1, header)
+
+        def act() -> None:
+            self.connection.send(publish * 10)
+            self.connection.prefetch(0)
+
+        return act
+
+
+def binding(queue: str, exchange: str, key: str) -> bytes:
+    """The frame that binds a queue, and is not answered."""
+    return method(1, 50, 20, b"\0\0" + short(queue) + short(exchange) + short(key) + b"\1" + bytes(4))
+
 
 def publication(queue: str, octets: bytes, *, persistent: bool = False) -> bytes:
     """The frames of a message to a queue."""
@@ -267,7 +327,8 @@ OPERATIONS = [
     Stalls.nothing, Stalls.purge, Stalls.delete, Stalls.shorten, Stalls.shorten_and_dead_letter,
     Stalls.expire_and_dead_letter, Stalls.close, Stalls.acknowledge, Stalls.requeue, Stalls.requeue_one_by_one,
     Stalls.commit_300_000, Stalls.import_10_000_queues, Stalls.delete_10_000_queues, Stalls.make_10_000_shards,
-    Stalls.drain_from_disk,
+    Stalls.drain_from_disk, Stalls.delete_60_000_bindings, Stalls.close_15_000_exclusive,
+    Stalls.close_30_000_consumers, Stalls.copies_to_1_000_keys, Stalls.copies_to_1_000_queues,
 ]  # fmt: skip
 
 

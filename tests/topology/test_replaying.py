@@ -10,6 +10,7 @@ from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.fields import Field
+from jumpmq.store.changes import Definitions
 from jumpmq.topology import (
     AddHome,
     AddVirtualHost,
@@ -206,10 +207,12 @@ class Kept:
         self.records: dict[tuple[str, str], str] = {}
 
     def put(self, kind: str, key: str, value: Any) -> None:
-        self.put_text(kind, key, json.dumps(value))
+        self.records[kind, key] = json.dumps(value)
 
-    def put_text(self, kind: str, key: str, value: str) -> None:
-        self.records[kind, key] = value
+    def change(self, definitions: Definitions) -> None:
+        for key in definitions.removed:
+            self.records.pop(key, None)
+        self.records.update(definitions.put)
 
     def delete(self, kind: str, key: str) -> None:
         self.records.pop((kind, key), None)

@@ -154,6 +154,16 @@ def test_a_copy_header_that_is_no_array_stops_the_run_there(built: Built, name: 
     assert routes.error.text == f'invalid message: {{unacceptable_type_in_header,"{name}",longstr}}'
 
 
+@pytest.mark.parametrize("keys", [["k"] * 1001, ["k" * 250] * 132])
+def test_too_many_keys_in_copy_headers_stop_the_run_there(built: Built, keys: list[str]) -> None:
+    built.queue("a")
+    routes = built.route("", message("a"), message("a", {"CC": keys[:500], "BCC": keys[500:]}), message("a"))
+    assert shares(routes) == {"a": 1}
+    assert isinstance(routes.error, PreconditionFailed)
+    assert "CC and BCC" in routes.error.text
+    assert built.reached("", "a", {"CC": keys[:130]}) == ["a"]
+
+
 def test_nobody_publishes_to_an_internal_exchange_directly(built: Built) -> None:
     built.exchange("inner", "fanout", internal=True)
     built.exchange("outer", "fanout")

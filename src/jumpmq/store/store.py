@@ -26,7 +26,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store import opening, schema
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
-from jumpmq.store.changes import Changes
+from jumpmq.store.changes import Changes, Definitions
 from jumpmq.store.commits import Prepared, prepare, preparing
 from jumpmq.store.contents import Contents
 from jumpmq.store.errors import StoreError
@@ -251,6 +251,10 @@ class Store:
     def delete(self, kind: str, key: str) -> None:
         """Stage the removal of a definition; one that is not there is no error."""
         self._turn.definitions.delete((kind, key))
+
+    def change(self, definitions: Definitions) -> None:
+        """Stage many changes of definitions, which are laid out already; they belong to the store from then on."""
+        self._turn.definitions.absorb(definitions)
 
     def append(self, queue_id: int, messages: list[Message]) -> None:
         """Stage messages, by ascending ``seq``, at the end of a queue; sets their ``batch``.

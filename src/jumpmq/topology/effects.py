@@ -61,12 +61,13 @@ def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) 
         leave(vhost)
     queues = list(vhost.declared.values())
     for declared in queues:
+        yield from vhost.removing_bindings_to(declared.destination)
         vhost.take_queue(declared)
         yield
     for operator in (False, True):
         for policy in vhost.policies.all(operator):
             topology.records.delete_policy(policy, operator)
-    vhost.clear()
+    yield from vhost.removing_exchanges()
     for user in topology.users.values():
         _clear_permissions(topology, changes.ClearPermissions(user.name, change.name))
         _clear_topic_permissions(topology, changes.ClearTopicPermissions(user.name, change.name))
@@ -238,10 +239,12 @@ def _declare_exchange(topology: Topology, change: changes.DeclareExchange) -> St
     return shards.changes
 
 
-def _delete_exchange(topology: Topology, change: changes.DeleteExchange) -> None:
+def _delete_exchange(topology: Topology, change: changes.DeleteExchange) -> Steps:
     vhost = topology.vhost(change.vhost)
     if change.name in vhost.exchanges:
-        vhost.remove_exchange(vhost.exchanges[change.name])
+        yield from vhost.removing_exchange(vhost.exchanges[change.name])
+        topology.records.hand_over()
+    return []
 
 
 def _declare_queue(topology: Topology, change: changes.DeclareQueue) -> changes.Change | None:
@@ -254,11 +257,16 @@ def _declare_queue(topology: Topology, change: changes.DeclareQueue) -> changes.
     return changes.DeclareQueue(definition, change.server_named)
 
 
-def _delete_queue(topology: Topology, change: changes.DeleteQueue) -> None:
+def _delete_queue(topology: Topology, change: changes.DeleteQueue) -> Steps:
     vhost = topology.vhost(change.vhost)
     declared = vhost.declared.get(change.name)
     if declared is not None and declared.id == change.id:
-        vhost.remove_queue(declared)
+        yield from vhost.removing_bindings_to(declared.destination)
+        vhost.take_queue(declared)
+        topology.records.hand_over()
+        if declared.contents is not None:
+            declared.contents.delete()
+    return []
 
 
 def _bind(topology: Topology, change: changes.Bind) -> None:
@@ -291,9 +299,7 @@ _EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], changes.Change | 
     changes.ClearVirtualHostLimit: _clear_virtual_host_limit,
     changes.SetGlobalParameter: _set_global_parameter,
     changes.ClearGlobalParameter: _clear_global_parameter,
-    changes.DeleteExchange: _delete_exchange,
     changes.DeclareQueue: _declare_queue,
-    changes.DeleteQueue: _delete_queue,
     changes.Bind: _bind,
     changes.Unbind: _unbind,
 }
@@ -306,5 +312,7 @@ _IN_STEPS: dict[type[changes.Change], Callable[[Topology, Any], Steps]] = {
     changes.ClearPolicy: _clear_policy,
     changes.ClearOperatorPolicy: _clear_policy,
     changes.DeclareExchange: _declare_exchange,
+    changes.DeleteExchange: _delete_exchange,
+    changes.DeleteQueue: _delete_queue,
 }
 """Those of which much may follow."""

@@ -9,6 +9,10 @@ from jumpmq.amqp.properties import Properties
 _CC, _BCC = b"\x02CC", b"\x03BCC"
 """How headers of these names begin. Most messages have neither, and need not be parsed to see that."""
 
+MAX_KEYS, MAX_OCTETS = 1000, 32 << 10
+"""Routing keys of a message in CC and BCC together, and their octets: it is routed by all of them at once, which with
+patterns to match takes 4 µs a word and more."""
+
 
 class Envelope:
     """A message with what exchanges may ask of it.
@@ -32,7 +36,7 @@ class Envelope:
         """Read the CC and BCC headers; the message stays as it is.
 
         Raises:
-            PreconditionFailed: one of them is not an array.
+            PreconditionFailed: one of them is not an array, or they hold too many keys.
         """
         envelope = cls(message)
         octets = message.properties
@@ -44,6 +48,10 @@ class Envelope:
                 if field.name == name:
                     envelope.keys += _keys(field)
                     break
+        if len(envelope.keys) > 1 + MAX_KEYS or sum(map(len, envelope.keys)) > MAX_OCTETS + len(message.routing_key):
+            raise PreconditionFailed(
+                f"invalid message: CC and BCC hold more than {MAX_KEYS} routing keys or {MAX_OCTETS} octets of them"
+            )
         if any(field.name == "BCC" for field in headers):
             kept = Properties.parse(octets)
             kept.headers = [field for field in headers if field.name != "BCC"]

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from jumpmq.queues.base import Journal
+from jumpmq.store.changes import Definitions
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, Destination, Exchange
@@ -41,28 +42,30 @@ class Records:
         self._journal = journal
         self._shared = shared
         self._changed_rings: dict[ConsistentHashExchange, None] = {}
-        self._set_aside: list[tuple[str, str, str | None]] | None = None
+        self._set_aside: Definitions | None = None
+        self._rings_aside: dict[ConsistentHashExchange, None] = {}
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Within the block records are laid out and kept, and go to the journal together by :meth:`hand_over`: a change
         that takes effect in steps is in one commit."""
-        self._set_aside = []
+        self._set_aside = Definitions()
         try:
             yield
         finally:
             self._set_aside = None
+            self._hand_over_rings()
 
     def hand_over(self) -> None:
-        """Give the journal what was kept, in order."""
-        kept, self._set_aside = self._set_aside or [], []
-        if self._journal is None:
-            return
-        for kind, key, text in kept:
-            if text is None:
-                self._journal.delete(kind, key)
-            else:
-                self._journal.put_text(kind, key, text)
+        """Give the journal what was kept."""
+        self._hand_over_rings()
+        kept, self._set_aside = self._set_aside, Definitions()
+        if kept and self._journal is not None:
+            self._journal.change(kept)
+
+    def _hand_over_rings(self) -> None:
+        self._changed_rings |= self._rings_aside
+        self._rings_aside.clear()
 
     def put_virtual_host(
         self, name: str, default_queue_type: str | None, description: str, tags: tuple[str, ...]
@@ -140,6 +143,7 @@ class Records:
         self._delete("exchange", _key(exchange.vhost, exchange.name))
         if isinstance(exchange, ConsistentHashExchange):
             self._changed_rings.pop(exchange, None)
+            self._rings_aside.pop(exchange, None)
             self._delete("ring", _key(exchange.vhost, exchange.name))
 
     def put_home(self, home: int, node: str) -> None:
@@ -171,7 +175,7 @@ class Records:
         That is also so where the binding itself is not kept: the order of all changes makes the ring.
         """
         if exchange.durable or self._shared:
-            self._changed_rings[exchange] = None
+            (self._changed_rings if self._set_aside is None else self._rings_aside)[exchange] = None
 
     def flush_rings(self) -> None:
         """Write each ring that has changed, once, however often it has."""
@@ -190,13 +194,13 @@ class Records:
 
     def _put(self, kind: str, key: str, value: Any) -> None:
         if self._set_aside is not None:
-            self._set_aside.append((kind, key, json.dumps(value, separators=(",", ":"))))
+            self._set_aside.put[kind, key] = json.dumps(value, separators=(",", ":"))
         elif self._journal is not None:
             self._journal.put(kind, key, value)
 
     def _delete(self, kind: str, key: str) -> None:
         if self._set_aside is not None:
-            self._set_aside.append((kind, key, None))
+            self._set_aside.delete((kind, key))
         elif self._journal is not None:
             self._journal.delete(kind, key)
 

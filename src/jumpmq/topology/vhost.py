@@ -335,6 +335,15 @@ class VirtualHost:
         self.follow_exchange(exchange)
         self.follow_shards(exchange.name)
 
+    def removing_exchange(self, exchange: Exchange) -> Iterator[None]:
+        """As :meth:`remove_exchange`, a step a binding; in the last the exchange goes."""
+        for binding in list(exchange.bindings):
+            self._take_binding(exchange, binding)
+            yield
+        yield from self.removing_bindings_to(exchange)
+        if self.exchanges.get(exchange.name) is exchange:  # or it went automatically, with the last that it fed itself
+            self.remove_exchange(exchange)
+
     def remove_exchange(self, exchange: Exchange) -> None:
         """Take an exchange away, with the bindings from and to it."""
         del self.exchanges[exchange.name]
@@ -429,9 +438,16 @@ class VirtualHost:
         if source.auto_delete and not source.bindings:
             self.remove_exchange(source)
 
-    def _remove_bindings_to(self, destination: Destination) -> None:
+    def removing_bindings_to(self, destination: Destination) -> Iterator[None]:
+        """Take the bindings to a queue or exchange away, one a step. Meanwhile it gets messages by those that are left,
+        as in RabbitMQ."""
         for binding in self.bindings_to(destination):
             self.remove_binding(binding)
+            yield
+
+    def _remove_bindings_to(self, destination: Destination) -> None:
+        for _ in self.removing_bindings_to(destination):
+            pass
 
     def _take_binding(self, source: Exchange, binding: Binding) -> None:
         destination = source.bindings[binding]
@@ -447,13 +463,12 @@ class VirtualHost:
 
     # --- the end ---
 
-    def clear(self) -> None:
-        """Take everything away that is in it."""
-        for declared in list(self.declared.values()):
-            self.remove_queue(declared)
+    def removing_exchanges(self) -> Iterator[None]:
+        """Take all exchanges away, in steps."""
         for exchange in list(self.exchanges.values()):
             if exchange.name in self.exchanges:
-                self.remove_exchange(exchange)
+                yield from self.removing_exchange(exchange)
+                yield
 
 
 def _discard(groups: dict[K, dict[T, Any]], group: K, item: T) -> None:

@@ -5,10 +5,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pamqp.frame import marshal
 from tests.cli.commands import serving
 from tests.http.api import API
 from tests.waiting import until
-from tests.wire import Basic, ChannelClosed, ConnectionClosed, Queue, Tx, WireChannel, login
+from tests.wire import (
+    Basic,
+    ChannelClosed,
+    Connection,
+    ConnectionClosed,
+    Exchange,
+    Queue,
+    Tx,
+    WireChannel,
+    login,
+)
 
 import jumpmq
 from jumpmq.amqp import methods as m
@@ -16,12 +27,18 @@ from jumpmq.broker.channel import transactions
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.methods import ACTIONS
 from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.connection.connection import DELETED_AT_ONCE
 from jumpmq.broker.upkeep import upkeep
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.topology import Asker, Change, DeleteQueue, Pending, Topology
+from jumpmq.topology.exchanges import Destination
+from jumpmq.topology.proposals import STEPS_AT_ONCE
+from jumpmq.topology.vhost import VirtualHost
 
 Name = Callable[[str], str]
 COUNT = 20_000
 """Messages: several steps, whatever is done with them."""
+BINDINGS = 1000
 PERSISTENT = Basic.Properties(delivery_mode=2)
 
 
@@ -255,3 +272,112 @@ def test_the_upkeep_of_a_queue_that_fails_harms_no_other_and_is_logged_once(
         channel.publish("", good, b"%d" % number)
         assert channel.next().body == b"%d" % number
     assert len([one for one in caplog.records if "the upkeep of" in one.message]) == 1
+
+
+def held_up(monkeypatch: pytest.MonkeyPatch, answered: threading.Event) -> list[int]:
+    """Lets no bindings be removed in one go: after each there are steps until others were answered. Counts them."""
+    taken, steps = [0], VirtualHost.removing_bindings_to
+
+    def waiting_for_others(vhost: VirtualHost, destination: Destination) -> Iterator[None]:
+        for _ in steps(vhost, destination):
+            yield
+            taken[0] += 1
+            while not answered.is_set():
+                yield
+
+    monkeypatch.setattr(VirtualHost, "removing_bindings_to", waiting_for_others)
+    return taken
+
+
+def bind_many(channel: WireChannel, queue: str, exchange: str) -> None:
+    for number in range(BINDINGS):
+        channel.send(Queue.Bind(queue=queue, exchange=exchange, routing_key=f"key {number}", nowait=True))
+    channel.call(Basic.Qos())
+
+
+def test_others_are_served_while_a_queue_with_many_bindings_is_deleted(
+    broker: jumpmq.RunningBroker, monkeypatch: pytest.MonkeyPatch, channel: WireChannel, unique: Name
+) -> None:
+    answered, queue = threading.Event(), channel.queue(unique("q"), exclusive=False)
+    bind_many(channel, queue, "amq.direct")
+    taken = held_up(monkeypatch, answered)
+    with login(broker.port) as connection:
+        other = connection.channel()
+        waiting = channel.queue(unique("waiting"), exclusive=False)
+        channel.send(Queue.Delete(queue=queue))
+        until(lambda: taken[0] > 0)
+        other.publish("", waiting, b"served meanwhile")
+        assert other.bodies(waiting) == [b"served meanwhile"]
+        assert other.call(Queue.Declare(queue=queue, passive=True)).queue == queue
+        answered.set()
+        assert isinstance(channel.next(), Queue.DeleteOk)
+        assert taken[0] == BINDINGS + 1
+        with pytest.raises(ChannelClosed, match="NOT_FOUND"):
+            other.call(Queue.Declare(queue=queue, passive=True))
+        channel.call(Queue.Delete(queue=waiting))
+
+
+def test_others_are_served_while_an_exchange_with_many_bindings_is_deleted(
+    monkeypatch: pytest.MonkeyPatch, channel: WireChannel, unique: Name
+) -> None:
+    queue, exchange = channel.queue(unique("q")), channel.exchange(unique("e"), "direct", auto_delete=False)
+    bind_many(channel, queue, exchange)
+    monkeypatch.setattr(upkeep, "SLICE", 0)
+    worked, step = [0], upkeep.Upkeep._run
+
+    def run(self: upkeep.Upkeep) -> None:
+        worked[0] += 1
+        step(self)
+
+    monkeypatch.setattr(upkeep.Upkeep, "_run", run)
+    channel.call(Exchange.Delete(exchange=exchange))
+    assert worked[0] >= BINDINGS - STEPS_AT_ONCE
+    channel.publish("", queue, b"x")
+    assert channel.bodies(queue) == [b"x"]
+
+
+def test_a_queue_with_many_bindings_is_deleted_as_a_whole_over_a_crash(tmp_path: Path) -> None:
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        channel = connection.channel()
+        for queue in ("q", "kept"):
+            channel.queue(queue, durable=True, exclusive=False)
+            bind_many(channel, queue, "amq.direct")
+        channel.call(Queue.Delete(queue="q"))
+        serve.process.kill()
+        serve.process.wait()
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        bindings = API(serve.http_url).get("bindings", "/")
+        assert {one["destination"] for one in bindings} == {"kept"}
+        assert len(bindings) == BINDINGS + 1
+
+
+def test_a_connection_with_many_exclusive_queues_is_closed_when_all_are_gone(
+    broker: jumpmq.RunningBroker, monkeypatch: pytest.MonkeyPatch, channel: WireChannel, unique: Name
+) -> None:
+    answered, waiting = threading.Event(), channel.queue(unique("waiting"))
+    propose, deleted = Topology.propose, [0]
+
+    def counting(topology: Topology, change: Change, *asker: Asker) -> Pending:
+        deleted[0] += isinstance(change, DeleteQueue)
+        return propose(topology, change, *asker)
+
+    def step(self: upkeep.Upkeep) -> None:
+        if answered.is_set() or deleted[0] < DELETED_AT_ONCE:
+            take(self)
+
+    take = upkeep.Upkeep._step
+    with login(broker.port) as connection:
+        leaving = connection.channel()
+        names = [leaving.queue(unique(f"q{number}")) for number in range(3 * DELETED_AT_ONCE)]
+        monkeypatch.setattr(Topology, "propose", counting)
+        monkeypatch.setattr(upkeep.Upkeep, "_step", step)
+        monkeypatch.setattr(upkeep, "SLICE", 0)
+        connection.send(marshal(Connection.Close(reply_code=200, reply_text="", class_id=0, method_id=0), 0))
+        until(lambda: deleted[0] == DELETED_AT_ONCE)
+        channel.publish("", waiting, b"served meanwhile")
+        assert channel.bodies(waiting) == [b"served meanwhile"]
+        assert deleted[0] == DELETED_AT_ONCE
+        answered.set()
+        assert isinstance(connection.next_event(0), Connection.CloseOk)
+    for name in names:
+        channel.queue(name)

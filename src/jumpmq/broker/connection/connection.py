@@ -11,6 +11,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from jumpmq.amqp import methods as m
@@ -85,6 +86,9 @@ CLOSE_TIMEOUT = 30.0
 """Seconds that a client has to answer ``connection.close``, or to close the socket once its own was answered
 (RabbitMQ's ``CLOSING_TIMEOUT``)."""
 
+DELETED_AT_ONCE = 50
+"""Exclusive queues that are deleted before others are served."""
+
 LONGEST_TIMER = 86400.0 * 365
 """Seconds that a timer may run."""
 
@@ -144,6 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         self.handshake = Handshake(self, services)
         self.opened = False
         self._gone = False  # whether its end has come, and its exclusive queues go
+        self._answers_close = False  # whether the client waits for close-ok until they are gone
         self.congested = False
         self.closed = asyncio.Event()
         self.connected_at = time.time()
@@ -325,6 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         self._services.alarms.forget(self)
         self._rest = None
         self.protocol.state = State.CLOSED
+        self._answers_close = False
         with self._turns.turn():
             self._close_channels()
         self._services.churn.connection_closed += self.opened
@@ -441,9 +447,23 @@ class Connection(asyncio.BufferedProtocol):
         self.leave_queues()
 
     def leave_queues(self) -> None:
-        """Delete the exclusive queues, if the connection is at its end."""
-        for queue in self.vhost.exclusive_queues(self.identity) if self.opened and self._gone else ():
-            self._services.topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id), self.asker)
+        """Delete the exclusive queues, if the connection is at its end; many of them in steps, with others served in
+        between."""
+        if self.opened and self._gone:
+            steps = self._delete_exclusive_queues()
+            if len(list(islice(steps, DELETED_AT_ONCE))) == DELETED_AT_ONCE:
+                self._services.upkeep.work(f"deleting the exclusive queues of connection {self.name}", steps)
+
+    def _delete_exclusive_queues(self) -> Iterator[None]:
+        last = None
+        for queue in self.vhost.exclusive_queues(self.identity):
+            if self.vhost.declared.get(queue.name) is queue:  # another call may be at it
+                last = self._services.topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id), self.asker)
+                yield
+        if last is None:
+            self._answer_close()
+        else:
+            last.then(self._answer_close)
 
     def _end_wait_of_closed(self) -> None:
         """Go on with what was left, if it waits for a channel that is closed by now."""
@@ -522,9 +542,18 @@ class Connection(asyncio.BufferedProtocol):
         """The client closes the connection. What it still sends is read and dropped until it closes the socket: were
         that done here, octets unread, the kernel would reset the connection and the client might miss close-ok."""
         self.handshake.cancel()
+        self._set_deadline(None)
+        self._answers_close = True
         self._close_channels()
-        self.send(0, m.ConnectionCloseOk())
-        self._set_deadline(CLOSE_TIMEOUT)
+        if not self.opened:
+            self._answer_close()
+
+    def _answer_close(self) -> None:
+        """Send close-ok if the client has closed the connection: its exclusive queues are gone."""
+        if self._answers_close:
+            self._answers_close = False
+            self.send(0, m.ConnectionCloseOk())
+            self._set_deadline(CLOSE_TIMEOUT)
 
     @property
     def state(self) -> str:

@@ -5,6 +5,8 @@ queues to reach. So it is learnt, exchange by exchange, from small pieces to lar
 """
 
 from jumpmq.amqp.events import Publish
+from jumpmq.amqp.messages import Message, any_copies
+from jumpmq.amqp.properties import HEADERS
 from jumpmq.topology import Asker, Change, DeclareQueue, DeleteQueue, Unbind
 
 PIECE = 0.002
@@ -18,6 +20,9 @@ GROWTH = 4
 LARGEST = 4096
 """Messages of a piece at most."""
 
+COPIES = 16 << 10
+"""Octets of properties in a piece where some have a header CC or BCC."""
+
 
 class Paces:
     """The size of pieces, in messages, by virtual host and exchange."""
@@ -28,6 +33,8 @@ class Paces:
     def cut(self, vhost: str, run: Publish, most: int = LARGEST) -> tuple[Publish, Publish | None]:
         """A piece to route now, of at most so many messages, and the rest."""
         size = min(most, self._sizes.get((vhost, run.exchange), FIRST))
+        if run.flags & HEADERS and len(run.messages) > 1 and any_copies(run.messages):
+            size = min(size, _within(run.messages))
         if len(run.messages) <= size:
             return run, None
         return _part(run, 0, size), _part(run, size, len(run.messages))
@@ -45,6 +52,16 @@ class Paces:
         """Definitions have changed: begin anew where messages may now cost more."""
         if self._sizes and not isinstance(change, DeclareQueue | DeleteQueue | Unbind):
             self._sizes.clear()
+
+
+def _within(messages: list[Message]) -> int:
+    """How many messages have few enough octets of headers, which may be routing keys, to be routed together."""
+    octets = 0
+    for number, message in enumerate(messages):
+        octets += len(message.properties)
+        if octets > COPIES:
+            return max(1, number)
+    return len(messages)
 
 
 def _part(run: Publish, first: int, last: int) -> Publish:
