@@ -73,6 +73,8 @@ GET /api/nodes/{node}/environment         401 401 401 401 200
 PUT /api/nodes/{node}/log-level           401 401 401 401 204 {"level": "info"}
 PUT /api/nodes/{node}/listeners           401 401 401 401 204 {"suspended": false}
 PUT /api/nodes/{node}/limits              401 401 401 401 204 {}
+GET /api/losses                           401 401 401 200 200
+DELETE /api/losses                        401 401 401 401 204
 POST /api/stop                            401 401 401 401 204
 """
 

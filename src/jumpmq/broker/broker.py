@@ -397,6 +397,18 @@ class Broker:
 
     # --- what the management API asks ---
 
+    @property
+    def losses(self) -> list[tuple[str, float]]:
+        """What is missing from the data directory and not acknowledged: sentences, each with when it was found."""
+        return self._commits.losses
+
+    async def acknowledge_losses(self) -> None:
+        """Tell of what is missing no longer, in later runs neither."""
+        if self.store is not None:
+            with self.turns.turn():
+                self.store.acknowledge_losses()
+            await self.committed()
+
     async def committed(self) -> None:
         """End the turn, and wait until all that was changed is on disk."""
         await self.turns.committed()

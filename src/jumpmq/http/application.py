@@ -32,6 +32,7 @@ from jumpmq.http.resources import (
     limits,
     log,
     login_attempts,
+    losses,
     messages_publish,
     metrics,
     node_control,
@@ -82,7 +83,7 @@ API = (
         policies,
     ),
     *(parameters, previews, definitions, health, readers, openapi, rings, what_if, shards, stop),
-    *(warnings, history, log, allowed, node_control, login_attempts),
+    *(warnings, history, log, allowed, node_control, login_attempts, losses),
 )
 """The resources below ``/api``; ``ROUTES`` of each says which paths are its."""
 

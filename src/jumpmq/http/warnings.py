@@ -156,6 +156,15 @@ def _alarms(node: NodeFigures) -> Iterator[Warning]:
             f"Memory is getting short: {held}.",
             "Look at the fullest queues below before publishers are blocked.",
         )
+    if node.losses:
+        yield _node(
+            node,
+            "losses",
+            "alarm",
+            f"Messages or definitions are missing from the data directory: {node.losses} losses were found.",
+            "`jumpmqctl list_losses` names them, `jumpmqctl acknowledge_losses` ends this alarm. What is missing is "
+            "only in a backup.",
+        )
     if node.disk_free is None:
         return
     free = f"{_octets(node.disk_free)} of disk are free, the limit is {_octets(node.disk_free_limit)}"

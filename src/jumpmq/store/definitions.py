@@ -18,6 +18,7 @@ from pathlib import Path
 
 FILE_NAME = "definitions"
 
+_NAMED = {"id", "name", "vhost"}
 _TITLE = b"JumpMQ definitions"
 
 
@@ -42,9 +43,17 @@ def queue_naming(definitions: Mapping[tuple[str, str], str]) -> Callable[[int], 
     Args:
         definitions: JSON text by (kind, key).
     """
-    found = [json.loads(text) for (kind, _), text in definitions.items() if kind == "queue"]
-    names = {one["id"]: named(one["name"], one["vhost"]) for one in found if isinstance(one, dict) and "id" in one}
-    return lambda number: names.get(number) or numbered(number)
+    names: dict[int, str] | None = None
+
+    def name(number: int) -> str:
+        nonlocal names
+        if names is None:  # most of the time nobody asks
+            found = [json.loads(text) for (kind, _), text in definitions.items() if kind == "queue"]
+            whole = [one for one in found if isinstance(one, dict) and one.keys() >= _NAMED]
+            names = {one["id"]: named(one["name"], one["vhost"]) for one in whole}
+        return names.get(number) or numbered(number)
+
+    return name
 
 
 def named(name: str, vhost: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jumpmq.store import schema, stream_files, stream_log
+from jumpmq.store import losses, schema, stream_files, stream_log
 from jumpmq.store.batch import Batch
 from jumpmq.store.definitions import queue_naming
 from jumpmq.store.errors import StoreError
@@ -46,12 +47,19 @@ def check(directory: Path) -> Iterator[str]:
             yield str(error)
             found = Recovery(directory, Files(), _nobody, without_index=True)
         yield from found.warnings
+        yield from _losses(found)
         queue_name = queue_naming(found.definitions)
         for segment in found.segments:
             yield from _check_segment(segment.path, queue_name)
         for number, path in _streams(directory):
             for finding in stream_log.check(path):
                 yield f"{finding} of {queue_name(number)}"
+
+
+def _losses(found: Recovery) -> Iterator[str]:
+    """What is missing now, and what a broker found missing and no operator has acknowledged."""
+    recorded = [key for kind, key in found.definitions if kind == losses.KIND]
+    yield from dict.fromkeys([*found.losses, *recorded])
 
 
 def _streams(directory: Path) -> list[tuple[int, Path]]:
@@ -102,7 +110,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         except StoreError as error:
             yield str(error)
             found = Recovery(directory, Files(), _nobody, without_index=True)
-        yield from found.warnings
+        yield from (*found.warnings, *found.losses)
         log = Log(directory / DIRECTORY, Files())
         log.adopt(found.segments, after=found.highest_segment)
         queue_name, streams = queue_naming(found.definitions), 0
@@ -110,7 +118,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         try:
             for (kind, key), value in found.definitions.items():
                 store.put_text(kind, key, value)
-            taken, reader = 0, Reader(log, queue_name)
+            taken, reader = 0, Reader(log, queue_name, on_loss=logging.getLogger(__name__).warning)
             for batches in found.queues.values():
                 taken += _copy(batches, reader, store)
             store.wait(store.flush())

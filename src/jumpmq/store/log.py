@@ -191,6 +191,11 @@ class Log:
 
         return remove
 
+    def path(self, number: int) -> Path:
+        """Where a segment is: under its name, unless somebody has renamed the file."""
+        segment = self.segments.get(number)
+        return self.directory / file_name(number) if segment is None else segment.path
+
     def file(self, number: int) -> File:
         """A segment's open file.
 
@@ -200,7 +205,7 @@ class Log:
         with self._lock:
             file = self._opened.pop(number, None)
             if file is None:
-                file = File(self.files, self.files.open(self.directory / file_name(number)))
+                file = File(self.files, self.files.open(self.path(number)))
             if number in self.segments:  # else it is forgotten, and its room is given back with the last descriptor
                 self._opened[number] = file
             if len(self._opened) > OPEN_FILES:
@@ -230,7 +235,7 @@ class Log:
 
     def damaged(self, position: int, what: str) -> StoreError:
         """The error for octets that are not what was written."""
-        path = self.directory / file_name(position >> OFFSET_BITS)
+        path = self.path(position >> OFFSET_BITS)
         return StoreError(
             f"{path} is damaged at octet {position & _OFFSETS} ({what}); they are left out, all else is served: "
             "restore the directory from a backup if you need them"

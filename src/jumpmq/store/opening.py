@@ -32,7 +32,7 @@ def look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]],
         except OSError as error:
             raise StoreError(f"cannot rename {path}, which is damaged: {error.strerror}; put that right") from damage
         log.warning("%s; it is kept as %s. Some messages may come again", damage, aside)
-        return Recovery(directory, files, note)
+        return Recovery(directory, files, note, without_index=True)
 
 
 def migrate(directory: Path, open_store: "Callable[[Path], Store]") -> None:

@@ -1,6 +1,5 @@
 """Reading messages back from the log, for any thread."""
 
-import logging
 from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
@@ -9,8 +8,6 @@ from jumpmq.store.definitions import numbered
 from jumpmq.store.errors import StoreError
 from jumpmq.store.log import OFFSET_BITS, Log
 from jumpmq.store.records import Content, block_is_whole
-
-log = logging.getLogger(__name__)
 
 GAP = 64 << 10
 """Octets of others between two blocks that are read along rather than in two calls."""
@@ -24,14 +21,18 @@ class Reader:
 
     Args:
         log: the segments.
+        on_loss: told of what is damaged, in the thread that reads.
 
     Attributes:
         queue_name: what operators call the queue of a number.
     """
 
-    def __init__(self, log: Log, queue_name: Callable[[int], str] = numbered) -> None:
+    def __init__(
+        self, log: Log, queue_name: Callable[[int], str] = numbered, *, on_loss: Callable[[str], None]
+    ) -> None:
         self.queue_name = queue_name
         self._log = log
+        self._on_loss = on_loss
         self._named: set[int] = set()
 
     def contents(self, batch: Batch, first: int | None, last: int | None) -> Iterator[Content]:
@@ -90,7 +91,7 @@ class Reader:
         if position not in self._named:
             self._named.add(position)
             of = f"messages among {batch.first_seq} to {batch.last_seq} of {self.queue_name(batch.queue_id)}"
-            log.warning("%s", self._log.damaged(position, f"{of}: {what}"))
+            self._on_loss(str(self._log.damaged(position, f"{of}: {what}")))
 
 
 def _spans(blocks: Iterator[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:

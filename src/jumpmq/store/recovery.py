@@ -7,7 +7,7 @@ none is begun before the one before it is on disk.
 import json
 import logging
 from bisect import bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,17 @@ from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Definitions
 from jumpmq.store.errors import Damaged, StoreError
 from jumpmq.store.files import Files
-from jumpmq.store.log import DIRECTORY, OFFSET_BITS, Segment
-from jumpmq.store.records import DEFINITIONS, DROPPED, MESSAGES, MOVED, SETTLED, Head
+from jumpmq.store.log import DIRECTORY, OFFSET_BITS, Segment, file_name
+from jumpmq.store.ranges import Ranges
+from jumpmq.store.records import DEFINITIONS, DROPPED, FRAME, MESSAGES, MOVED, SETTLED, Head
 from jumpmq.store.scan import Found, Place, SegmentFile
 
 log = logging.getLogger(__name__)
 
 _FIRST_SEQ = attrgetter("first_seq")
+
+NAMED = 20
+"""Queues that are named with what is missing of the log."""
 
 
 class Recovery:
@@ -44,6 +48,8 @@ class Recovery:
         replayed_from: the first segment that the index does not cover.
         highest_segment: the highest number that a file of the log has.
         warnings: what is damaged, and what was done about it.
+        losses: what is missing, a sentence each.
+        lost: what is left of batches of which something is missing, by the id under which the index has all.
         whole: whether no definition is missing.
         new_definitions, new, changed, gone: what the index does not know yet: definitions, batches with blocks, batches
             of which something was settled, ids of those of which nothing is left.
@@ -65,9 +71,13 @@ class Recovery:
         self.queues: dict[int, list[Batch]] = {}
         self.segments: list[Segment] = []
         self.last_commit = 0
+        self._gapless_from: int | None = None  # segments from this one on must all be there; None where that is unknown
+        self._stopped_at = 0  # number of the last commit, where the index was written at a clean stop
         self.clean = True
         self.replayed_from = 0
         self.warnings: list[str] = []
+        self.losses: list[str] = []
+        self.lost: dict[int, Batch] = {}
         self.new_definitions = Definitions()
         self.new: set[Batch] = set()
         self.changed: set[Batch] = set()
@@ -76,6 +86,8 @@ class Recovery:
         self._files = files
         self._note = note
         self._by_id: dict[int, Batch] | None = None
+        self._gaps: list[Gap] = []  # stretches of the log that are missing
+        self._has_index = self._has_copy = False
         # Behind what is missing: queues of which a batch has begun since, and parts whose beginning is unknown.
         self._begun: set[int] | None = None
         self._parts: set[Batch] = set()
@@ -85,9 +97,19 @@ class Recovery:
         lost = self._read_index(path) if path.exists() and not without_index else None
         if lost is None:
             self._begun = set()
+        else:
+            self._has_index = True
         self._read_copy(directory / definitions.FILE_NAME, lost)
         self._replay(directory / DIRECTORY)
+        self._hold_against_files(directory / DIRECTORY)
         self._settle_accounts()
+        if self.segments and not self._has_index and not without_index:
+            self.warnings.append(f"{path} is missing; it is made anew from the log. Some messages may come again")
+        if self.segments and self.segments[0].first_commit > 1 and not (self._has_index or self._has_copy):
+            self.losses.append(
+                f"{path} and {directory / definitions.FILE_NAME} are missing or damaged: what was declared before "
+                f"commit {self.segments[0].first_commit} is not known"
+            )
 
     def _read_index(self, path: Path) -> list[str]:
         """Take what the index says; returns which definitions it has lost."""
@@ -100,7 +122,8 @@ class Recovery:
             raise
         self.definitions, self.queues = found.definitions, index.restored_order(found.batches)
         self.replayed_from = self._defined_from = found.segment
-        self.last_commit = found.commit
+        self._gapless_from = found.segment or None
+        self.last_commit = self._stopped_at = found.commit
         self.warnings += found.warnings
         return found.lost
 
@@ -110,40 +133,71 @@ class Recovery:
             copy = definitions.read(path)
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}; put that right") from error
+        self._has_copy = copy is not None and copy.whole
         if copy is not None and not copy.whole:
             self.warnings.append(f"{path}, the copy of the definitions, is damaged")
         if copy is None or (lost is not None and not copy.whole):
             self.whole = lost == []
-            self.warnings += lost or []
+            self.losses += lost or []
         elif lost != [] or copy.segment > self._defined_from:
             before, self.definitions = self.definitions, copy.definitions
             self.new_definitions.removed = before.keys() - self.definitions.keys()
             self.new_definitions.put = {key: one for key, one in self.definitions.items() if before.get(key) != one}
-            self._defined_from = max(copy.segment, self._defined_from)
+            if self._defined_from < copy.segment:
+                if self._gapless_from is not None:
+                    self.warnings.append(f"the index is older than {path}. Some messages may come again")
+                self._defined_from, self._gapless_from = copy.segment, None
             self.whole = copy.whole
 
     # --- the log ---
 
     def _replay(self, directory: Path) -> None:
         paths = sorted(directory.glob("*.log")) if directory.exists() else []
-        self.highest_segment = max((int(path.stem) for path in paths if path.stem.isdigit()), default=0)
         opened = [(path, self._open(path)) for path in paths]
-        known = [(path, file) for path, file in opened if file is not None]
-        expected = self.replayed_from
+        known = sorted(((path, file) for path, file in opened if file is not None), key=_number)
+        numbers = [int(path.stem) for path in paths if path.stem.isdigit()] + [_number(one) for one in known]
+        self.highest_segment = max(numbers, default=0)
         for place, (path, file) in enumerate(known):
             assert file.opening is not None
             following = known[place + 1][1].opening if place + 1 < len(known) else None
             segment = Segment(path, file.opening)
             segment.end = segment.allocated = file.size
+            if self.segments and self.segments[-1].number == segment.number:
+                self.warnings.append(f"{path} is a copy of {self.segments[-1].path}; it is left out")
+                continue
+            self._miss_before(segment)
             self.segments.append(segment)
-            if segment.number > expected:
-                self._begun = set()
-            expected = max(expected, segment.number + 1)
             if segment.number >= self.replayed_from or (following is None and not self.last_commit):
                 limit = None if following is None else following.first_commit
                 self._replay_segment(segment, file, limit)
         for _, file in known:
             file.close()
+        # The index is written up to a segment that is there, but for a clean stop: that one begins with the next start.
+        start = self._gapless_from
+        if start is not None and start > self.highest_segment and not self._stopped_at:
+            path = directory / file_name(start)
+            self._miss(f"{path}, the last file of the log, is missing, and all that was committed in it")
+            self.highest_segment = start
+
+    def _miss_before(self, segment: Segment) -> None:
+        """Note which commits are missing between what was replayed and a segment."""
+        start = self._gapless_from
+        if start is None or segment.number < start:
+            return
+        if self._stopped_at or any(one.number >= start for one in self.segments):
+            if segment.first_commit > self.last_commit + 1:
+                before = self.segments[-1].path if self.segments else "its beginning"
+                commits = f"commits {self.last_commit + 1} to {segment.first_commit - 1}"
+                self._miss(f"{commits} of the log are missing, between {before} and {segment.path}")
+        elif segment.number > start:
+            path = segment.path.with_name(file_name(start))
+            self._miss(f"{path} is missing, and all that was committed there up to commit {segment.first_commit - 1}")
+
+    def _miss(self, what: str) -> None:
+        """Something of the log is missing; which messages that are is told by what follows."""
+        self.whole = False
+        self._begun = set()
+        self._gaps.append(Gap(what, {queue: batches[-1].last_seq for queue, batches in self.queues.items()}))
 
     def _open(self, path: Path) -> "OpenSegment | None":
         try:
@@ -152,7 +206,8 @@ class Recovery:
             raise StoreError(f"cannot read {path}: {error.strerror}; put that right") from error
         if file.opening is None:
             if file.size > records.OPENING_SIZE and any(file.octets(0, 4096)):
-                self.warnings.append(f"{path} is damaged at its beginning; nothing of it can be used")
+                self.whole = False
+                self.losses.append(f"{path} is damaged at its beginning; nothing of it can be used")
             file.close()
             return None
         return file
@@ -175,20 +230,25 @@ class Recovery:
             waiting = found
         if waiting is None:
             self.last_commit, self.clean = max(self.last_commit, segment.first_commit - 1), False
-            return
-        if limit is None and not waiting.damaged and not file.is_whole(waiting):
+        elif limit is None and not waiting.damaged and not file.is_whole(waiting):
             self.warnings.append(
-                f"{segment.path}: commit {waiting.number} at octet {waiting.offset} was never finished; it is left out"
+                f"{segment.path}: commit {waiting.number} at octet {waiting.offset} was never finished, or is damaged; "
+                "it is left out"
             )
             return
-        self._take(segment, file, waiting, applies)
+        else:
+            self._take(segment, file, waiting, applies)
+        if limit is None and applies and any(file.octets(segment.end, FRAME.size)):
+            self.warnings.append(
+                f"{segment.path}: what follows commit {self.last_commit} at octet {segment.end} was never finished, "
+                "or is damaged; it is left out"
+            )
 
     def _take(self, segment: Segment, file: SegmentFile, found: Found, applies: bool) -> None:
         segment.end = found.end
         segment.blocks += len(found.blocks)
         if applies and found.damaged:
-            self._begun = set()
-            self.warnings.append(
+            self._miss(
                 f"{segment.path} is damaged between octets {found.offset} and {found.end}: {len(found.blocks)} parts "
                 "of what was there are whole, the others are left out"
             )
@@ -205,7 +265,8 @@ class Recovery:
         elif kind in (SETTLED, DROPPED) or (kind == DEFINITIONS and segment.number >= self._defined_from):
             octets = file.block(place)
             if octets is None:
-                self.warnings.append(f"{segment.path} is damaged at octet {place.offset}: {_LOST[kind]}")
+                self.whole = self.whole and kind != DEFINITIONS
+                self.losses.append(f"{segment.path} is damaged at octet {place.offset}: {_LOST[kind]}")
                 return
             content = octets[records.BLOCK.size : records.BLOCK.size + place.head.length]
             _APPLY[kind](self, content)
@@ -225,6 +286,8 @@ class Recovery:
             start += 8
         if head.flags & records.GAPS:
             last = int.from_bytes(file.octets(start, 8), "little")
+        if head.kind == MESSAGES and self._gaps:
+            self._gaps[-1].follow(head.queue, head.first)
         batches = self.queues.setdefault(head.queue, [])
         continues = head.kind == MESSAGES and batches and not head.flags & records.NEW
         if continues and batches[-1].positions[-1] >= position:
@@ -299,12 +362,63 @@ class Recovery:
 
     # --- what is left ---
 
+    def _hold_against_files(self, directory: Path) -> None:
+        """Name what the index says is in the log and the files do not have; the rest of such batches stays."""
+        segments = {segment.number: segment for segment in self.segments}
+        queue_name = definitions.queue_naming(self.definitions)
+        self.losses += [gap.told(queue_name) for gap in self._gaps]
+        for queue, batches in self.queues.items():
+            for place, batch in enumerate(batches):
+                if not batch.remaining or _is_covered(batch, segments):
+                    continue
+                missing = [
+                    row for row, one in enumerate(batch.positions) if not _has(segments, one, batch.lengths[row])
+                ]
+                if missing:
+                    for number, ranges in _unsettled(batch, missing):
+                        numbers = ", ".join(f"{first} to {last}" for first, last in ranges)
+                        self.losses.append(
+                            f"messages {numbers} of {queue_name(queue)} are missing: "
+                            f"{_state(directory, segments.get(number), number)}"
+                        )
+                    left = batches[place] = self.lost[batch.id] = self._without(batch, missing, segments)
+                    for noted in (self.new, self.changed):
+                        if batch in noted:
+                            noted.remove(batch)
+                            noted.add(left)
+
+    def _without(self, batch: Batch, missing: list[int], segments: dict[int, Segment]) -> Batch:
+        """What is left of a batch of which some blocks are missing, under the same id."""
+        left = Batch(batch.queue_id, self._note)
+        for row, position in enumerate(batch.positions):
+            segment = segments.get(position >> OFFSET_BITS)
+            if row in missing or segment is None:
+                continue
+            file = OpenSegment(self._files, segment.path)
+            octets = file.octets(position - segment.position(0), batch.lengths[row])
+            file.close()
+            if not records.block_is_whole(octets, segment.salt):
+                continue  # it is named when it is read, like all that is damaged
+            content = records.Content(octets)
+            left.add_block(position, batch.lengths[row], batch.firsts[row])
+            left.first_seq, left.last_seq = left.first_seq if left.count else batch.firsts[row], content.last
+            left.count += content.head.rows
+            left.bytes += content.head.octets
+        kept = Ranges()
+        for first, last in batch.settled:
+            for row_first, row_last in _rows(left):
+                if first <= row_last and last >= row_first:
+                    kept.add(max(first, row_first), min(last, row_last))
+        left.restore_settled(kept)
+        left.id, left.closed = batch.id, True
+        return left
+
     def _settle_accounts(self) -> None:
         """Forget what is settled whole, and have every segment know what lives in it."""
         segments = {segment.number: segment for segment in self.segments}
         for queue_id, batches in list(self.queues.items()):
-            self.gone += [batch.id for batch in batches if batch.remaining <= 0]
-            kept = [batch for batch in batches if batch.remaining > 0 and self._is_there(batch, segments)]
+            self.gone += [batch.id for batch in batches if batch.remaining <= 0 and batch.id not in self.lost]
+            kept = [batch for batch in batches if batch.remaining > 0]
             if kept:
                 self.queues[queue_id] = kept
             else:
@@ -312,14 +426,38 @@ class Recovery:
             for batch in kept:
                 register(batch, segments)
 
-    def _is_there(self, batch: Batch, segments: dict[int, Segment]) -> bool:
-        if any(number in segments for number in segments_of(batch)):
-            return True
-        self.warnings.append(
-            f"messages {batch.first_seq} to {batch.last_seq} of queue number {batch.queue_id} are missing with their "
-            f"file, number {batch.positions[0] >> OFFSET_BITS} of the log"
-        )
-        return False
+
+class Gap:
+    """A stretch of the log that is missing.
+
+    Args:
+        what: in a sentence.
+        known: by queue, the highest number of a message before it, as far as something of the queue was left then.
+    """
+
+    def __init__(self, what: str, known: dict[int, int]) -> None:
+        self._what = what
+        self._known = known
+        self._followed: set[int] = set()
+        self._messages: list[tuple[int, int | None, int]] = []
+
+    def follow(self, queue: int, first: int) -> None:
+        """The first message of a queue behind it."""
+        if queue not in self._followed:
+            self._followed.add(queue)
+            last = self._known.get(queue)
+            if first > (last or 0) + 1:
+                self._messages.append((queue, None if last is None else last + 1, first - 1))
+
+    def told(self, queue_name: Callable[[int], str]) -> str:
+        """What is missing, and which messages may be."""
+        parts = [
+            f"messages {'' if first is None else f'{first} '}to {last} of {queue_name(queue)}"
+            for queue, first, last in self._messages[:NAMED]
+        ]
+        if len(self._messages) > NAMED:
+            parts.append(f"messages of {len(self._messages) - NAMED} more queues")
+        return f"{self._what}; among them may be {', '.join(parts)}" if parts else self._what
 
 
 class OpenSegment(SegmentFile):
@@ -332,6 +470,61 @@ class OpenSegment(SegmentFile):
 
     def close(self) -> None:
         self._files.close(self._descriptor)
+
+
+def _number(opened: tuple[Path, OpenSegment]) -> int:
+    assert opened[1].opening is not None
+    return opened[1].opening.segment
+
+
+def _has(segments: dict[int, Segment], position: int, length: int) -> bool:
+    """Whether a file has the octets of a block."""
+    segment = segments.get(position >> OFFSET_BITS)
+    return segment is not None and position + length <= segment.position(segment.end)
+
+
+def _is_covered(batch: Batch, segments: dict[int, Segment]) -> bool:
+    """Whether the files have all blocks of a batch, as far as the last one of a single file tells."""
+    positions = batch.positions
+    one_file = positions[0] >> OFFSET_BITS == positions[-1] >> OFFSET_BITS
+    return one_file and _has(segments, positions[-1], batch.lengths[-1])
+
+
+def _rows(batch: Batch) -> list[tuple[int, int]]:
+    """The lowest number of each block of a batch, and the highest that it may have."""
+    ends = [first - 1 for first in batch.firsts[1:]] + [batch.last_seq]
+    return list(zip(batch.firsts, ends, strict=False))
+
+
+def _unsettled(batch: Batch, rows: list[int]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """What of some blocks of a batch was not settled, as ranges of numbers, by segment."""
+    bounds, found = _rows(batch), dict[int, list[tuple[int, int]]]()
+    for row in rows:
+        first, last = bounds[row]
+        ranges = found.setdefault(batch.positions[row] >> OFFSET_BITS, [])
+        for settled_first, settled_last in batch.settled:
+            if settled_last < first or settled_first > last:
+                continue
+            if settled_first > first:
+                _join(ranges, first, settled_first - 1)
+            first = settled_last + 1
+        if first <= last:
+            _join(ranges, first, last)
+    return ((number, ranges) for number, ranges in found.items() if ranges)
+
+
+def _join(ranges: list[tuple[int, int]], first: int, last: int) -> None:
+    if ranges and ranges[-1][1] + 1 == first:
+        ranges[-1] = ranges[-1][0], last
+    else:
+        ranges.append((first, last))
+
+
+def _state(directory: Path, segment: Segment | None, number: int) -> str:
+    """What is wrong with a segment whose messages are missing."""
+    if segment is None:
+        return f"{directory / file_name(number)} is not there, or not readable"
+    return f"{segment.path} ends at octet {segment.end}, before them"
 
 
 def segments_of(batch: Batch) -> range:

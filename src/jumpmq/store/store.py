@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import opening, schema
+from jumpmq.store import losses, opening, schema
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes, Definitions
@@ -34,6 +34,7 @@ from jumpmq.store.files import Files
 from jumpmq.store.index import Index
 from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import DIRECTORY, Log, segment_bytes_on
+from jumpmq.store.losses import Losses
 from jumpmq.store.reader import Reader
 from jumpmq.store.records import GATHER
 from jumpmq.store.recovery import Recovery
@@ -85,6 +86,7 @@ class Store:
         whole: whether all definitions could be read.
         committed: the last receipt that is on disk, and with it all lower ones.
         error: why the last attempt of a commit failed; None while all is well.
+        losses: what is missing, and not acknowledged; see :meth:`keep_losses`.
     """
 
     def __init__(
@@ -100,6 +102,10 @@ class Store:
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None],
     ) -> None:
+        self.losses = Losses()
+        self.losses.restore(_take_losses(found.definitions))
+        for loss in found.losses:
+            self.losses.add(loss)
         self.clean = found.clean
         self.whole = found.whole
         self.committed = 0
@@ -127,7 +133,7 @@ class Store:
         self._log = Log(directory / DIRECTORY, files, segment_bytes)
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
         self._reserve = Reserve(directory / DIRECTORY, files)
-        self._reader = Reader(self._log)
+        self._reader = Reader(self._log, on_loss=self.losses.add)
         self._writer = Writer(files)
         self._background = Background("jumpmq-background", self._writer.wake)
         self._reading = Background("jumpmq-reading", self._writer.wake)
@@ -145,6 +151,8 @@ class Store:
             on_moves=self._move,
         )
         self._upkeep.adopt(found)
+        self._lost = found.lost
+        self.keep_losses()
 
     @classmethod
     def open(
@@ -286,6 +294,20 @@ class Store:
         """Stage the removal of all that a queue has. Its id is not used again, its batches may still be settled."""
         self._growing.pop(queue_id, None)
         self._turn.drop(queue_id)
+
+    def keep_losses(self) -> None:
+        """Stage a record of what was found missing since the last call, so that later runs know of it too. To be called
+        now and then."""
+        self.losses.remind()
+        for loss, found_at in self.losses.take_unkept():
+            self.put(losses.KIND, loss, found_at)
+
+    def acknowledge_losses(self) -> None:
+        """Stage that what is missing is no longer told of."""
+        for loss in self.losses.acknowledge():
+            self.delete(losses.KIND, loss)
+        self._upkeep.forget_lost(self._lost)
+        self._lost = {}
 
     # --- committing ---
 
@@ -675,6 +697,7 @@ class Store:
         Raises:
             StoreError: the last commit failed; the store is then as after a crash.
         """
+        self.keep_losses()
         self._end_turn()
         self._wait_for_writer()
         self._segments.close()
@@ -712,6 +735,12 @@ class Store:
             select.select([self.fileno()], [], [])
             for result in self._writer.results():
                 self._conclude(result)
+
+
+def _take_losses(definitions: dict[tuple[str, str], str]) -> list[tuple[str, float]]:
+    """Take the records of losses out of definitions, as (sentence, when it was found)."""
+    keys = [key for key in definitions if key[0] == losses.KIND]
+    return [(key[1], json.loads(definitions.pop(key))) for key in keys]
 
 
 def _is_much(changes: Changes, octets: int) -> bool:

@@ -85,6 +85,19 @@ class Upkeep:
         self._changed = dict.fromkeys(found.changed)
         self._gone = list(found.gone)
 
+    def forget_lost(self, lost: dict[int, Batch]) -> None:
+        """Have the index forget what is missing of batches.
+
+        Args:
+            lost: what is left of each, by its id.
+        """
+        for id, left in lost.items():
+            if left.remaining:
+                self._new[left] = None
+                self._changed[left] = None
+            else:
+                self._gone.append(id)
+
     def note_definitions(self, definitions: Definitions) -> None:
         """Definitions were committed."""
         self._definitions.absorb(definitions)

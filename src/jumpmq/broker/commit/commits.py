@@ -222,6 +222,16 @@ class Commits:
             while self._open and self._open[0][1] <= store and self._open[0][2] <= streams:
                 self.completed, _, _ = self._open.popleft()
 
+    @property
+    def losses(self) -> list[tuple[str, float]]:
+        """What is missing from the data directory and not acknowledged: sentences, each with when it was found."""
+        return [] if self.store is None else self.store.losses.listed()
+
+    def keep_losses(self) -> None:
+        """Have what was found missing recorded."""
+        if self.store is not None:
+            self.store.keep_losses()
+
     async def wait(self) -> None:
         """Wait until everything staged so far is complete."""
         commit = self.flush(settlements=True)

@@ -242,6 +242,7 @@ class HomeFigures:
             disk_free=alarms.disk_free,
             disk_free_limit=alarms.disk_free_limit,
             disk_alarm=alarms.disk,
+            losses=len(broker.losses),
             commit_waiting=broker.watchdog.waiting,
             files=open_files(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],

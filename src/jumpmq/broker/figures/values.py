@@ -238,6 +238,7 @@ class NodeFigures(NamedTuple):
     Attributes:
         started_at: seconds since the epoch.
         disk_free: None where nothing is kept on disk.
+        losses: what is missing from the data directory and not acknowledged.
         commit_waiting: seconds for which clients have waited for a commit, and none came.
         held: octets held for messages, by what they are held for.
     """
@@ -253,6 +254,7 @@ class NodeFigures(NamedTuple):
     disk_free: int | None
     disk_free_limit: int
     disk_alarm: bool
+    losses: int
     commit_waiting: float
     files: int
     files_limit: int

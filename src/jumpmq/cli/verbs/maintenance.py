@@ -90,6 +90,19 @@ def list_node_auth_attempt_stats(session: Session) -> None:
     session.table(names, [[one[name] for name in names] for one in session.api.get("auth", "attempts", node)])
 
 
+def list_losses(session: Session) -> None:
+    """Lists what was found missing from the data directory, and is not acknowledged."""
+    session.inform("Listing losses ...")
+    names = ["found_at", "loss"]
+    session.table(names, [[one[name] for name in names] for one in session.api.get("losses")])
+
+
+def acknowledge_losses(session: Session) -> None:
+    """Acknowledges what was found missing: health checks and metrics are well again."""
+    session.inform("Acknowledging losses ...")
+    session.api.delete("losses")
+
+
 def _await(session: Session, verb: str, condition: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -131,4 +144,6 @@ VERBS = (
     set_log_level,
     set_cluster_name,
     list_node_auth_attempt_stats,
+    list_losses,
+    acknowledge_losses,
 )

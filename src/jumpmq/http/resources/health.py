@@ -54,6 +54,8 @@ async def node(request: Request) -> JSONResponse:
     broker = requested.broker(request)
     if (complaint := broker.watchdog.complaint) is not None:
         return _failed(complaint)
+    if losses := broker.losses:
+        return _failed(_missing(losses))
     if short := broker.alarms.resources:
         limits = ",".join([f"{{resource_limit,{name},'{broker.node}'}}" for name in short])
         return _failed(f"resource alarm(s) in effect:[{limits}]")
@@ -66,7 +68,14 @@ def _alarms(request: Request, reason: str) -> JSONResponse:
     found = [{"node": broker.node, "resource": names[name]} for name in broker.alarms.resources]
     if (complaint := broker.watchdog.complaint) is not None:
         found.append({"node": broker.node, "resource": "commits", "reason": complaint})
+    if losses := broker.losses:
+        found.append({"node": broker.node, "resource": "data", "reason": _missing(losses)})
     return _failed(reason, alarms=found) if found else JSONResponse({"status": "ok"})
+
+
+def _missing(losses: list[tuple[str, float]]) -> str:
+    more = f", and {len(losses) - 1} more" if len(losses) > 1 else ""
+    return f"messages or definitions are missing from the data directory: {losses[0][0]}{more}"
 
 
 async def port_listener(request: Request) -> JSONResponse:

@@ -156,6 +156,9 @@ def _alarms(request: Request) -> list[Metric]:
         GaugeMetricFamily(memory, "1 while publishers are blocked for want of memory", node.memory_alarm),
         GaugeMetricFamily(disk, "1 while publishers are blocked for want of disk space", node.disk_alarm),
         GaugeMetricFamily(
+            "jumpmq_losses", "What was found missing from the data directory and is not acknowledged", node.losses
+        ),
+        GaugeMetricFamily(
             "jumpmq_commit_waiting_seconds",
             "How long clients have waited for a commit, while none came",
             round(node.commit_waiting, 3),

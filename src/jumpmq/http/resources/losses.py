@@ -1,0 +1,33 @@
+"""``/api/losses``: what was found missing from the data directory. JumpMQ's own path."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.broker.telemetry import audit
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer_list
+from jumpmq.http.plumbing.endpoint import Endpoint
+
+
+async def listed(request: Request) -> Response:
+    """``GET /api/losses``: what is missing, each a sentence with when it was found (seconds since the epoch)."""
+    found = [{"loss": loss, "found_at": found_at} for loss, found_at in requested.broker(request).losses]
+    return await answer_list(request, found, dict, ("found_at",))
+
+
+async def acknowledge(request: Request) -> Response:
+    """``DELETE /api/losses``: acknowledge all; health checks, metrics and log tell of them no longer."""
+    broker = requested.broker(request)
+    count = len(broker.losses)
+    await broker.acknowledge_losses()
+    audit.record("acknowledge losses", user=requested.user(request).name, losses=count)
+    return changing.deleted()
+
+
+ROUTES = [
+    Endpoint("GET", "/api/losses", listed, access=Access.MONITORING),
+    Endpoint("DELETE", "/api/losses", acknowledge, access=Access.ADMINISTRATOR),
+]

@@ -1,0 +1,77 @@
+"""What is missing from a data directory: found at the start or when it is read, kept until it is acknowledged."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+
+log = logging.getLogger(__name__)
+
+KIND = "loss"
+"""The kind of the records in which losses are kept: the key is the sentence, the value when it was found."""
+
+REMIND_INTERVAL = 3600.0
+"""Seconds after which the log says again that something is missing."""
+
+LIMIT = 1000
+"""Losses that are told one by one; of more only that there are more."""
+
+MORE = f"more than {LIMIT} losses were found; `jumpmq check` names all, while the broker is stopped"
+
+
+class Losses:
+    """Losses, each a sentence that names what is missing, and where from."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, float] = {}  # when each was found, in seconds since the epoch
+        self._unkept: list[str] = []  # those that are not recorded yet
+        self._lock = threading.Lock()
+        self._told_at = time.monotonic()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def restore(self, recorded: Iterable[tuple[str, float]]) -> None:
+        """Take over what was found in earlier runs, and say it once more."""
+        for loss, found_at in recorded:
+            self._found[loss] = found_at
+            log.warning("not acknowledged yet: %s", loss)
+
+    def add(self, loss: str) -> None:
+        """Something is missing; what is known already is not told again. Any thread may call it."""
+        with self._lock:
+            if loss in self._found:
+                return
+            if len(self._found) >= LIMIT:
+                if MORE in self._found:
+                    return
+                loss = MORE
+            self._found[loss] = time.time()
+            self._unkept.append(loss)
+        log.error("%s", loss)
+
+    def listed(self) -> list[tuple[str, float]]:
+        """All that are not acknowledged, each with when it was found, in the order of finding."""
+        with self._lock:
+            return list(self._found.items())
+
+    def take_unkept(self) -> list[tuple[str, float]]:
+        """Those that are still to be recorded."""
+        if not self._unkept:
+            return []
+        with self._lock:
+            taken, self._unkept = self._unkept, []
+            return [(loss, self._found[loss]) for loss in taken if loss in self._found]
+
+    def remind(self) -> None:
+        """Say in the log that there are losses, where it was not said for a while."""
+        if self._found and time.monotonic() - self._told_at >= REMIND_INTERVAL:
+            self._told_at = time.monotonic()
+            log.warning("%d losses are not acknowledged: `jumpmqctl list_losses` names them", len(self._found))
+
+    def acknowledge(self) -> list[str]:
+        """Forget all; returns their sentences."""
+        with self._lock:
+            found, self._found = list(self._found), {}
+            self._unkept.clear()
+        return found

@@ -1,0 +1,79 @@
+"""What was found missing from the data directory alarms operators until they acknowledge it, across restarts."""
+
+import contextlib
+
+import pika
+import pytest
+import requests
+from tests.cli.commands import run
+from tests.http.api import API, publish
+from tests.waiting import until
+
+import jumpmq
+
+
+def metric(running: jumpmq.RunningBroker) -> float:
+    text = requests.get(f"{running.http_url}/metrics", timeout=10).text
+    (line,) = [line for line in text.splitlines() if line.startswith("jumpmq_losses ")]
+    return float(line.split()[1])
+
+
+@contextlib.contextmanager
+def connected(running):
+    """A channel of a client."""
+    with pika.BlockingConnection(pika.URLParameters(running.amqp_url)) as connection:
+        yield connection.channel()
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A data directory of a queue with 100 messages, of which the log's file is gone."""
+    with jumpmq.running(data_dir=tmp_path) as running, connected(running) as channel:
+        channel.queue_declare("orders", durable=True)
+        publish(channel, "orders", [b"%d" % number for number in range(100)])
+    for path in tmp_path.glob("log/*.log"):
+        path.unlink()
+    return tmp_path
+
+
+def test_a_loss_alarms_until_it_is_acknowledged(directory):
+    checks = ("alarms", "local-alarms")
+    for _ in range(2):
+        with jumpmq.running(data_dir=directory) as running:
+            api = API(running.http_url)
+            (loss,) = api.get("losses")
+            assert "messages 1 to 100 of queue 'orders' in vhost '/' are missing" in loss["loss"]
+            for check in checks:
+                answer = api.request("GET", "health", "checks", check)
+                assert answer.status_code == 503 and "1 to 100 of queue 'orders'" in answer.text
+            assert "1 to 100 of queue 'orders'" in api.request("GET", "healthchecks", "node").text
+            assert metric(running) == 1
+            assert [one["kind"] for one in api.get("warnings")] == ["losses"]
+            assert api.counts("orders") == (0, 0)
+            shown = run("jumpmqctl", "--url", running.http_url, "list_losses").stdout
+            assert "1 to 100 of queue 'orders'" in shown
+    with jumpmq.running(data_dir=directory) as running:
+        assert run("jumpmqctl", "--url", running.http_url, "acknowledge_losses").returncode == 0
+    with jumpmq.running(data_dir=directory) as running:
+        api = API(running.http_url)
+        assert api.get("losses") == []
+        assert [api.request("GET", "health", "checks", check).status_code for check in checks] == [200, 200]
+        assert metric(running) == 0
+
+
+def test_what_is_found_damaged_when_it_is_read_alarms_too(tmp_path):
+    with jumpmq.running(data_dir=tmp_path) as running, connected(running) as channel:
+        channel.queue_declare("orders", durable=True)
+        publish(channel, "orders", [b"body %d" % number for number in range(10)])
+    (path,) = tmp_path.glob("log/*.log")
+    octets = bytearray(path.read_bytes())
+    octets[octets.index(b"body 5")] ^= 1
+    path.write_bytes(octets)
+    with jumpmq.running(data_dir=tmp_path) as running:
+        with connected(running) as channel:
+            bodies = [channel.basic_get("orders", auto_ack=True)[2] for _ in range(9)]
+            assert bodies == [b"body %d" % number for number in range(10) if number != 5]
+        (loss,) = until(lambda: API(running.http_url).get("losses"))
+        assert str(path) in loss["loss"] and "queue 'orders'" in loss["loss"]
+    with jumpmq.running(data_dir=tmp_path) as running:
+        assert API(running.http_url).get("losses") == [loss]

@@ -1,0 +1,119 @@
+"""What is missing from a data directory is named, with queue and numbers, until it is acknowledged."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.store.opened import Opened, killed_now, left, make_messages
+
+from jumpmq.store.files import Files
+from jumpmq.store.inspection import check
+from jumpmq.store.recovery import OpenSegment
+
+QUEUES = {1: set(range(1, 202)), 2: set(range(1, 202)) - set(range(41, 61)), 3: set(range(1, 202, 2))}
+"""The messages that each queue of :func:`make` has."""
+
+
+RANGES = re.compile(r"messages ((?:\d+ )?to \d+(?:, \d+ to \d+)*) of (queue '?[a-z]+'? ?\d*)")
+
+
+def make(directory: Path) -> Opened:
+    """A store of several segments: one queue with all its messages, one of which some are acknowledged, one with gaps
+    in its numbers."""
+    opened = Opened(directory, segment_bytes=16 << 10)
+    opened.store.put("queue", "orders", {"id": 1, "name": "orders", "vhost": "/"})
+    acknowledged = []
+    for first in range(1, 202, 5):
+        for queue in QUEUES:
+            messages = make_messages(first, min(first + 4, 201), body=lambda seq: b"body %d" % seq * 10)
+            acknowledged += [one for one in messages if queue == 2 and 41 <= one.seq <= 60]
+            opened.store.append(queue, messages if queue < 3 else [one for one in messages if one.seq % 2])
+        opened.commit()
+        if first == 61:
+            for message in acknowledged:
+                message.batch.settle(message.seq)
+    opened.work_until(lambda: len(opened.store._log.segments) > 3 and not opened.store._upkeep.has_snapshot)
+    opened.commit()
+    return opened
+
+
+@pytest.fixture(params=["stopped", "killed"])
+def directory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    opened = make(tmp_path / "broker")
+    copy = killed_now(opened.directory, tmp_path / "killed")
+    opened.close()
+    return opened.directory if request.param == "stopped" else copy
+
+
+def named(losses: list[str]) -> dict[int, set[int]]:
+    """The numbers that losses name, by queue."""
+    found: dict[int, set[int]] = {1: set(), 2: set(), 3: set()}
+    for loss in losses:
+        for ranges, queue in RANGES.findall(loss):
+            number = 1 if queue.startswith("queue 'orders'") else int(queue.removeprefix("queue number "))
+            for one in ranges.split(", "):
+                first, last = re.fullmatch(r"(\d*) ?to (\d+)", one).groups()  # type: ignore[union-attr]
+                found[number].update(range(int(first or 1), int(last) + 1))
+    return found
+
+
+def boundary(path: Path) -> int:
+    """Where a commit in the middle of a segment ends."""
+    file = OpenSegment(Files(), path)
+    commits = list(file.commits())
+    file.close()
+    return commits[len(commits) // 2].end
+
+
+def hurt_copies(directory: Path, to: Path) -> list[tuple[str, Path]]:
+    """Copies of a directory, each with a file of the log deleted or cut where a commit ends."""
+    copies = []
+    for path in sorted(directory.glob("log/*.log")):
+        for what in ("deleted", "cut"):
+            copy = shutil.copytree(directory, to / f"{what} {path.stem}")
+            file = copy / "log" / path.name
+            if what == "cut":
+                file.write_bytes(path.read_bytes()[: boundary(path)])
+            else:
+                file.unlink()
+            copies.append((what, file))
+    return copies
+
+
+def test_a_file_that_is_deleted_or_cut_is_missed(directory: Path, tmp_path: Path) -> None:
+    last = max(directory.glob("log/*.log"))
+    whole = Opened(directory)
+    assert {queue: set(numbers) for queue, numbers in left(whole).items()} == QUEUES
+    assert not whole.store.losses
+    copies = hurt_copies(directory, tmp_path / "hurt")
+    for what, file in copies:
+        if "killed" in str(directory) and file.name == last.name and what == "cut":
+            continue  # so ends a log whose last commits were never written
+        hurt = file.parent.parent
+        said = list(check(hurt))
+        opened = Opened(hurt)
+        losses = [loss for loss, _ in opened.store.losses.listed()]
+        assert losses and set(losses) <= set(said), file
+        assert any(file.name in loss for loss in losses), file
+        served = left(opened)
+        for queue, numbers in QUEUES.items():
+            missing = numbers - set(served.get(queue, ()))
+            if file.name != last.name or "killed" not in str(directory):
+                assert missing <= named(losses)[queue], (file, queue)
+            assert len(served.get(queue, ())) == len(set(served.get(queue, ())))
+        opened.commit()
+        assert [loss for loss, _ in opened.restart().store.losses.listed()] == losses, file
+        assert left(opened) == served
+        opened.store.acknowledge_losses()
+        opened.commit()
+        assert not opened.restart().store.losses, file
+        assert left(opened) == served
+        assert not opened.restart().store.losses
+        assert list(check_when_closed(opened)) == []
+    whole.close()
+
+
+def check_when_closed(opened: Opened) -> list[str]:
+    opened.close()
+    return list(check(opened.directory))
