@@ -55,7 +55,7 @@ def test_json(tmp_path: Path) -> None:
     assert found("delete queue", "user", "name") == [("guest", "orders")]
     refusals = found("refused", "user", "request", "reason")
     assert ("mallory", "GET /api/users", "Not administrator user") in refusals
-    assert any(reason.startswith("access to queue 'linebreak'") for _, _, reason in refusals)
+    assert any(reason.startswith("configure access to queue 'linebreak'") for _, _, reason in refusals)
     assert "secret" not in json.dumps(audit)
     assert all({"time", "level", "message"} <= set(line) for line in lines)
 

@@ -237,16 +237,6 @@ UNTIMELY: dict[str, Mistake] = {
         lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(expiration="315360000001")),
         406, "PRECONDITION_FAILED - invalid expiration '315360000001': {{value_too_large,315360000001}}",
     ),
-    "a delivery mode of 0": (
-        lambda channel, queue: channel.publish("", queue, b"", b"\x10\0\0"),
-        406, "PRECONDITION_FAILED - invalid message: {{delivery_mode_unknown,0}}",
-    ),
-    "a delivery mode of 3, behind a message that is well": (
-        lambda channel, queue: channel.connection.send(
-            channel.publication("", queue) + channel.publication("", queue, b"", b"\x10\0\x03")
-        ),
-        406, "PRECONDITION_FAILED - invalid message: {{delivery_mode_unknown,3}}",
-    ),
     "an expiration with a unit": (
         lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(expiration="10ms")),
         406, "PRECONDITION_FAILED - invalid expiration '10ms': {{leftover_string,\"ms\"}}",
@@ -259,11 +249,6 @@ UNTIMELY: dict[str, Mistake] = {
         lambda channel, queue: channel.consume(queue, arguments={"x-priority": "high"}),
         406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue '{queue}' in vhost '/': "
              "\"expected integer, got longstr\"",
-    ),
-    "a consumer to be cancelled on failover or not, in words": (
-        lambda channel, queue: channel.consume(queue, arguments={"x-cancel-on-ha-failover": "yes"}),
-        406, "PRECONDITION_FAILED - invalid arg 'x-cancel-on-ha-failover' for queue '{queue}' in vhost '/': "
-             "{{unacceptable_type,longstr}}",
     ),
     "an offset in a classic queue": (
         lambda channel, queue: channel.consume(queue, arguments={"x-stream-offset": "first"}),
@@ -287,6 +272,22 @@ UNTIMELY: dict[str, Mistake] = {
     "a negative expiration": (
         lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(expiration="-1")),
         406, "PRECONDITION_FAILED - invalid expiration '-1': {{value_negative,-1}}",
+    ),
+    "a user id that is not the user's, and an expiration that is none": (
+        lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(user_id="root", expiration="-1")),
+        406, "PRECONDITION_FAILED - invalid expiration '-1': {{value_negative,-1}}",
+    ),
+    "an unknown exchange type": (
+        lambda channel, queue: channel.exchange("orders", "x-nonsense"),
+        406, "PRECONDITION_FAILED - unknown exchange type 'x-nonsense'",
+    ),
+    "an exchange type without a name": (
+        lambda channel, queue: channel.exchange("orders", ""),
+        406, "PRECONDITION_FAILED - invalid exchange type ''",
+    ),
+    "an unknown exchange type for the default exchange": (
+        lambda channel, queue: channel.exchange("", "x-nonsense"),
+        406, "PRECONDITION_FAILED - unknown exchange type 'x-nonsense'",
     ),
     "a user id that is not the user's": (
         lambda channel, queue: channel.publish("", queue, b"", Basic.Properties(user_id="root")),

@@ -15,18 +15,6 @@ pytestmark = [
 Offence = tuple[Callable[[WireChannel], object], int, str]
 
 OFFENCES: dict[str, Offence] = {
-    "an unknown exchange type": (
-        lambda channel: channel.exchange("orders", "x-nonsense"),
-        503, "COMMAND_INVALID - unknown exchange type 'x-nonsense'",
-    ),
-    "an exchange type without a name": (
-        lambda channel: channel.exchange("orders", ""),
-        503, "COMMAND_INVALID - invalid exchange type ''",
-    ),
-    "an unknown exchange type for the default exchange": (
-        lambda channel: channel.exchange("", "x-nonsense"),
-        503, "COMMAND_INVALID - unknown exchange type 'x-nonsense'",
-    ),
     "a consumer tag used twice": (
         lambda channel: [channel.consume(channel.queue(), "t"), channel.consume(channel.queue(), "t")],
         530, "NOT_ALLOWED - attempt to reuse consumer tag 't'",

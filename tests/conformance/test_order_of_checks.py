@@ -11,8 +11,8 @@ from tests.wire import Basic, ChannelClosed, Closed, Exchange, Queue, WireChanne
 from jumpmq.testing import BrokerProcess
 
 NOBODY = "nobody"
-QUEUE = "access to queue '{}' in vhost '/' refused for user 'nobody'"
-EXCHANGE = "access to exchange '{}' in vhost '/' refused for user 'nobody'"
+QUEUE = "{} access to queue '{}' in vhost '/' refused for user 'nobody'"
+EXCHANGE = "{} access to exchange '{}' in vhost '/' refused for user 'nobody'"
 SYSTEM = "deletion of system exchange 'amq.topic' in vhost '/' not allowed"
 LOCKED = (
     "cannot obtain exclusive access to locked queue 'other' in vhost '/'. It could be originally declared on another "
@@ -35,29 +35,29 @@ def nobody(broker: BrokerProcess) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("method", "code", "text"),
     [
-        (Basic.Get(queue="none"), 403, QUEUE.format("none")),
-        (Basic.Get(queue="other"), 403, QUEUE.format("other")),
+        (Basic.Get(queue="none"), 403, QUEUE.format("read", "none")),
+        (Basic.Get(queue="other"), 403, QUEUE.format("read", "other")),
         (Basic.Get(queue=""), 404, "no previously declared queue"),
-        (Basic.Consume(queue="none"), 403, QUEUE.format("none")),
-        (Basic.Consume(queue="other"), 403, QUEUE.format("other")),
-        (Basic.Consume(queue="none", arguments={"x-priority": "high"}), 403, QUEUE.format("none")),
-        (Queue.Purge(queue="none"), 403, QUEUE.format("none")),
-        (Queue.Purge(queue="other"), 403, QUEUE.format("other")),
-        (Queue.Delete(queue="none"), 403, QUEUE.format("none")),
-        (Queue.Delete(queue="other"), 403, QUEUE.format("other")),
-        (Queue.Bind(queue="none", exchange="nowhere"), 403, QUEUE.format("none")),
-        (Queue.Bind(queue="other", exchange="amq.topic"), 403, QUEUE.format("other")),
-        (Queue.Unbind(queue="none", exchange="nowhere"), 403, QUEUE.format("none")),
-        (Queue.Declare(queue="none"), 403, QUEUE.format("none")),
-        (Queue.Declare(queue="none", arguments={"x-max-length": "long"}), 403, QUEUE.format("none")),
+        (Basic.Consume(queue="none"), 403, QUEUE.format("read", "none")),
+        (Basic.Consume(queue="other"), 403, QUEUE.format("read", "other")),
+        (Basic.Consume(queue="none", arguments={"x-priority": "high"}), 403, QUEUE.format("read", "none")),
+        (Queue.Purge(queue="none"), 403, QUEUE.format("read", "none")),
+        (Queue.Purge(queue="other"), 403, QUEUE.format("read", "other")),
+        (Queue.Delete(queue="none"), 403, QUEUE.format("configure", "none")),
+        (Queue.Delete(queue="other"), 403, QUEUE.format("configure", "other")),
+        (Queue.Bind(queue="none", exchange="nowhere"), 403, QUEUE.format("write", "none")),
+        (Queue.Bind(queue="other", exchange="amq.topic"), 403, QUEUE.format("write", "other")),
+        (Queue.Unbind(queue="none", exchange="nowhere"), 403, QUEUE.format("write", "none")),
+        (Queue.Declare(queue="none"), 403, QUEUE.format("configure", "none")),
+        (Queue.Declare(queue="none", arguments={"x-max-length": "long"}), 403, QUEUE.format("configure", "none")),
         (Queue.Declare(queue="none", passive=True), 404, "no queue 'none' in vhost '/'"),
         (Queue.Declare(queue="other", passive=True), 405, LOCKED),
         (Queue.Declare(queue="amq.mine"), 403, "queue name 'amq.mine' contains reserved prefix 'amq.*'"),
-        (Exchange.Bind(destination="none", source="nowhere"), 403, EXCHANGE.format("none")),
-        (Exchange.Declare(exchange="none", exchange_type="fanout"), 403, EXCHANGE.format("none")),
-        (Exchange.Declare(exchange="none", exchange_type="x-bad"), 503, "unknown exchange type 'x-bad'"),
+        (Exchange.Bind(destination="none", source="nowhere"), 403, EXCHANGE.format("write", "none")),
+        (Exchange.Declare(exchange="none", exchange_type="fanout"), 403, EXCHANGE.format("configure", "none")),
+        (Exchange.Declare(exchange="none", exchange_type="x-bad"), 406, "unknown exchange type 'x-bad'"),
         (Exchange.Declare(exchange="none", passive=True), 404, "no exchange 'none' in vhost '/'"),
-        (Exchange.Delete(exchange="none"), 403, EXCHANGE.format("none")),
+        (Exchange.Delete(exchange="none"), 403, EXCHANGE.format("configure", "none")),
         (Exchange.Delete(exchange="amq.topic"), 403, SYSTEM),
         (Exchange.Declare(exchange="", exchange_type="direct"), 403, "operation not permitted on the default exchange"),
         (Exchange.Delete(exchange=""), 403, "operation not permitted on the default exchange"),

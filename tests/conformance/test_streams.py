@@ -77,10 +77,6 @@ def test_it_takes_arguments_of_its_own(channel: WireChannel, arguments: dict[str
     [
         (lambda channel, queue: channel.get(queue), "basic.get"),
         (lambda channel, queue: channel.call(Queue.Purge(queue=queue)), "queue.purge"),
-        (
-            lambda channel, queue: (channel.call(Basic.Qos(prefetch_count=1)), channel.consume(queue, no_ack=True)),
-            "automatic acknowledgement",
-        ),
     ],
 )
 def test_what_it_does_not_do(channel: WireChannel, stream: Declare, act: Any, what: str) -> None:
@@ -89,6 +85,16 @@ def test_what_it_does_not_do(channel: WireChannel, stream: Declare, act: Any, wh
         act(channel, queue)
     assert (refused.value.code, refused.value.text) == (
         540, f"NOT_IMPLEMENTED - {what} not supported by stream queues queue '{queue}' in vhost '/'",
+    )  # fmt: skip
+
+
+def test_it_is_not_consumed_without_acknowledgement(channel: WireChannel, stream: Declare) -> None:
+    queue = stream(1)
+    channel.call(Basic.Qos(prefetch_count=1))
+    with pytest.raises(ConnectionClosed) as refused:
+        channel.consume(queue, no_ack=True)
+    assert (refused.value.code, refused.value.text) == (
+        540, f"NOT_IMPLEMENTED - automatic acknowledgement not supported by stream queue '{queue}' in vhost '/'",
     )  # fmt: skip
 
 
@@ -104,15 +110,12 @@ def test_it_is_not_consumed_without_acknowledgement_wherever_one_begins(
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_delivery_cannot_be_rejected(channel: WireChannel, stream: Declare, again: bool) -> None:
-    queue = stream(1)
-    read(channel, queue, "first")
-    channel.send(Basic.Nack(delivery_tag=channel.next().method.delivery_tag, requeue=again))
-    with pytest.raises(ConnectionClosed) as refused:
-        channel.next()
-    assert refused.value.text == (
-        f"NOT_IMPLEMENTED - basic.nack and basic.reject not supported by stream queues queue '{queue}' in vhost '/'"
-    )
+def test_rejecting_a_delivery_makes_room_for_the_next(channel: WireChannel, stream: Declare, again: bool) -> None:
+    queue = stream(2)
+    read(channel, queue, "first", prefetch=1)
+    first = channel.next()
+    channel.send(Basic.Nack(delivery_tag=first.method.delivery_tag, requeue=again))
+    assert channel.next().properties.headers["x-stream-offset"] == first.properties.headers["x-stream-offset"] + 1
 
 
 @pytest.mark.parametrize("no_ack", [False, True])
@@ -121,7 +124,7 @@ def test_a_prefetch_is_required(channel: WireChannel, stream: Declare, no_ack: b
     with pytest.raises(ChannelClosed) as refused:
         channel.consume(queue, no_ack=no_ack)
     assert refused.value.text == (
-        f"PRECONDITION_FAILED - consumer prefetch count is not set for 'queue '{queue}' in vhost '/''"
+        f"PRECONDITION_FAILED - consumer prefetch count is not set for stream queue '{queue}' in vhost '/'"
     )
 
 

@@ -228,10 +228,10 @@ def test_every_method_against_every_permission(world: World, row: Row) -> None:
         world.allow(tuple(one for one in others if (one[0], one[2]) != (missing[0], missing[2])))
         with pytest.raises(ChannelClosed) as closed:
             world.act(row)
-        _, kind, name = missing
+        operation, kind, name = missing
         assert (closed.value.code, closed.value.text) == (
             403,
-            f"ACCESS_REFUSED - access to {kind} '{name}' in vhost '{USER}' refused for user '{USER}'",
+            f"ACCESS_REFUSED - {operation} access to {kind} '{name}' in vhost '{USER}' refused for user '{USER}'",
         )
 
 

@@ -128,7 +128,7 @@ def test_permissions_hold_over_http_for_administrators_too(api, login):
     refused = ask("PUT", "/api/queues/%2F/yours", json={})
     assert (refused.status_code, refused.json()["reason"]) == (
         401,
-        "access to queue 'yours' in vhost '/' refused for user 'administrator'",
+        "configure access to queue 'yours' in vhost '/' refused for user 'administrator'",
     )
     assert ask("DELETE", "/api/queues/%2F/mine/contents").status_code == 204
     api.request("PUT", "queues", "/", "yours", json={})
@@ -154,7 +154,7 @@ def test_a_group_of_readers_is_its_users_and_for_those_who_may_read_its_queues(a
     ask = login("management", ("^mine", "^mine", "^mine"))
     refused = ask("POST", "/api/readers/%2F/g/commit", json={"queues": {"yours": 1}})
     assert refused.status_code == 401
-    assert refused.json()["reason"].startswith("access to queue 'yours' in vhost '/' refused")
+    assert refused.json()["reason"].startswith("read access to queue 'yours' in vhost '/' refused")
     for method, path, status in (("POST", "/api/readers/%2F/g/renew", 204), ("DELETE", "/api/readers/%2F/g", 404)):
         assert ask(method, path, json={}).status_code == status  # of one's own group of that name, which is not there
     assert ask("GET", "/api/readers/%2F/g").json() == {"queues": {}}

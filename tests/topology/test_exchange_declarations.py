@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.topology.built import Built
 
-from jumpmq.amqp.errors import AccessRefused, CommandInvalid, NotFound, PreconditionFailed
+from jumpmq.amqp.errors import AccessRefused, NotFound, PreconditionFailed
 from jumpmq.topology import DeleteExchange
 from jumpmq.topology.rules import passive_exchange
 
@@ -89,11 +89,11 @@ def test_an_alternate_exchange_is_a_string(built: Built) -> None:
 
 
 @pytest.mark.parametrize("name", ["e", "new", "amq.new"])
-def test_an_unknown_type_closes_the_connection(built: Built, name: str) -> None:
+def test_an_unknown_type_is_refused(built: Built, name: str) -> None:
     built.exchange("e")
-    with pytest.raises(CommandInvalid) as refused:
+    with pytest.raises(PreconditionFailed) as refused:
         built.exchange(name, "bogus")
-    assert refused.value.reply_text == "COMMAND_INVALID - unknown exchange type 'bogus'"
+    assert refused.value.reply_text == "PRECONDITION_FAILED - unknown exchange type 'bogus'"
 
 
 def test_reserved_names(built: Built) -> None:

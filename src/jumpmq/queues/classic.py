@@ -41,7 +41,6 @@ class ClassicQueue(Queue):
     """Messages in the order of their arrival, each delivered to one consumer at a time."""
 
     type = "classic"
-    consumer_argument_names = frozenset({"x-priority", "x-cancel-on-ha-failover"})
     argument_checks: ClassVar[Mapping[str, checks.Check]] = {
         "x-expires": checks.positive_milliseconds,
         "x-message-ttl": checks.milliseconds,

@@ -61,7 +61,6 @@ class QuorumQueue(ClassicQueue):
             "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure",
         }
     )  # fmt: skip
-    consumer_argument_names = frozenset({"x-priority"})
     always_durable = True
     takes_global_prefetch = False
     knows_exclusive_consumers = False

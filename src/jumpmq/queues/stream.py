@@ -147,8 +147,6 @@ class Stream(Queue):
         raise self._unsupported("taking a range")
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
-        if outcome is Outcome.REJECTED or outcome is Outcome.REQUEUED:
-            raise self._unsupported("basic.nack and basic.reject")
         self.unacknowledged_count -= len(messages)
         if outcome is Outcome.ACKNOWLEDGED:
             self.acknowledged += len(messages)
@@ -188,10 +186,12 @@ class Stream(Queue):
     def subscribe(self, consumer: Consumer) -> None:
         if not consumer.prefetch:
             raise PreconditionFailed(
-                f"consumer prefetch count is not set for 'queue '{self.name}' in vhost '{self.vhost}''"
+                f"consumer prefetch count is not set for stream queue '{self.name}' in vhost '{self.vhost}'"
             )
         if consumer.no_ack:
-            raise self._unsupported("automatic acknowledgement")
+            raise NotImplementedByServer(
+                f"automatic acknowledgement not supported by stream queue '{self.name}' in vhost '{self.vhost}'"
+            )
         self._readers[consumer] = _Reader(consumer, self._start(consumer))
         self.touch()
 

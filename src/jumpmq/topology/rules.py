@@ -77,7 +77,7 @@ def refuse_for_all(change: changes.Change) -> None:
 
     Raises:
         AccessRefused: the name is the broker's own.
-        CommandInvalid: there is no such type of exchange.
+        PreconditionFailed: there is no such type of exchange.
     """
     match change:
         case changes.DeclareExchange(definition):

@@ -323,7 +323,7 @@ class VirtualHost:
         """Add an exchange.
 
         Raises:
-            CommandInvalid, PreconditionFailed: as :func:`make_exchange`.
+            PreconditionFailed: as :func:`make_exchange`.
         """
         exchange = make_exchange(definition)
         self.add_exchange(exchange)

@@ -100,8 +100,14 @@ def test_a_nested_list_is_hashed_as_anything_is(broker):
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [
-        (("PUT", "permissions", "/", "paul"), (403, "access to exchange 'x' in vhost '/' refused for user 'paul'")),
-        (("DELETE", "permissions", "/", "paul"), (403, "access to exchange 'x' in vhost '/' refused for user 'paul'")),
+        (
+            ("PUT", "permissions", "/", "paul"),
+            (403, "write access to exchange 'x' in vhost '/' refused for user 'paul'"),
+        ),
+        (
+            ("DELETE", "permissions", "/", "paul"),
+            (403, "write access to exchange 'x' in vhost '/' refused for user 'paul'"),
+        ),
         (("DELETE", "exchanges", "/", "x"), (404, "no exchange 'x' in vhost '/'")),
     ],
 )

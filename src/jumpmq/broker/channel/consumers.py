@@ -33,11 +33,6 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
         raise PreconditionFailed(
             f"invalid arg 'x-priority' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\""
         )
-    kind, _ = taken.get("x-cancel-on-ha-failover", ("t", False))
-    if kind != "t":
-        raise PreconditionFailed(
-            f"invalid arg 'x-cancel-on-ha-failover' for {subject}: {{unacceptable_type,{TYPE_NAMES[kind]}}}"
-        )
     for name, _, _ in arguments:
         if name in CONSUMER_ARGUMENTS and name not in taken:
             raise PreconditionFailed(f"invalid arg '{name}' for {subject} of queue type rabbit_{queue.type}_queue")

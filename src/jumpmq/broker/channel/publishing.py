@@ -124,13 +124,11 @@ def _examine(channel: "Channel", message: Message) -> None:
 
 def check_properties_of(authorization: Authorization, message: Message, properties: Properties, user: str) -> None:
     """Set the message's own expiry, and refuse properties that it may not have, in RabbitMQ's order."""
-    if properties.user_id not in (None, user) and not authorization.may_impersonate(user):
-        raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
     if properties.expiration is not None:
         message.expires_at = clock.now() + _expiration(properties.expiration) / 1000
-    if properties.delivery_mode not in (None, 1, 2):
+    if properties.user_id not in (None, user) and not authorization.may_impersonate(user):
         Envelope.opened(message)  # where its headers are wrong too, they are what is complained of
-        raise PreconditionFailed(f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
+        raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
 
 
 def _expiration(text: str) -> int:

@@ -62,7 +62,7 @@ class Authorization:
         permissions = found.permissions.get(vhost) if found is not None else None
         if permissions is None or not permissions.allows(operation, name):
             raise AccessRefused(
-                f"access to {kind} '{name or 'amq.default'}' in vhost '{vhost}' refused for user '{user}'"
+                f"{operation} access to {kind} '{name or 'amq.default'}' in vhost '{vhost}' refused for user '{user}'"
             )
 
     def require_any(self, user: str, vhost: str, operation: Operation) -> None:
@@ -105,8 +105,8 @@ class Authorization:
             topic = key.decode(errors="surrogateescape")
             if not granted.allows(operation, topic, user, exchange.vhost):
                 raise AccessRefused(
-                    f"access to topic '{topic}' in exchange '{exchange.name}' in vhost '{exchange.vhost}' "
-                    f"refused for user '{user}'"
+                    f"{operation} access to topic '{topic}' in exchange '{exchange.name}' in vhost "
+                    f"'{exchange.vhost}' refused for user '{user}'"
                 )
 
     def _granted_topics(self, user: str, exchange: Exchange) -> TopicPermissions | None:

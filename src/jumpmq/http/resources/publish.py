@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from jumpmq.amqp.errors import AMQPError
+from jumpmq.amqp.errors import AMQPError, NotFound
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker.channel.publishing import publish_one
@@ -39,12 +39,15 @@ SHAPE = Shape(
 async def publish(request: Request) -> JSONResponse:
     """``POST /api/exchanges/{vhost}/{exchange}/publish``: publish a message; ``routed`` says whether a queue has it.
 
-    A persistent message is on disk when this is answered. Where a queue refuses it, for its length say, the answer is
-    400, whatever others have taken. While memory or disk is short it is 503, with ``Retry-After``.
+    A persistent message is on disk when this is answered. An unknown exchange is a 404. Where a queue refuses the
+    message, for its length say, the answer is 400, whatever others have taken. While memory or disk is short it is 503,
+    with ``Retry-After``.
     """
     host, exchange = requested.virtual_host(request), requested.exchange_name(request)
     if host.name not in requested.user(request).permissions:
         raise Unauthorized("User not authorised to access virtual host")
+    if exchange not in host.exchanges:
+        raise NotFound(f"no exchange '{exchange}' in vhost '{host.name}'")
     broker = requested.broker(request)
     if broker.alarms.active:
         raise Blocked(f"publishers are blocked: {broker.alarms.reason}")

@@ -1,6 +1,6 @@
 """The exchange types, a file each: given a message, which destinations?"""
 
-from jumpmq.amqp.errors import CommandInvalid
+from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.exchanges.base import Destination, Exchange
 from jumpmq.topology.exchanges.consistent_hash import ConsistentHashExchange
@@ -41,20 +41,19 @@ def exchange_type(name: str) -> type[Exchange]:
     """The class of an exchange type.
 
     Raises:
-        CommandInvalid: there is no such type (503).
+        PreconditionFailed: there is no such type (406, as RabbitMQ 4.0; 503 before).
     """
     try:
         return EXCHANGE_TYPES[name]
     except KeyError:
         problem = "unknown" if name else "invalid"
-        raise CommandInvalid(f"{problem} exchange type '{name}'") from None
+        raise PreconditionFailed(f"{problem} exchange type '{name}'") from None
 
 
 def make_exchange(definition: ExchangeDefinition) -> Exchange:
     """An exchange as declared, without bindings.
 
     Raises:
-        CommandInvalid: there is no such type (503).
-        PreconditionFailed: the type does not take the arguments (406).
+        PreconditionFailed: there is no such type, or it does not take the arguments (406).
     """
     return exchange_type(definition.type)(definition)
