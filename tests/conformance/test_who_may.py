@@ -55,6 +55,8 @@ GET /api/preview/policies/here/none/cleared 401 401 404 401 404
 POST /api/preview/operator-policies/here/p 401 401 401 401 200 {"pattern": "x", "definition": {"max-length": 5}}
 GET /api/preview/operator-policies/here/none/cleared 401 401 401 401 404
 POST /api/preview/definitions             401 401 401 401 200 {}
+GET /api/consumer-groups                  401 200 200 200 200
+GET /api/consumer-groups/here             401 200 200 200 200
 GET /api/readers                          401 200 200 200 200
 GET /api/exchanges/here/h/ring/traffic    401 401 401 200 200
 POST /api/exchanges/here/h/ring/what-if   401 401 400 400 400 {}

@@ -14,6 +14,7 @@ from jumpmq.cli.grouped import GroupedVerbs
 from jumpmq.cli.session import verb_first, with_general_options
 from jumpmq.cli.verbs import (
     connections,
+    consumer_groups,
     definitions,
     hashing,
     limits,
@@ -35,7 +36,7 @@ from jumpmq.management import ManagementError
 SUBJECTS: dict[str, tuple[ModuleType, ...]] = {
     "The broker": (node, maintenance, watermarks),
     "What there is": (listings,),
-    "Queues, hashing and sharding": (queues, hashing, readers),
+    "Queues, hashing and sharding": (queues, hashing, readers, consumer_groups),
     "Policies and parameters": (policies, parameters),
     "Users": (users, permissions, topic_permissions),
     "Limits": (limits,),

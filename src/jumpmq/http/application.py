@@ -24,6 +24,7 @@ from jumpmq.http.resources import (
     bindings,
     channels,
     connections,
+    consumer_groups,
     consumers,
     definitions,
     exchanges,
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
 
 
 API = (
-    *(overview, nodes, node_limits, connections, channels, consumers, exchanges, publish, queues),
+    *(overview, nodes, node_limits, connections, channels, consumers, consumer_groups, exchanges, publish, queues),
     *(
         queue_contents,
         queue_messages,

@@ -1,14 +1,45 @@
 """Consumer groups over whole queues, as clients see them."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pika
 import pytest
+import requests
 from pika.exceptions import ChannelClosedByBroker
 from tests.broker.consumer_groups.checker import Checker
 from tests.broker.consumer_groups.members import Member, Publisher, until
 
 import jumpmq
+
+
+class Api:
+    """The management API of a broker."""
+
+    def __init__(self, broker: jumpmq.RunningBroker) -> None:
+        self.url = f"http://127.0.0.1:{broker.http_port}/api"
+
+    def put(self, path: str, body: dict[str, Any]) -> None:
+        requests.put(f"{self.url}/{path}", json=body, auth=("guest", "guest"), timeout=30).raise_for_status()
+
+    def group(self, source: str) -> dict[str, Any]:
+        """The consumer group on a queue or exchange."""
+        groups = requests.get(f"{self.url}/consumer-groups/%2F", auth=("guest", "guest"), timeout=30).json()
+        (found,) = [one for one in groups if one["source"] == source]
+        return cast("dict[str, Any]", found)
+
+
+def jumpmqctl(broker: jumpmq.RunningBroker, *words: str) -> str:
+    """What a command prints."""
+    url = f"http://guest:guest@127.0.0.1:{broker.http_port}"
+    command = [sys.executable, "-m", "jumpmq.cli.jumpmqctl", *words]
+    return subprocess.run(
+        command, env={**os.environ, "JUMPMQ_URL": url}, capture_output=True, text=True, check=True
+    ).stdout
+
 
 SOON = {"x-rebalance-delay": 50}
 Unique = Callable[[str], str]
@@ -357,3 +388,79 @@ def test_sources_that_are_refused(
     assert refused(f"{name}.taken") == locked
     assert _refusal(broker.port, lambda one: one.basic_consume(f"{name}.taken", print)) == locked
     assert _refusal(broker.port, lambda one: one.basic_get(f"{name}.taken")) == locked
+
+
+def test_a_user_needs_the_right_to_read_each_queue(
+    broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
+) -> None:
+    api = Api(broker)
+    api.put("users/reader", {"password": "reader", "tags": "management"})
+    rights = {"configure": "", "write": "", "read": rf"{exchange}\.[0-3]"}
+    api.put("permissions/%2F/reader", rights | {"read": rf"{exchange}\.[0-2]"})
+    with pytest.raises(ChannelClosedByBroker, match=rf"access to queue '{exchange}.3' in vhost '/' refused for user"):
+        Member(broker.port, exchange, "g", "a", checker, user="reader")
+    with pytest.raises(ChannelClosedByBroker, match="access to queue 'missing' in vhost '/' refused for user"):
+        Member(broker.port, "missing", "g", "a", checker, user="reader")
+    api.put("permissions/%2F/reader", rights)
+    declared = publisher.channel
+    declared.queue_declare(f"{exchange}.9", durable=True)
+    with Member(broker.port, exchange, "g", "a", checker, arguments=SOON, user="reader") as member:
+        declared.queue_bind(f"{exchange}.9", exchange, "1")
+        until(lambda: api.group(exchange)["refused"], member)
+        assert api.group(exchange)["refused"] == [
+            {
+                "queue": f"{exchange}.9",
+                "reason": f"access to queue '{exchange}.9' in vhost '/' refused for user 'reader'",
+            }
+        ]
+        api.put("permissions/%2F/reader", rights | {"read": ".*"})
+        publisher.publish(40, 2)
+        until(lambda: not checker.left, member, settle=True)
+        assert len(member.queues) == 5
+        shown = requests.get(f"{api.url}/consumer-groups", auth=("reader", "reader"), timeout=30).json()
+        assert [one["source"] for one in shown] == [exchange]
+    checker.check()
+
+
+def test_what_is_shown_of_a_group(
+    broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
+) -> None:
+    api = Api(broker)
+    publisher.publish(40, 1)
+    named = {"x-group-member": "one", "x-group-weight": 3, "x-group-grace": 20_000, **SOON}
+    with Member(broker.port, exchange, "g", "a", checker, prefetch=0, arguments=named) as first:
+        assert api.group(exchange)["state"] == "gathering"
+        until(lambda: len(first.held) == 40, first)
+        group = api.group(exchange)
+        assert [
+            (one["name"], one["units"], one["state"], one["messages_unacknowledged"]) for one in group["members"]
+        ] == [("one", 4, "serving", 40)]
+        assert {(one["queue"], one["owner"]) for one in group["units"]} == {
+            (f"{exchange}.{number}", "one") for number in range(4)
+        }
+        with Member(broker.port, exchange, "g", "b", checker, arguments={"x-group-member": "two"}) as second:
+            until(lambda: api.group(exchange)["state"] == "draining", first)
+            group = api.group(exchange)
+            assert (group["moves"], group["draining"]) == (1, 1)
+            (drain,) = [one for one in group["units"] if one["draining"]]
+            assert drain["owner"] == "two"
+            assert drain["draining"]["messages"] == drain["unacknowledged"] > 0
+            assert drain["draining"]["consumer_tag"] == first.tag
+            listed = jumpmqctl(broker, "-q", "list_consumer_groups").splitlines()
+            assert [line.split("\t")[:6] for line in listed[1:] if line.startswith(exchange)] == [
+                [exchange, "g", "one", "serving", "3", "3"],
+                [exchange, "g", "two", "serving", "1", "1"],
+            ]
+            units = jumpmqctl(broker, "-q", "list_consumer_groups", "--units")
+            assert f"{drain['draining']['messages']} for " in units
+            metrics = requests.get(f"http://127.0.0.1:{broker.http_port}/metrics", auth=("guest", "guest"), timeout=30)
+            label = f'{{vhost="/",source="{exchange}",group="g"}}'
+            for line in (f"jumpmq_group_members{label} 2", f"jumpmq_group_units_draining{label} 1",
+                         f"jumpmq_group_moves_total{label} 1"):  # fmt: skip
+                assert line in metrics.text
+            until(lambda: not checker.left, first, second, settle=True)
+            until(lambda: api.group(exchange)["state"] == "stable", first, second)
+            assert api.group(exchange)["handovers"] == 1
+        first.close()
+        until(lambda: api.group(exchange)["members"][0]["state"] == "away")
+        assert 0 < api.group(exchange)["members"][0]["grace_left"] <= 20

@@ -41,15 +41,17 @@ NEVER = float("inf")
 
 
 class Unit(NamedTuple):
-    """What one member at a time is fed from: a queue.
+    """What one member at a time is fed from: a queue, or a slot of one.
 
     Attributes:
         queue: its name.
         queue_id: its number, never given twice.
+        slot: the slot; None where the queue has none.
     """
 
     queue: str
     queue_id: int
+    slot: int | None = None
 
 
 class Session(Protocol):
@@ -180,9 +182,15 @@ class ConsumerGroup:
         """Whose session it is; None if it has left, or was replaced."""
         return next((member for member in self.members.values() if member.session is session), None)
 
-    def draining(self) -> dict[Unit, Place]:
-        """The units whose holder is fed no more."""
-        return dict(self._draining)
+    @property
+    def state(self) -> str:
+        """``gathering`` before the first division, ``draining`` or ``rebalancing`` while units are on their way to
+        others, or will be soon, else ``stable``."""
+        if not self._timing.begun:
+            return "gathering"
+        if self._draining:
+            return "draining"
+        return "stable" if self._timing.unsettled_since is None else "rebalancing"
 
     # --- what happens ---
 

@@ -6,10 +6,12 @@ channels or connections is read in slices of the event loop's time; what is gone
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,8 +21,11 @@ from jumpmq.amqp.properties import TIMESTAMP, Properties
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.client import ChannelClient
 from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.channel.group_consumer import GroupConsumer
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.listeners import connection_limit
+from jumpmq.broker.consumer_groups.group import Member, Place, Unit
+from jumpmq.broker.consumer_groups.live import LiveGroup
 from jumpmq.broker.figures.process import open_files, resident_octets
 from jumpmq.broker.figures.values import (
     LEVELS_OF_QUEUES,
@@ -32,8 +37,11 @@ from jumpmq.broker.figures.values import (
     ConnectionFigures,
     ConnectionId,
     ConsumerFigures,
+    ConsumerGroupFigures,
     Counts,
     ExchangeId,
+    GroupMemberFigures,
+    GroupUnitFigures,
     NodeFigures,
     Peer,
     QueueCounts,
@@ -42,7 +50,7 @@ from jumpmq.broker.figures.values import (
 )
 from jumpmq.broker.security.certificates import distinguished_name
 from jumpmq.broker.telemetry.churn import Churn
-from jumpmq.queues import Consumer, Queue
+from jumpmq.queues import Consumer, Queue, clock
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.tally import Past, Tally
@@ -113,6 +121,11 @@ class HomeFigures:
     async def consumer_count(self, vhosts: Iterable[str]) -> int:
         """How many consumers the queues of virtual hosts have."""
         return sum([one.consumers for name in vhosts async for part in self.queue_counts(name) for one in part])
+
+    async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
+        """The consumer groups of virtual hosts."""
+        found = [group for name in vhosts for group in self._broker.consumer_groups.all(name)]
+        return [_group_figures(one) async for one in self._broker.slices.through(found)]
 
     def _read(self, definition: QueueDefinition) -> QueueFigures | None:
         found = self._live(definition)
@@ -333,6 +346,59 @@ def _consumer_figures(queue: Queue, consumer: Consumer) -> ConsumerFigures:
         channel=channel.name if channel is not None else None,
         number=channel.number if channel is not None else None,
         peer=_peer(channel.connection) if channel is not None else None,
+    )
+
+
+def _group_figures(live: LiveGroup) -> ConsumerGroupFigures:
+    group, now = live.group, asyncio.get_running_loop().time()
+    owned = Counter(place.owner for place in group.places.values())
+    return ConsumerGroupFigures(
+        vhost=live.vhost,
+        name=live.name,
+        source_kind=live.kind,
+        source=live.source,
+        state=group.state,
+        rebalance_delay=group.rebalance_delay,
+        members=tuple(_member_figures(one, owned[one], now) for one in group.members.values()),
+        units=tuple(_unit_figures(live, unit, place, now) for unit, place in group.places.items()),
+        refused=dict(live.refused),
+        **asdict(group.counts),
+    )
+
+
+def _member_figures(member: Member, units: int, now: float) -> GroupMemberFigures:
+    session = member.session if isinstance(member.session, GroupConsumer) else None
+    return GroupMemberFigures(
+        name=member.name,
+        weight=member.weight,
+        grace=member.grace,
+        joined_since=now - member.joined_at,
+        away_for=max(0.0, member.away_until - now) if session is None else None,
+        units=units,
+        prefetch=session.prefetch if session is not None else 0,
+        unacknowledged=session.unacknowledged if session is not None else 0,
+        delivered=session.delivered if session is not None else 0,
+        tag=session.tag if session is not None else None,
+        channel=session.channel.name if session is not None else None,
+        peer=_peer(session.channel.connection) if session is not None else None,
+    )
+
+
+def _unit_figures(live: LiveGroup, unit: Unit, place: Place, now: float) -> GroupUnitFigures:
+    queue, holder = live.queues[unit], place.holder
+    front = queue.front()
+    return GroupUnitFigures(
+        queue=unit.queue,
+        slot=unit.slot,
+        owner=place.owner.name if place.owner is not None else None,
+        owned_since=now - place.owned_since,
+        holder=(holder.connection_name, holder.tag) if isinstance(holder, GroupConsumer) else None,
+        held=holder.held(unit) if holder is not None else 0,
+        draining_since=now - place.draining_since if place.draining_since is not None else None,
+        ready=queue.ready_count,
+        unacknowledged=queue.unacknowledged_count,
+        oldest=clock.now() - front.published_at if front is not None else None,
+        unbound=unit.queue in live.unbound,
     )
 
 

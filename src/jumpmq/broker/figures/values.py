@@ -159,6 +159,92 @@ class ConsumerFigures(NamedTuple):
     peer: Peer | None
 
 
+class GroupMemberFigures(NamedTuple):
+    """A member of a consumer group.
+
+    Attributes:
+        weight: its share in relation to the others'.
+        grace: seconds for which it stays a member without a consumer.
+        joined_since: seconds since it joined first.
+        away_for: seconds until its grace ends, while it has no consumer; else None.
+        units: how many are its own.
+        prefetch, unacknowledged, delivered: of its consumer, over all its queues.
+        tag, channel, peer: its consumer's; None while it has none.
+    """
+
+    name: str
+    weight: int
+    grace: float
+    joined_since: float
+    away_for: float | None
+    units: int
+    prefetch: int
+    unacknowledged: int
+    delivered: int
+    tag: str | None
+    channel: str | None
+    peer: Peer | None
+
+
+class GroupUnitFigures(NamedTuple):
+    """A queue, or a slot of one, that a consumer group shares.
+
+    Attributes:
+        slot: None where the queue has none.
+        owner: the member whose it is; None while it waits for one.
+        owned_since: seconds for which it has been its owner's.
+        holder: connection and consumer tag of who is fed, or still has messages of it; None where nobody has.
+        held: messages of it that the holder has not settled.
+        draining_since: seconds for which the holder is fed no more; None while it is.
+        ready, unacknowledged: messages.
+        oldest: seconds since the first ready message was published; None where that is not at hand.
+        unbound: whether it goes once it is empty.
+    """
+
+    queue: str
+    slot: int | None
+    owner: str | None
+    owned_since: float
+    holder: tuple[str, str] | None
+    held: int
+    draining_since: float | None
+    ready: int
+    unacknowledged: int
+    oldest: float | None
+    unbound: bool
+
+
+class ConsumerGroupFigures(NamedTuple):
+    """A consumer group.
+
+    Attributes:
+        source_kind, source: what it consumes: ``exchange`` or ``queue``, and its name.
+        state: ``gathering``, ``stable``, ``rebalancing`` or ``draining``.
+        refused: queues that it does not share, and why.
+        joins, leaves: members that came and went.
+        moves: units that were taken from a member for another.
+        handovers: those that were completed.
+        forced_handovers: consumers that were cancelled, as they did not settle their deliveries.
+        late_acknowledgements: deliveries that these settled afterwards, without effect.
+    """
+
+    vhost: str
+    name: str
+    source_kind: str
+    source: str
+    state: str
+    rebalance_delay: float
+    members: tuple[GroupMemberFigures, ...]
+    units: tuple[GroupUnitFigures, ...]
+    refused: Mapping[str, str]
+    joins: int
+    leaves: int
+    moves: int
+    handovers: int
+    forced_handovers: int
+    late_acknowledgements: int
+
+
 class TLSFigures(NamedTuple):
     """The encryption of a connection.
 

@@ -1,6 +1,6 @@
 """Prometheus metrics: RabbitMQ's names where the meaning is the same, ``jumpmq_`` for what only JumpMQ has.
 
-``/metrics`` has totals, the balance of each hash ring, and how far groups of readers are behind;
+``/metrics`` has totals, the balance of each hash ring, consumer groups, and how far reader groups are behind;
 ``/metrics/per-object`` has those of queues, channels and connections one by one; ``/metrics/detailed`` the families
 that one asks for. They are collected in small steps and written out in a thread, so that deliveries go on meanwhile.
 """
@@ -19,7 +19,13 @@ from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.resources import metric_families, object_families, reader_families, ring_families
+from jumpmq.http.resources import (
+    consumer_group_families,
+    metric_families,
+    object_families,
+    reader_families,
+    ring_families,
+)
 
 PREFIX, DETAILED_PREFIX = "rabbitmq_", "rabbitmq_detailed_"
 
@@ -141,7 +147,8 @@ async def _of_all(request: Request, endpoint: str, objects: object_families.Obje
 
 async def _own(request: Request) -> dict[str, list[str]]:
     """What only JumpMQ has, for each object."""
-    return await ring_families.rings(request) | await reader_families.readers(request)
+    rings, readers = await ring_families.rings(request), await reader_families.readers(request)
+    return rings | readers | await consumer_group_families.consumer_groups(request)
 
 
 def _alarms(request: Request) -> list[Metric]:

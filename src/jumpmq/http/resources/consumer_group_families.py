@@ -1,0 +1,77 @@
+"""The metrics of consumer groups, and of their members. JumpMQ's own."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from jumpmq.broker.figures.values import ConsumerGroupFigures, GroupMemberFigures
+from jumpmq.http.plumbing import requested
+from jumpmq.http.resources.object_families import Family, Figure, lines
+from jumpmq.http.resources.ring_families import PREFIX
+
+
+def _of_group(group: ConsumerGroupFigures) -> tuple[float | None, ...]:
+    drains = [one.draining_since for one in group.units if one.draining_since is not None]
+    return (
+        sum(one.peer is not None for one in group.members),
+        sum(one.peer is not None and not one.units for one in group.members),
+        len(group.units),
+        sum(one.owner is None for one in group.units),
+        len(drains),
+        round(max(drains, default=0.0), 3),
+        sum(one.ready for one in group.units),
+        sum(one.unacknowledged for one in group.units),
+        len(group.refused),
+        *(group.joins, group.leaves, group.moves, group.handovers),
+        *(group.forced_handovers, group.late_acknowledgements),
+    )
+
+
+def _of_member(member: tuple[ConsumerGroupFigures, GroupMemberFigures]) -> tuple[float | None, ...]:
+    figures = member[1]
+    return figures.units, figures.weight, figures.unacknowledged
+
+
+GROUPS = Family(
+    "consumer_group",
+    ("vhost", "source", "group"),
+    lambda group: (group.vhost, group.source, group.name),
+    (
+        Figure("group_members", "Members of a consumer group that have a consumer"),
+        Figure("group_members_standby", "Those of them that have no unit"),
+        Figure("group_units", "Queues, or slots of queues, that the consumer group shares"),
+        Figure("group_units_unassigned", "Units that are no member's"),
+        Figure("group_units_draining", "Units whose last holder still has messages of them"),
+        Figure("group_longest_drain_seconds", "How long the longest of these drains has lasted"),
+        Figure("group_messages_ready", "Messages of the units that wait for a member"),
+        Figure("group_messages_unacknowledged", "Messages of the units that members have not settled"),
+        Figure("group_queues_refused", "Queues that the consumer group does not share, as others use them"),
+        Figure("group_joins", "Members that came", counted=True),
+        Figure("group_leaves", "Members that went", counted=True),
+        Figure("group_moves", "Units that were taken from a member for another", counted=True),
+        Figure("group_handovers", "Handovers that were completed", counted=True),
+        Figure("group_forced_handovers", "Consumers that were cancelled, as they settled nothing", counted=True),
+        Figure("group_late_acknowledgements", "Deliveries that these settled afterwards", counted=True),
+    ),
+    lambda request: _of_group,
+)
+
+MEMBERS = Family(
+    "consumer_group_member",
+    ("vhost", "source", "group", "member"),
+    lambda member: (member[0].vhost, member[0].source, member[0].name, member[1].name),
+    (
+        Figure("group_member_units", "Units of a member of a consumer group"),
+        Figure("group_member_weight", "Its weight"),
+        Figure("group_member_messages_unacknowledged", "Messages that it has not settled"),
+    ),
+    lambda request: _of_member,
+)
+
+
+async def consumer_groups(request: Request) -> dict[str, list[str]]:
+    """The metrics of all consumer groups: lines of text by the metric's name."""
+    broker = requested.broker(request)
+    groups = await broker.figures.consumer_groups(broker.topology.vhosts)
+    members = [(group, member) for group in groups for member in group.members]
+    return await lines(request, GROUPS, PREFIX, groups) | await lines(request, MEMBERS, PREFIX, members)

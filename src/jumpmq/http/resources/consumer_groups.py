@@ -1,0 +1,123 @@
+"""``/api/consumer-groups``: consumer groups, their members, and who has which queue. JumpMQ's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.broker.figures.values import ConsumerGroupFigures, GroupMemberFigures, GroupUnitFigures
+from jumpmq.broker.security.accounts import same_user
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import monitors
+from jumpmq.http.plumbing.answers import answer_list
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.resources.connections import provided_name
+from jumpmq.topology import VirtualHost
+
+ORDER = ("vhost", "source", "name")
+
+
+async def all_consumer_groups(request: Request) -> Response:
+    """``GET /api/consumer-groups``: of all virtual hosts; without a monitoring tag, those with a member of the user."""
+    return await _answer(request, requested.visible_hosts(request))
+
+
+async def consumer_groups_of_host(request: Request) -> Response:
+    """``GET /api/consumer-groups/{vhost}``: of one virtual host."""
+    return await _answer(request, [requested.virtual_host(request)])
+
+
+async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
+    user = requested.user(request)
+    found = await requested.broker(request).figures.consumer_groups([host.name for host in hosts])
+    if not monitors(user):
+        found = [
+            group
+            for group in found
+            if any(one.peer is not None and same_user(one.peer.user, user.name) for one in group.members)
+        ]
+    return await answer_list(request, found, shown, ORDER)
+
+
+def shown(group: ConsumerGroupFigures) -> dict[str, Any]:
+    """A group as JSON; times are in seconds."""
+    units = [_unit(one) for one in group.units]
+    return {
+        "vhost": group.vhost,
+        "name": group.name,
+        "source": group.source,
+        "source_kind": group.source_kind,
+        "state": group.state,
+        "rebalance_delay": group.rebalance_delay,
+        "members": [_member(one) for one in group.members],
+        "units": units,
+        "unassigned": sum(one.owner is None for one in group.units),
+        "draining": sum(one.draining_since is not None for one in group.units),
+        "ready": sum(one.ready for one in group.units),
+        "unacknowledged": sum(one.unacknowledged for one in group.units),
+        "refused": [{"queue": queue, "reason": reason} for queue, reason in group.refused.items()],
+        "joins": group.joins,
+        "leaves": group.leaves,
+        "moves": group.moves,
+        "handovers": group.handovers,
+        "forced_handovers": group.forced_handovers,
+        "late_acknowledgements": group.late_acknowledgements,
+    }
+
+
+def _member(member: GroupMemberFigures) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": member.name,
+        "weight": member.weight,
+        "grace": member.grace,
+        "seconds": round(member.joined_since, 3),
+        "units": member.units,
+        "state": "away" if member.peer is None else "serving" if member.units else "standby",
+        "prefetch_count": member.prefetch,
+        "messages_unacknowledged": member.unacknowledged,
+        "messages_delivered": member.delivered,
+    }
+    if member.away_for is not None:
+        found["grace_left"] = round(member.away_for, 3)
+    if member.peer is not None:
+        found["consumer_tag"] = member.tag
+        found["channel_details"] = {
+            "name": member.channel,
+            "user": member.peer.user,
+            "connection_name": member.peer.name,
+            **provided_name(member.peer),
+            "peer_host": member.peer.host,
+            "peer_port": member.peer.port,
+        }
+    return found
+
+
+def _unit(unit: GroupUnitFigures) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "queue": unit.queue,
+        "slot": unit.slot,
+        "owner": unit.owner,
+        "seconds": round(unit.owned_since, 3) if unit.owner is not None else None,
+        "ready": unit.ready,
+        "unacknowledged": unit.unacknowledged,
+        "oldest": round(unit.oldest, 3) if unit.oldest is not None else None,
+        "unbound": unit.unbound,
+        "draining": None,
+    }
+    if unit.draining_since is not None and unit.holder is not None:
+        connection, tag = unit.holder
+        found["draining"] = {
+            "connection_name": connection,
+            "consumer_tag": tag,
+            "messages": unit.held,
+            "seconds": round(unit.draining_since, 3),
+        }
+    return found
+
+
+ROUTES = [
+    Endpoint("GET", "/api/consumer-groups", all_consumer_groups),
+    Endpoint("GET", "/api/consumer-groups/{vhost}", consumer_groups_of_host),
+]
