@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jumpmq.broker.figures.values import NodeFigures, QueueFigures
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared
+from jumpmq.http.incidents import by_cause
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.rings import keys_of, spread_of_keys, spread_of_messages
 from jumpmq.queues import Queue
@@ -61,6 +62,10 @@ class Warning:
         object: ``node``, ``exchange`` or ``queue``, of that ``vhost`` and ``name``.
         text: what is so.
         advice: what to do.
+        queue: the queue in which it shows, in the same virtual host; "" where it is no single one.
+        messages: that wait there.
+        growth: messages a second by which that grows; negative where it shrinks.
+        full_in: seconds until ``max-length`` is reached at that rate; None where it is not.
     """
 
     kind: str
@@ -70,13 +75,17 @@ class Warning:
     name: str
     text: str
     advice: str
+    queue: str = ""
+    messages: int = 0
+    growth: float = 0.0
+    full_in: float | None = None
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
         """What it is about; its text may change."""
         return self.kind, self.object, self.vhost, self.name
 
-    def shown(self) -> dict[str, str]:
+    def shown(self) -> dict[str, Any]:
         return asdict(self)
 
 
@@ -102,6 +111,13 @@ class Watch:
 
     async def shown(self) -> list[dict[str, Any]]:
         """All warnings, each with ``since`` (seconds since the epoch)."""
+        return [one.shown() | {"since": round(since, 3)} for one, since in await self._told()]
+
+    async def incidents(self) -> list[dict[str, Any]]:
+        """The warnings by their causes."""
+        return [one.shown() for one in by_cause(await self._told())]
+
+    async def _told(self) -> list[tuple[Warning, float]]:
         found = await find(self._broker, self._rates)
         now = time.time()
         for one in found:
@@ -109,7 +125,7 @@ class Watch:
             known.warning, known.last = one, now
         self._known = {key: one for key, one in self._known.items() if abs(now - one.last) <= HELD}
         ordered = sorted(self._known.items(), key=lambda item: (item[1].warning.severity, item[1].since, item[0]))
-        return [one.warning.shown() | {"since": round(one.since, 3)} for _, one in ordered]
+        return [(one.warning, one.since) for _, one in ordered]
 
 
 async def find(broker: Broker, rates: Rates) -> list[Warning]:
@@ -122,7 +138,10 @@ async def find(broker: Broker, rates: Rates) -> list[Warning]:
         found += _shards(broker, host, name)
     served = _Served(broker, rates)
     for queue, figures in await _fullest(broker, rates):
-        found += _queue(broker, rates, served, queue, figures)
+        if not figures.consumers:
+            await served.learn(queue.vhost)
+        if _is_there(broker, queue):
+            found += _queue(broker, rates, served, queue, figures)
         await slices.next()
     return sorted(found, key=lambda one: one.severity)
 
@@ -146,7 +165,7 @@ def _alarms(node: NodeFigures) -> Iterator[Warning]:
             "memory-alarm",
             "alarm",
             f"Memory is short: {held}. Publishers are blocked ({node.blocked} connections).",
-            "Drain the fullest queues: add consumers, or purge what nobody needs. The limit is --memory-limit.",
+            "Drain the fullest queues: add consumers, or purge what is not needed. The limit is --memory-limit.",
         )
     elif node.memory > 0.8 * node.memory_limit:
         yield _node(
@@ -211,6 +230,7 @@ async def _ring(exchange: ConsistentHashExchange, slices: Slices) -> AsyncIterat
             f"gets {share:.0%} where its weight lets expect {share / ratio:.0%}.",
             "More queues do not help: one key stays in one queue. Divide the key (add a part to it where order does "
             f"not matter), or give '{name}' faster consumers.",
+            name,
         )
     elif not counted.missing or counted.missing < 0.1 * total:
         spread = spread_of_keys(weights, await keys_of(exchange, slices))
@@ -226,6 +246,7 @@ def _missing(exchange: ConsistentHashExchange, counted: Counted, total: int) -> 
         f"{counted.missing:,} of {total:,} recent messages to '{exchange.name}' lack the {kind} '{what}' that "
         f"is hashed: they all go to '{went}'. Since the start: {exchange.missing_count:,}.",
         f"Have the publishers set the {kind} '{what}' on every message.",
+        went or "",
     )
 
 
@@ -244,7 +265,7 @@ def _skew(
         advice = "The keys are spread evenly, so some keys have more messages than others: see the hottest on the ring."
     else:
         advice = "The keys themselves are spread unevenly: compare weights and shares on the ring."
-    return _of_exchange(exchange, "skew", text, advice)
+    return _of_exchange(exchange, "skew", text, advice, name)
 
 
 def _fullest_destination(weights: Mapping[str, int], messages: list[int]) -> tuple[float, float, str]:
@@ -256,8 +277,8 @@ def _fullest_destination(weights: Mapping[str, int], messages: list[int]) -> tup
     )
 
 
-def _of_exchange(exchange: ConsistentHashExchange, kind: str, text: str, advice: str) -> Warning:
-    return Warning(kind, "warning", "exchange", exchange.vhost, exchange.name, text, advice)
+def _of_exchange(exchange: ConsistentHashExchange, kind: str, text: str, advice: str, queue: str) -> Warning:
+    return Warning(kind, "warning", "exchange", exchange.vhost, exchange.name, text, advice, queue)
 
 
 # --- queues ---
@@ -298,37 +319,58 @@ def _queue(
     broker: Broker, rates: Rates, served: _Served, queue: QueueDefinition, figures: QueueFigures
 ) -> Iterator[Warning]:
     limit = figures.max_length
+    state = _State(rates, queue, figures)
     if limit is not None and figures.ready >= NEAR_FULL * limit:
-        yield _full(queue, figures, limit)
+        yield _full(state, limit)
     if figures.consumers:
-        yield from _slow(rates, queue, figures)
+        yield from _slow(state)
     elif not _is_read(broker, queue) and not _is_shard(broker, queue):
-        yield from _unconsumed(rates, served, queue, figures)
+        yield from _unconsumed(state, served)
 
 
-def _full(queue: QueueDefinition, figures: QueueFigures, limit: int) -> Warning:
+class _State:
+    """What a warning of a queue tells.
+
+    Attributes:
+        coming, done: messages a second that come, and that consumers have done with.
+        growth, full_in: as a warning has them.
+    """
+
+    def __init__(self, rates: Rates, queue: QueueDefinition, figures: QueueFigures) -> None:
+        self.queue, self.figures = queue, figures
+        stats = rates.of_queue(figures)
+        self.coming: float = stats["publish_details"]["rate"]
+        self.done: float = stats["ack_details"]["rate"]
+        if figures.automatic:
+            self.done = max(self.done, stats["deliver_get_details"]["rate"])
+        self.growth = self.coming - self.done
+        room = None if figures.max_length is None else figures.max_length - figures.ready
+        self.full_in = room / self.growth if room is not None and room > 0 and self.growth > 0 else None
+
+    def warning(self, kind: str, severity: str, text: str, advice: str) -> Warning:
+        queue, figures = self.queue, self.figures
+        about = ("queue", queue.vhost, queue.name, text, advice, queue.name, figures.ready, round(self.growth, 1))
+        return Warning(kind, severity, *about, self.full_in and round(self.full_in))
+
+
+def _full(state: _State, limit: int) -> Warning:
+    queue, figures = state.queue, state.figures
     consequence = {
         "drop-head": "the oldest are dropped",
         "reject-publish": "publishers are refused",
         "reject-publish-dlx": "new ones are dead-lettered",
     }[figures.overflow]
-    return Warning(
+    return state.warning(
         "queue-full",
         "alarm",
-        "queue",
-        queue.vhost,
-        queue.name,
         f"'{queue.name}' has {figures.ready:,} of at most {limit:,} messages: {consequence}.",
         "Add consumers, or raise max-length.",
     )
 
 
-def _slow(rates: Rates, queue: QueueDefinition, figures: QueueFigures) -> Iterator[Warning]:
+def _slow(state: _State) -> Iterator[Warning]:
     """A queue whose consumers do not keep up."""
-    stats = rates.of_queue(figures)
-    coming, done = stats["publish_details"]["rate"], stats["ack_details"]["rate"]
-    if figures.automatic:
-        done = max(done, stats["deliver_get_details"]["rate"])
+    queue, figures, coming, done = state.queue, state.figures, state.coming, state.done
     if figures.ready < BACKLOG or (coming <= done * 1.05 and done):
         return
     count = f"{figures.consumers} consumer{'s' if figures.consumers > 1 else ''}"
@@ -344,35 +386,72 @@ def _slow(rates: Rates, queue: QueueDefinition, figures: QueueFigures) -> Iterat
         )
     else:
         advice = "Add consumers, or raise their prefetch."
-    yield Warning("slow-consumer", "warning", "queue", queue.vhost, queue.name, text, advice)
+    yield state.warning("slow-consumer", "warning", text, advice)
 
 
-def _unconsumed(rates: Rates, served: _Served, queue: QueueDefinition, figures: QueueFigures) -> Iterator[Warning]:
-    coming = rates.of_queue(figures)["publish_details"]["rate"]
+def _unconsumed(state: _State, served: _Served) -> Iterator[Warning]:
+    queue, figures, coming = state.queue, state.figures, state.coming
     siblings = served.beside(queue)
     if figures.ready < BACKLOG and not siblings:
         return
     if not coming and not siblings:
         return
+    if queue.exclusive:
+        yield state.warning(
+            "replies-wait",
+            "warning",
+            f"'{queue.name}' has {figures.ready:,} messages. The connection that it belongs to does not consume.",
+            "Look at the client: such a queue is for its own replies or events, and goes with its connection.",
+        )
+        return
+    if served.takes_dead_letters(queue):
+        yield state.warning(
+            "dead-letters-wait",
+            "warning",
+            f"'{queue.name}' holds {figures.ready:,} dead letters.",
+            "The header x-death of each says which queue it died in, and why. Mend that first; then publish them "
+            "again, or purge them.",
+        )
+        return
     others = f"; {siblings} of the queues beside it on the ring have some" if siblings else ""
-    yield Warning(
+    yield state.warning(
         "queue-without-consumer",
         "warning",
-        "queue",
-        queue.vhost,
-        queue.name,
         f"'{queue.name}' has {figures.ready:,} messages and no consumer{others}.",
-        "Start a consumer, or unbind the queue if nobody wants what it gets.",
+        "Start a consumer, or unbind the queue if what it gets is not wanted.",
     )
 
 
 class _Served:
-    """Which queues of hash exchanges have consumers; an exchange is looked at once, as it may have many."""
+    """What is true of many queues at once, looked at when it is first asked for: which queues of hash exchanges have
+    consumers, and to which exchanges queues send their dead letters."""
 
     def __init__(self, broker: Broker, rates: Rates) -> None:
         self._broker = broker
         self._consumers_of = rates.latest.consumers_of
         self._of: dict[ConsistentHashExchange, set[int]] = {}
+        self._dead_letters: dict[str, set[tuple[object, object]]] = {}
+
+    async def learn(self, vhost: str) -> None:
+        """Look where the queues of a virtual host send their dead letters, unless that is known."""
+        if vhost in self._dead_letters or vhost not in self._broker.topology.vhosts:
+            return
+        host, found = self._broker.topology.vhosts[vhost], set[tuple[object, object]]()
+        async for declared in self._broker.slices.through(list(host.declared.values())):
+            arguments, force = declared.definition.arguments, host.in_force(declared.destination).definition
+            exchange = arguments.text("x-dead-letter-exchange")
+            key = arguments.text("x-dead-letter-routing-key")
+            exchange = force.get("dead-letter-exchange") if exchange is None else exchange
+            if exchange is not None:
+                found.add((exchange, force.get("dead-letter-routing-key") if key is None else key))
+        self._dead_letters[vhost] = found
+
+    def takes_dead_letters(self, queue: QueueDefinition) -> bool:
+        """Whether dead letters of other queues go to this one: by an exchange that it is bound to, or by its name."""
+        host, sent = self._broker.topology.vhosts[queue.vhost], self._dead_letters.get(queue.vhost, set())
+        exchanges = {exchange for exchange, _ in sent}
+        bound = {binding.source for binding in host.bindings_to(host.queues[queue.name])}
+        return ("", queue.name) in sent or not exchanges.isdisjoint(bound)
 
     def beside(self, queue: QueueDefinition) -> int:
         """How many queues with consumers share a hash exchange with this one, which has none."""
@@ -386,6 +465,11 @@ class _Served:
             bound = {one.id for one in ring.bindings.values() if isinstance(one, Queue)}
             self._of[ring] = {number for number in bound if number in self._consumers_of}
         return self._of[ring]
+
+
+def _is_there(broker: Broker, queue: QueueDefinition) -> bool:
+    host = broker.topology.vhosts.get(queue.vhost)
+    return host is not None and host.queue_definition(queue.name) is queue
 
 
 def _is_read(broker: Broker, queue: QueueDefinition) -> bool:

@@ -40,6 +40,7 @@ def answer(site, kind, text):
     warnings = site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text=kind)
     found = warnings.filter(has_text=re.compile(text)).first
     found.wait_for()
+    found.locator("details").first.evaluate("details => { details.open = true }")
     return found
 
 
@@ -50,7 +51,7 @@ def test_a_hot_key(orders, open_page):
     assert "More queues do not help" in found.inner_text()
     site.see("Fullest queues").page.wait_for_timeout(2500)
     site.picture("full-hot-key")
-    site.follow(found.get_by_role("link", name="orders"))
+    site.follow(found.get_by_role("link", name="orders", exact=True))
     hottest = site.page.get_by_role("region", name="Hottest keys")
     hottest.get_by_role("row").filter(has_text="acme").first.wait_for()
     site.see("Keys are spread evenly, messages are not").picture("full-hot-key-ring")
@@ -62,7 +63,7 @@ def test_a_missing_header(orders, open_page):
     found = answer(site, "missing header", "400 of 1,000 recent messages to 'orders' lack the header 'customer'")
     assert "Have the publishers set" in found.inner_text()
     site.picture("full-missing-header")
-    site.follow(found.get_by_role("link", name="orders"))
+    site.follow(found.get_by_role("link", name="orders", exact=True))
     site.see("lack the header customer: they all go to one destination").picture("full-missing-header-ring")
 
 
@@ -78,7 +79,7 @@ def test_a_shard_without_a_consumer(api, channel, open_page):
     found = answer(site, "shard without consumer", r"1 of 4 shards of 'clicks' has no consumer \(number 3\)")
     assert "Consume from 'clicks' once more" in found.inner_text()
     site.picture("full-shard")
-    site.follow(found.get_by_role("link", name="clicks"))
+    site.follow(found.get_by_role("link", name="clicks", exact=True))
     site.row("sharding: clicks - ").wait_for()
     assert "none" in site.page.get_by_role("row").filter(has_text=" - 3").first.inner_text()
     site.picture("full-shard-shards")
@@ -98,7 +99,7 @@ def test_a_slow_consumer(channel, open_page):
     found = answer(site, "slow consumer", r"1 consumer of 'invoices'")
     assert "holds its whole prefetch (50 messages) unacknowledged" in found.inner_text()
     site.picture("full-slow-consumer")
-    site.follow(found.get_by_role("link", name="invoices"))
+    site.follow(found.get_by_role("link", name="invoices", exact=True))
     site.see("Unacknowledged").picture("full-slow-consumer-queue")
     channel.queue_delete("invoices")
 

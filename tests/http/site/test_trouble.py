@@ -162,3 +162,19 @@ def test_an_unknown_tag_is_asked_about(api, site):
     dialog = site.page.get_by_role("dialog")
     site.press("Save", dialog).see("administrater is not a tag")
     assert api.request("GET", "users", "odd").status_code == 404
+
+
+def test_a_cause_is_muted_for_an_hour_and_shown_again(api, site, channel):
+    channel.queue_declare("stuck", durable=True, arguments={"x-max-length": 100})
+    publish(channel, "stuck", [b"x"] * 100)
+    rows = site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="stuck")
+    rows.first.wait_for()
+    rows.first.locator("details").evaluate("details => { details.open = true }")
+    site.press("Mute for an hour", rows.first)
+    rows.first.wait_for(state="detached")
+    site.see("1 cause muted").press("Show again")
+    rows.first.wait_for()
+    site.follow(rows.first.get_by_role("link", name="stuck", exact=True))
+    here = site.page.get_by_label("What is wrong here")
+    here.get_by_text("'stuck' has 100 of at most 100 messages").wait_for()
+    channel.queue_delete("stuck")

@@ -1,4 +1,4 @@
-"""``/api/warnings``: what an operator should know, and what to do about it. JumpMQ's own."""
+"""``/api/warnings`` and ``/api/incidents``: what an operator should know, and what to do. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -18,4 +18,18 @@ async def all_warnings(request: Request) -> Response:
     return answer(await watch.shown())
 
 
-ROUTES = [Endpoint("GET", "/api/warnings", all_warnings, access=Access.MONITORING)]
+async def all_incidents(request: Request) -> Response:
+    """``GET /api/incidents``: the warnings by their causes, one entry a cause, alarms first.
+
+    Each has what its warning has, the ``symptoms`` that come of it (warnings), the ``messages`` that wait, their
+    ``growth`` a second, and ``full_in``, the seconds until the queue is full (null where it does not grow). Queues of
+    like names are one entry: ``count`` of them, with a ``pattern`` and the first ``names``.
+    """
+    watch: Watch = request.app.state.watch
+    return answer(await watch.incidents())
+
+
+ROUTES = [
+    Endpoint("GET", "/api/incidents", all_incidents, access=Access.MONITORING),
+    Endpoint("GET", "/api/warnings", all_warnings, access=Access.MONITORING),
+]

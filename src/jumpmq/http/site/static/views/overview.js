@@ -5,31 +5,14 @@ import { Charts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Bar, Empty, Failure, html, Mark, Page, Panel, Spark, Table, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
+import { Incidents } from "./incidents.js";
 
 const SPANS = [[300, "5 min"], [600, "10 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
 
 export function Overview() {
   const person = usePerson();
   if (!person.may("monitoring")) return html`<${Page} title="Overview"><${FullestQueues} /><//>`;
-  return html`<${Page} title="Overview"><${Warnings} /><${History} /><${FullestQueues} /><//>`;
-}
-
-function Warnings() {
-  const { data, error } = useLive((signal) => get("/api/warnings", {}, signal), 3, []);
-  if (!data) return html`<${Failure} error=${error} />`;
-  if (!data.length) return html`<p class="well"><span aria-hidden="true">✓</span> Nothing needs your attention.</p>`;
-  return html`<section aria-label="Warnings"><ul class="warnings">
-    ${data.map((one) => html`<li class=${one.severity} key=${[one.kind, one.object, one.vhost, one.name].join("\n")}>
-      <div class="what"><${Mark} state=${one.severity}>${one.kind.replaceAll("-", " ")}<//> ${place(one) && html`<a href=${place(one)}>${one.name}</a>`}${one.vhost && one.vhost !== "/" && html` <span class="note">in ${one.vhost}</span>`} <span class="note">since ${format.clock(one.since)}</span></div>
-      <p>${one.text}</p><p class="advice"><b>What to do:</b> ${one.advice}</p>
-    </li>`)}
-  </ul></section>`;
-}
-
-function place({ object, kind, vhost, name }) {
-  if (object === "queue") return link("queues", vhost, name);
-  if (object === "shards") return link("shards", vhost, name);
-  return object === "exchange" ? link(kind === "skew" || kind === "hot-key" || kind === "missing-header" ? "rings" : "exchanges", vhost, name) : null;
+  return html`<${Page} title="Overview"><${Incidents} /><${History} /><${FullestQueues} /><//>`;
 }
 
 function History() {

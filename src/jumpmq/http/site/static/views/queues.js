@@ -4,8 +4,9 @@ import { get, path, post, put, remove } from "../lib/api.js";
 import { LiveCharts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, Table, tell, Tile, Tiles, useLast, useState } from "../lib/ui.js";
+import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, Table, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
 import { Bindings } from "./bindings.js";
+import { IncidentsOf } from "./incidents.js";
 import { columns as consumerColumns } from "./consumers.js";
 import { publishing } from "./publishing.js";
 import { useHosts } from "./hosts.js";
@@ -46,6 +47,7 @@ export function Queues() {
 }
 
 export function Queue({ vhost, name }) {
+  const person = usePerson();
   const { data, error, again } = useLive((signal) => get(path("queues", vhost, name), {}, signal), 2, [vhost, name]);
   const queue = useLast(data);
   if (!queue) return html`<${Page} title=${name} kind="Queue"><${Failure} error=${error} /><//>`;
@@ -57,6 +59,7 @@ export function Queue({ vhost, name }) {
       ${queue.type !== "stream" && html`<${Confirm} label="Purge" title=${`Purge ${name}?`} text=${`${format.plural(queue.messages_ready, "ready message")} will be gone for good.`} submit=${() => remove(path("queues", vhost, name, "contents"))} done=${() => { again(); tell("The queue is empty."); }} />`}
       <${Confirm} label="Delete" title=${`Delete ${name}?`} text=${`The queue goes with its bindings and ${format.plural(queue.messages, "message")}.`} submit=${() => remove(path("queues", vhost, name))} done=${() => { location.hash = link("queues"); tell("The queue is deleted."); }} />`}>
     <${Failure} error=${error} />
+    ${person.may("monitoring") && html`<${IncidentsOf} vhost=${vhost} name=${name} queue />`}
     <${Tiles}>
       <${Tile} label="Ready" value=${format.count(queue.messages_ready)} />
       <${Tile} label="Unacknowledged" value=${format.count(queue.messages_unacknowledged)} />

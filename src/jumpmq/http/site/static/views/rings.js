@@ -4,6 +4,7 @@ import { below, get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Bar, Empty, Failure, html, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast } from "../lib/ui.js";
+import { IncidentsOf } from "./incidents.js";
 
 /** Beyond this many a picture of arcs says nothing that the table does not. */
 const MOST_ARCS = 600;
@@ -40,6 +41,7 @@ export function Ring({ vhost, name }) {
   const retired = buckets.retired.reduce((sum, [, number]) => sum + number, 0);
   return html`<${Page} title=${name} kind="Ring" actions=${html`<a class="button" href=${link("exchanges", vhost, name)}>Exchange</a><a class="button primary" href=${link("what-if", vhost, name)}>What if</a>`}>
     <${Failure} error=${ring.error ?? traffic.error} />
+    <${IncidentsOf} vhost=${vhost} name=${name} />
     <${Tiles}>
       <${Tile} label="Hashed" value=${seen.hashed} state="text" />
       <${Tile} label="Messages" value=${format.short(seen.messages)} unit=${seen.since ? `since ${format.clock(seen.since)}` : "lately"} />

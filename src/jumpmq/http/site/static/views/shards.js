@@ -4,6 +4,7 @@ import { below, get, path, post, put } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Bar, Confirm, Empty, Facts, Failure, Form, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
+import { IncidentsOf } from "./incidents.js";
 import { Outcome } from "./what_if.js";
 
 export function Shards() {
@@ -36,6 +37,7 @@ export function ShardsOf({ vhost, name }) {
   const idle = shards.filter((one) => !one.consumers).length;
   return html`<${Page} title=${name} kind="Shards" actions=${html`<a class="button" href=${link("exchanges", vhost, name)}>Exchange</a>`}>
     <${Failure} error=${error} />
+    ${person.may("monitoring") && html`<${IncidentsOf} vhost=${vhost} name=${name} />`}
     <${Tiles}>
       <${Tile} label="Shards" value=${format.count(shards.length)} />
       <${Tile} label="Messages" value=${format.count(total)} />

@@ -1,0 +1,134 @@
+"""Warnings by their causes: one incident a cause, with its symptoms, and one for many that are alike.
+
+A hot key makes a queue long, a long queue gets full: three warnings, one cause. Thirty queues of like names without
+a consumer are one incident, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jumpmq.http.warnings import Warning
+
+Told = tuple["Warning", float]
+"""A warning, and since when it holds (seconds since the epoch)."""
+
+CAUSES = (
+    "hot-key",
+    "missing-header",
+    "skew",
+    "shard-without-consumer",
+    "queue-without-consumer",
+    "dead-letters-wait",
+    "replies-wait",
+    "slow-consumer",
+    "queue-full",
+)
+"""Kinds of warning that show in a queue: each is the cause of those behind it, where they show in the same queue."""
+
+_ORDER = {kind: place for place, kind in enumerate(CAUSES)}
+
+ALIKE = 3
+"""So many queues of one kind of warning and of like names make one incident."""
+
+NAMED = 20
+"""Names that are told of queues that are alike."""
+
+
+@dataclass
+class Incident:
+    """A cause.
+
+    Attributes:
+        cause: the warning that tells of it; of several that are alike, the first.
+        since: when it was first found (seconds since the epoch).
+        symptoms: other warnings that come of it.
+        alike: all that are told together, ``cause`` included.
+    """
+
+    cause: Warning
+    since: float
+    symptoms: list[Warning] = field(default_factory=list)
+    alike: list[Warning] = field(default_factory=list)
+
+    @property
+    def severity(self) -> str:
+        """The worst of all that it tells of."""
+        return min(one.severity for one in (self.cause, *self.symptoms, *self.alike))
+
+    def shown(self) -> dict[str, Any]:
+        """As the API shows it: the cause's warning with ``symptoms``, ``count``, ``pattern`` and ``names``."""
+        queues = self.alike or [one for one in (self.cause, *self.symptoms) if one.messages][:1]
+        shown = self.cause.shown() | {
+            "severity": self.severity,
+            "since": round(self.since, 3),
+            "messages": sum(one.messages for one in queues),
+            "growth": round(sum(one.growth for one in queues), 1),
+            "full_in": min((one.full_in for one in queues if one.full_in is not None), default=None),
+            "symptoms": [one.shown() for one in self.symptoms],
+            "count": len(self.alike) or 1,
+            "names": [one.name for one in self.alike[:NAMED]],
+            "pattern": "",
+        }
+        if self.alike:
+            pattern = pattern_of(self.cause.name)
+            shown |= {"name": pattern, "pattern": pattern, "text": _text_of_many(self.alike, pattern)}
+        return shown
+
+
+def by_cause(told: Iterable[Told]) -> list[Incident]:
+    """The incidents that warnings come of: alarms first, else in the order in which their causes are told."""
+    in_queues: dict[tuple[str, str], list[Told]] = {}
+    incidents: list[Incident] = []
+    for one, since in told:
+        if one.queue:
+            in_queues.setdefault((one.vhost, one.queue), []).append((one, since))
+        else:
+            incidents.append(Incident(one, since))
+    for found in in_queues.values():
+        (cause, since), *others = sorted(found, key=lambda item: _ORDER.get(item[0].kind, len(CAUSES)))
+        incidents.append(Incident(cause, since, [one for one, _ in others]))
+    together = list(_together(incidents))
+    return sorted(together, key=lambda one: (one.severity, one.since, one.cause.identity))
+
+
+def _together(incidents: Iterable[Incident]) -> Iterable[Incident]:
+    groups: dict[tuple[str, ...], list[Incident]] = {}
+    for one in incidents:
+        name = pattern_of(one.cause.name) if one.cause.object == "queue" else one.cause.name
+        groups.setdefault((one.cause.kind, one.cause.object, one.cause.vhost, name), []).append(one)
+    for group in groups.values():
+        if len(group) < ALIKE:
+            yield from group
+            continue
+        longest = sorted(group, key=lambda one: -one.cause.messages)
+        symptoms = [symptom for one in longest for symptom in one.symptoms]
+        alike = [one.cause for one in longest]
+        yield Incident(alike[0], min(one.since for one in group), symptoms, alike)
+
+
+def pattern_of(name: str) -> str:
+    """What names that are alike have in common: all but the last part, or the number at the end.
+
+    ``log.app`` and ``log.web`` are ``log.*``, ``orders-1`` is ``orders-*``, and ``part2`` is ``part*``.
+    """
+    parts = re.fullmatch(r"(.*[.\-_:/])[^.\-_:/]+", name, flags=re.DOTALL)
+    if parts is not None:
+        return parts[1] + "*"
+    return re.sub(r"\d+$", "*", name)
+
+
+def _text_of_many(alike: list[Warning], pattern: str) -> str:
+    messages = sum(one.messages for one in alike)
+    what = {
+        "queue-without-consumer": "have no consumer",
+        "slow-consumer": "have consumers that do not keep up",
+        "dead-letters-wait": "hold dead letters",
+        "replies-wait": "belong to connections that do not consume from them",
+        "queue-full": "are full",
+    }.get(alike[0].kind, "are concerned")
+    return f"{len(alike)} queues '{pattern}' {what}: {messages:,} messages wait."

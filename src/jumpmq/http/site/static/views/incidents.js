@@ -1,0 +1,105 @@
+// What is wrong: one line a cause, with what comes of it, since when, and what to do.
+
+import { get, path } from "../lib/api.js";
+import * as format from "../lib/format.js";
+import { link, useLive } from "../lib/live.js";
+import { Failure, html, Mark, Spark, useState } from "../lib/ui.js";
+
+const MUTED = "jumpmq muted";
+const HOUR = 3600;
+
+/** Fewer than this are unfolded by themselves: there is room for them. */
+const FEW = 3;
+
+const keyOf = (one) => [one.kind, one.object, one.vhost, one.pattern || one.name].join("\n");
+
+/** Until when (seconds since the epoch) which incidents are muted in this browser. */
+function mutedNow() {
+  try {
+    const kept = JSON.parse(localStorage.getItem(MUTED) ?? "{}");
+    return Object.fromEntries(Object.entries(kept).filter(([, until]) => until > Date.now() / 1000));
+  } catch {
+    return {};
+  }
+}
+
+function mute(key, seconds) {
+  localStorage.setItem(MUTED, JSON.stringify({ ...mutedNow(), [key]: Date.now() / 1000 + seconds }));
+}
+
+const useIncidents = () => useLive((signal) => get("/api/incidents", {}, signal), 3, []);
+
+/** All of them, for the first page. */
+export function Incidents() {
+  const { data, error, again } = useIncidents();
+  if (!data) return html`<${Failure} error=${error} />`;
+  const muted = mutedNow();
+  const shown = data.filter((one) => !(keyOf(one) in muted));
+  const silent = data.length - shown.length;
+  const change = (one, seconds) => { mute(keyOf(one), seconds); again(); };
+  const unmute = () => { localStorage.removeItem(MUTED); again(); };
+  const hidden = silent > 0 && html`<p class="note">${format.plural(silent, "cause")} muted. <button type="button" class="quiet" onClick=${unmute}>Show again</button></p>`;
+  if (!shown.length) return html`${!silent && html`<p class="well"><span aria-hidden="true">✓</span> Nothing needs your attention.</p>`}${hidden}`;
+  return html`<section aria-label="Warnings"><ul class="incidents" tabindex=${shown.length < FEW ? undefined : "0"}>
+    ${shown.map((one) => html`<${Incident} key=${keyOf(one)} one=${one} open=${shown.length < FEW} onMute=${() => change(one, HOUR)} />`)}
+  </ul>${hidden}</section>`;
+}
+
+/** Those about one queue, ring, shard or exchange, at the head of its page. */
+export function IncidentsOf({ vhost, name, queue }) {
+  const { data } = useIncidents();
+  const concerns = (one) => one.vhost === vhost && (queue
+    ? (one.object === "queue" && (one.name === name || one.names.includes(name))) || [one, ...one.symptoms].some((each) => each.queue === name)
+    : one.object !== "queue" && one.name === name);
+  const found = data?.filter(concerns) ?? [];
+  return found.length > 0 && html`<ul class="incidents" aria-label="What is wrong here">
+    ${found.map((one) => html`<${Incident} key=${keyOf(one)} one=${one} open here=${name} />`)}
+  </ul>`;
+}
+
+function Incident({ one, open, here, onMute }) {
+  const [unfolded, setUnfolded] = useState(open);
+  const to = place(one);
+  const chain = one.symptoms.filter((each) => each.name !== one.name);
+  const about = one.queue && !one.pattern ? one.queue : "";
+  return html`<li class=${one.severity}>
+    <details open=${unfolded} onToggle=${(event) => setUnfolded(event.target.open)}>
+      <summary>
+        <${Mark} state=${one.severity}>${one.kind.replaceAll("-", " ")}<//>
+        ${one.name !== here && to && html`<a href=${to}>${one.name}</a>`}
+        ${about && about !== one.name && about !== here && html`<span aria-hidden="true">→</span> <a href=${link("queues", one.vhost, about)}>${about}</a>`}
+        ${one.vhost && one.vhost !== "/" && html`<span class="note">in ${one.vhost}</span>`}
+        <span class="note trend">${trend(one)}</span>
+        ${about && html`<${Backlog} vhost=${one.vhost} name=${about} />`}
+        <span class="note">since ${format.clock(one.since)}</span>
+      </summary>
+      <p>${one.text}</p>
+      ${chain.length > 0 && html`<ul class="symptoms">${chain.slice(0, 10).map((each) => html`<li key=${keyOf(each)}>${each.text}</li>`)}</ul>`}
+      ${one.symptoms.filter((each) => each.name === one.name).slice(0, 10).map((each) => html`<p>${each.text}</p>`)}
+      ${one.count > 1 && html`<p class="names">${one.names.map((name) => html`<a href=${link("queues", one.vhost, name)}>${name}</a> `)}${one.count > one.names.length && `and ${format.count(one.count - one.names.length)} more`}</p>`}
+      <p class="advice"><b>What to do:</b> ${one.advice}${onMute && html` <button type="button" class="quiet" onClick=${onMute}>Mute for an hour</button>`}</p>
+    </details>
+  </li>`;
+}
+
+/** How many messages wait, how that changes, and when the queue is full or empty. */
+function trend({ messages, growth, full_in: full }) {
+  if (!messages) return "";
+  const parts = [`${format.short(messages)} waiting`];
+  if (growth >= 0.5) parts.push(`grows ${format.rate(growth)}/s`);
+  if (growth <= -0.5) parts.push(`empty in ${format.span(messages / -growth)}`);
+  if (full != null) parts.push(`full in ${format.span(full)}`);
+  return parts.join(", ");
+}
+
+function Backlog({ vhost, name }) {
+  const { data } = useLive((signal) => get(path("history", "queues", vhost, name), { seconds: 300 }, signal), 5, [vhost, name]);
+  return html`<${Spark} values=${data?.ready} label=${`Ready messages of ${name} over the last minutes`} />`;
+}
+
+function place({ object, kind, vhost, name, pattern }) {
+  if (pattern) return `${link("queues")}?${new URLSearchParams({ name: pattern.replace(/\*$/, "") })}`;
+  if (object === "queue") return link("queues", vhost, name);
+  if (object === "shards") return link("shards", vhost, name);
+  return object === "exchange" ? link(kind === "skew" || kind === "hot-key" || kind === "missing-header" ? "rings" : "exchanges", vhost, name) : null;
+}

@@ -1,0 +1,128 @@
+"""Incidents: one cause with what comes of it, queues that are alike told once, advice by what a queue is for."""
+
+import pika
+import pytest
+from tests.http.api import API, publish
+from tests.waiting import until
+
+import jumpmq
+from jumpmq.http.incidents import pattern_of
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """A broker for all: each test has a virtual host of its own."""
+    with jumpmq.running(data_dir=tmp_path_factory.mktemp("incidents") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def api(broker):
+    return API(broker.http_url)
+
+
+@pytest.fixture
+def vhost(api, request):
+    name = request.node.name
+    api.request("PUT", "vhosts", name)
+    api.request("PUT", "permissions", name, "guest", json=dict.fromkeys(("configure", "write", "read"), ".*"))
+    yield name
+    api.request("DELETE", "vhosts", name)
+
+
+@pytest.fixture
+def channel(broker, vhost):
+    parameters = pika.ConnectionParameters("127.0.0.1", broker.port, vhost, heartbeat=0)
+    with pika.BlockingConnection(parameters) as connection:
+        yield connection.channel()
+
+
+def incidents(api, vhost):
+    return [one for one in api.get("incidents") if one["vhost"] == vhost]
+
+
+def only(api, vhost, wanted):
+    """The only incident of a virtual host, once it is as wanted."""
+    return until(lambda: len(found := incidents(api, vhost)) == 1 and wanted(found[0]) and found[0])
+
+
+def test_what_a_hot_key_does_to_its_queue_is_folded_under_it(api, channel, vhost):
+    channel.exchange_declare("orders", "x-consistent-hash", durable=True)
+    for number in range(4):
+        channel.queue_declare(f"part-{number}", durable=True, arguments={"x-max-length": 2000})
+        channel.queue_bind(f"part-{number}", "orders", "1")
+    channel.basic_qos(prefetch_count=10, global_qos=False)
+    for number in range(4):
+        channel.basic_consume(f"part-{number}", lambda *_: None)
+    for number in range(600):
+        channel.basic_publish("orders", "acme" if number % 2 else f"customer-{number}", b"order")
+
+    def wanted(one):
+        return one["kind"] == "hot-key" and [each["kind"] for each in one["symptoms"]] == ["slow-consumer"]
+
+    hot = until(lambda: [one for one in incidents(api, vhost) if wanted(one)])[0]
+    ring = api.get("exchanges", vhost, "orders", "ring", "traffic")
+    assert hot["queue"] == ring["hottest"][0]["destination"] == hot["symptoms"][0]["name"]
+    assert hot["messages"] == hot["symptoms"][0]["messages"] > 200
+    assert "More queues do not help" in hot["advice"]
+    assert not [one for one in incidents(api, vhost) if one["kind"] == "slow-consumer" and one["name"] == hot["queue"]]
+
+
+def test_a_queue_that_is_full_for_its_consumer_is_one_incident_and_an_alarm(api, channel, vhost):
+    channel.queue_declare("slow", durable=True, arguments={"x-max-length": 200})
+    channel.basic_qos(prefetch_count=5)
+    channel.basic_consume("slow", lambda *_: None)
+    publish(channel, "slow", [b"work"] * 205)
+    found = only(api, vhost, lambda one: one["symptoms"])
+    assert (found["kind"], found["severity"], found["count"]) == ("slow-consumer", "alarm", 1)
+    assert [one["kind"] for one in found["symptoms"]] == ["queue-full"]
+
+
+def test_queues_that_are_alike_are_one_incident(api, channel, vhost):
+    names = [f"log.{name}" for name in ("app", "web", "mail", "cron")]
+    for name in names:
+        channel.queue_declare(name, durable=True)
+
+    def told():
+        for name in names:
+            publish(channel, name, [b"line"] * 150)
+        found = incidents(api, vhost)
+        return len(found) == 1 and found[0]["count"] == 4 and found[0]
+
+    found = until(told)
+    assert found["pattern"] == found["name"] == "log.*"
+    assert sorted(found["names"]) == sorted(names)
+    assert found["text"].startswith("4 queues 'log.*' have no consumer: ")
+    assert found["messages"] >= 600 and found["growth"] > 0
+
+
+@pytest.mark.parametrize("by_policy", [False, True], ids=["argument", "policy"])
+def test_a_dead_letter_queue_is_advised_of_as_one(api, channel, vhost, by_policy):
+    letters = {} if by_policy else {"x-dead-letter-exchange": "dlx"}
+    channel.exchange_declare("dlx", "fanout", durable=True)
+    channel.queue_declare("graves", durable=True)
+    channel.queue_bind("graves", "dlx")
+    channel.queue_declare("work", durable=True, arguments=letters)
+    if by_policy:
+        policy = {"pattern": "^work$", "definition": {"dead-letter-exchange": "dlx"}}
+        api.request("PUT", "policies", vhost, "letters", json=policy)
+
+    def told():
+        publish(channel, "work", [b"bad"] * 120)
+        for method, _, _ in channel.consume("work", inactivity_timeout=1):
+            if method is None or method.delivery_tag % 120 == 0:
+                break
+            channel.basic_reject(method.delivery_tag, requeue=False)
+        channel.cancel()
+        return [one for one in incidents(api, vhost) if one["kind"] == "dead-letters-wait"]
+
+    (found,) = until(told)
+    assert found["name"] == "graves" and "x-death" in found["advice"] and "unbind" not in found["advice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [("log.app", "log.*"), ("orders-1", "orders-*"), ("part2", "part*"), ("one", "one"), ("a/b/c", "a/b/*"), ("", "")],
+)
+def test_what_names_have_in_common(name, pattern):
+    assert pattern_of(name) == pattern
