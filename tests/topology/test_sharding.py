@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from jumpmq.topology import (
     Binding,
     ClearPolicy,
     DeclareExchange,
+    DeclareQueue,
     DeleteExchange,
     DeleteQueue,
     DeleteVirtualHost,
@@ -190,7 +192,7 @@ def test_of_very_many_shards_none_is_there_before_all_are() -> None:
     shard(built, 1000)
     pending = topology.propose(DeclareExchange(ExchangeDefinition("/", "x", "fanout")))
     seen = {(len(names(built)), "x" in built.vhost.exchanges) for _ in later.steps()}
-    assert seen == {(0, False)}
+    assert seen == {(0, False), (1000, True)}
     assert pending.decided
     assert len(bound(built)) == 1000
 
@@ -211,20 +213,59 @@ def test_an_exchange_routes_as_before_a_new_key_until_it_routes_as_after(slowly:
     def routed() -> dict[str, list[str]]:
         return keys(built.route("x", *[message(str(number)) for number in range(50)]))
 
-    before, after = routed(), None
+    before = routed()
     definition = {"shards-per-node": 6, "routing-key": "2"}
     pending = topology.propose(SetPolicy("/", "shards", "^x$", definition))
-    steps = 0
-    for _ in slowly.steps():
-        steps += 1
-        if not pending.decided:
-            assert routed() == before
-        elif after is None:
-            after = routed()
-        assert after is None or routed() == after
-    assert steps > 20
+    seen = [routed() for _ in slowly.steps()]
+    assert pending.decided
+    revealed = seen.index(routed())
+    assert revealed > 20
+    assert seen == [before] * revealed + [routed()] * (len(seen) - revealed)
     assert bound(built)[:2] == [("first", "1"), ("last", "2")]
     assert bound(built)[2:] == [(f"sharding: x - jumpmq@test - {number}", "2") for number in range(6)]
+
+
+@pytest.mark.parametrize("kind", ["x-consistent-hash", "fanout"])
+@pytest.mark.parametrize("few", [0, 200])
+def test_a_home_that_starts_again_is_seen_as_before_or_as_after(
+    slowly: Slowly, monkeypatch: pytest.MonkeyPatch, kind: str, few: int
+) -> None:
+    """Its transient queues and shards end, and it gets new shards, in one step."""
+    monkeypatch.setattr(preparing, "FEW", few)
+    topology = Topology("one@host", later=slowly)
+    for change in (AddHome(1, "one@host"), AddHome(2, "two@host"), AddVirtualHost("/")):
+        topology.apply(change)
+    built = Built(topology)
+    for name in ("x", "other"):
+        built.exchange(name, kind)
+    built.exchange("passing", "fanout", auto_delete=True)
+    for name, home in (("here", 1), ("there", 2)):
+        topology.apply(DeclareQueue(topology.define_queue("/", name, home=home)))
+        built.bind("x", name, "3")
+        built.bind("other", name, "3")
+        built.bind("x", name, "4")
+    built.unbind("x", "there", "4")
+    built.bind("passing", "there")
+    topology.apply(Bind("/", Binding("other", "exchange", "passing", b"1")))
+    shard(built, 2, "^x$")
+
+    def seen() -> Any:
+        state = state_of(topology)["vhosts"]["/"]
+        return state, [one.id for one in built.vhost.declared.values()]
+
+    topology.propose(AddHome(2, "two@host"))
+    states = [seen() for _ in slowly.steps()]
+    assert [state for state, after in pairwise(states) if state != after] == [states[0]]
+    left = set(built.vhost.declared)
+    assert left == {
+        "here",
+        *(f"sharding: x - {node} - {number}" for node in ("one@host", "two@host") for number in (0, 1)),
+    }
+    assert [one.destination for one in built.vhost.exchanges["other"].bindings] == ["here"]
+    assert "passing" not in built.vhost.exchanges
+    assert {one.destination for one in built.vhost.exchanges["x"].bindings} == left
+    for declared in built.vhost.declared.values():
+        assert len(built.vhost.bindings_to(declared.destination)) == (4 if declared.name == "here" else 2)
 
 
 def test_what_is_asked_for_during_a_change_waits_for_it_in_order(slowly: Slowly) -> None:

@@ -202,20 +202,18 @@ def _bring_into_force(topology: Topology, vhost: VirtualHost, policies: Policies
 
 
 def _add_home(topology: Topology, change: changes.AddHome) -> Steps:
-    for vhost in topology.vhosts.values():
-        for declared in vhost.ended_with(change.home):
-            vhost.remove_queue(declared)
     if topology.homes.get(change.home) != change.node:
         topology.homes[change.home] = change.node
         topology.records.put_home(change.home, change.node)
-        for vhost in topology.vhosts.values():
-            vhost.follow_home(change.home, change.node)
     prepared = []
     for vhost in topology.vhosts.values():
         shards = Preparation(topology, vhost, vhost.policies)
-        yield from shards.prepare(topology.sharding.missing(vhost))
+        ended = vhost.ended_with(change.home)
+        yield from shards.end(ended)
+        yield from shards.prepare(topology.sharding.missing(vhost, {declared.name for declared in ended}))
         prepared.append(shards)
-    for shards in prepared:
+    for vhost, shards in zip(topology.vhosts.values(), prepared, strict=True):
+        vhost.follow_home(change.home, change.node)
         shards.reveal()
     topology.records.hand_over()
     return [made for shards in prepared for made in shards.changes]

@@ -21,10 +21,10 @@ class Holdings:
         if user:
             self._counts[user, what] += 1
 
-    def remove(self, user: str, what: What) -> None:
-        """One that the user had made is gone."""
+    def remove(self, user: str, what: What, count: int = 1) -> None:
+        """So many that the user had made are gone."""
         if user:
-            self._counts[user, what] -= 1
+            self._counts[user, what] -= count
             if not self._counts[user, what]:
                 del self._counts[user, what]
 

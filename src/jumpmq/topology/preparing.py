@@ -1,17 +1,19 @@
 """What follows from a change, prepared step by step where nobody sees it, and then revealed at once.
 
 Between the steps others are served, with the definitions as they were: queues that are not there yet get no messages,
-and exchanges route by the bindings that they had. All records are in one commit, so that a crash leaves the definitions
+and exchanges route by the bindings that they had. What is revealed is laid out as it will be kept, so that thousands of
+queues and bindings are there in one short step. All records are in one commit, so that a crash leaves the definitions
 as they were before or as they are after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import Bind, Change, DeclareQueue, Unbind
+from jumpmq.topology.coming import Coming
 from jumpmq.topology.exchanges import ConsistentHashExchange, Destination, Exchange
 from jumpmq.topology.policies import Policies
 from jumpmq.topology.vhost import VirtualHost
@@ -19,7 +21,6 @@ from jumpmq.topology.vhost import VirtualHost
 if TYPE_CHECKING:
     from jumpmq.topology.declared import DeclaredQueue
     from jumpmq.topology.definitions import QueueDefinition
-    from jumpmq.topology.policies import InForce
     from jumpmq.topology.topology import Topology
 
 FEW = 200
@@ -27,16 +28,39 @@ FEW = 200
 
 
 class _Rebinding:
-    """What changes of an exchange's bindings."""
+    """What changes of an exchange's bindings: first some go, then others come."""
 
     def __init__(self) -> None:
-        self.removed: list[Binding] = []
-        self.added: list[Binding] = []
+        self.removed: dict[Binding, None] = {}
+        self.added: dict[Binding, Destination] = {}
         self.twin: Exchange | None = None
+
+    def make_twin(self, exchange: Exchange) -> Iterator[None]:
+        """Prepare the exchange as it will be, with the same bindings but for these."""
+        twin: Exchange = yield from exchange.twin()
+        for binding in self.removed:
+            twin.unbind(binding)
+            yield
+        for binding, destination in self.added.items():
+            twin.bind(binding, destination)
+            yield
+        self.twin = twin
+
+    def reveal(self, exchange: Exchange) -> None:
+        """Change the bindings of the exchange."""
+        if self.twin is not None:
+            exchange.take_over(self.twin)
+            return
+        for binding in self.removed:
+            exchange.unbind(binding)
+        for binding, destination in self.added.items():
+            exchange.bind(binding, destination)
 
 
 class Preparation:
-    """Shards that are to be made, bound and unbound in a virtual host.
+    """Shards that are to be made, bound and unbound in a virtual host, and queues that end before.
+
+    Call :meth:`end`, then :meth:`prepare`, then :meth:`reveal`.
 
     Args:
         policies: those that will be in force.
@@ -44,18 +68,29 @@ class Preparation:
 
     Attributes:
         changes: what was prepared.
+        ended: the queues that end.
     """
 
     def __init__(
         self, topology: Topology, vhost: VirtualHost, policies: Policies, coming: Exchange | None = None
     ) -> None:
         self.changes: list[Change] = []
+        self.ended: list[DeclaredQueue] = []
         self._topology = topology
         self._vhost = vhost
-        self._policies = policies
-        self._coming = coming
-        self._queues: dict[str, tuple[DeclaredQueue, InForce]] = {}
+        self._policies = policies  # those that will be in force
+        self._exchange_coming = coming
+        self._coming = Coming(vhost)  # the queues, and the bindings that are to be noted
         self._rebindings: dict[Exchange, _Rebinding] = {}
+
+    def end(self, queues: Iterable[DeclaredQueue]) -> Iterator[None]:
+        """Prepare that queues end, a step each. Their names are free for the shards that come."""
+        for declared in queues:
+            self.ended.append(declared)
+            for binding in self._vhost.bindings_to(declared.destination):
+                if binding.source:
+                    self._unbind(binding)
+            yield
 
     def prepare(self, changes: Iterator[Change]) -> Iterator[None]:
         """Prepare changes, a step each: of queues that are not there, and of bindings."""
@@ -65,51 +100,53 @@ class Preparation:
                 case DeclareQueue(definition):
                     self._prepare_queue(definition)
                 case Bind(binding=binding):
-                    self._rebinding(binding).added.append(binding)
-                    queue = self._queue(binding.destination)
-                    self._topology.records.put_binding(self._exchange(binding), binding, queue, "")
+                    self._bind(binding)
                 case Unbind(binding=binding):
-                    exchange = self._exchange(binding)
-                    self._rebinding(binding).removed.append(binding)
-                    self._topology.records.delete_binding(exchange, binding, exchange.bindings[binding])
+                    self._unbind(binding)
             yield
         if sum(len(one.removed) + len(one.added) for one in self._rebindings.values()) > FEW:
             for exchange, rebinding in self._rebindings.items():
-                rebinding.twin = yield from self._make_twin(exchange, rebinding)
+                yield from rebinding.make_twin(exchange)
 
     def reveal(self) -> None:
         """Let all that was prepared be there, after the policies and the exchange that were to come."""
-        for prepared in self._queues.values():
-            self._vhost.add_queue(*prepared)
+        vhost, records = self._vhost, self._topology.records
         for exchange, rebinding in self._rebindings.items():
-            self._vhost.rebind(exchange, rebinding.removed, rebinding.added, rebinding.twin)
-            if isinstance(exchange, ConsistentHashExchange) and exchange.name in self._vhost.exchanges:
-                self._topology.records.note_ring(exchange)
+            rebinding.reveal(exchange)
+        vhost.note_bindings(self._coming)
+        prepared = records.withdraw()  # a shard's may have the key of one that ends
+        for declared in self.ended:
+            vhost.remove_queue(declared)
+        records.append(prepared)
+        vhost.merge(self._coming)
+        for exchange, rebinding in self._rebindings.items():
+            if vhost.exchanges.get(exchange.name) is not exchange:
+                continue  # it went with another
+            if rebinding.removed and exchange.auto_delete and not exchange.bindings:
+                vhost.remove_exchange(exchange)
+            elif isinstance(exchange, ConsistentHashExchange):
+                records.note_ring(exchange)
 
     def _prepare_queue(self, definition: QueueDefinition) -> None:
         declared = self._topology.make_queue(definition)
-        coming = None if self._coming is None else self._coming.name
-        self._queues[definition.name] = declared, self._vhost.prepare_queue(declared, self._policies, coming)
+        coming = None if self._exchange_coming is None else self._exchange_coming.name
+        self._coming.add_queue(declared, self._vhost.prepare_queue(declared, self._policies, coming))
         self._topology.records.put_queue(definition)
 
-    def _make_twin(self, exchange: Exchange, rebinding: _Rebinding) -> Generator[None, None, Exchange]:
-        twin: Exchange = yield from exchange.twin()
-        for binding in rebinding.removed:
-            twin.unbind(binding)
-            yield
-        for binding in rebinding.added:
-            twin.bind(binding, self._queue(binding.destination))
-            yield
-        return twin
+    def _bind(self, binding: Binding) -> None:
+        exchange = self._exchange(binding)
+        destination = self._rebinding(exchange).added[binding] = self._coming.bind(binding)
+        self._topology.records.put_binding(exchange, binding, destination, "")
 
-    def _queue(self, name: str) -> Destination:
-        declared = self._queues[name][0] if name in self._queues else self._vhost.declared[name]
-        return declared.destination
+    def _unbind(self, binding: Binding) -> None:
+        exchange = self._exchange(binding)
+        self._rebinding(exchange).removed[binding] = None
+        self._topology.records.delete_binding(exchange, binding, self._coming.unbind(exchange, binding))
 
     def _exchange(self, binding: Binding) -> Exchange:
-        if self._coming is not None and self._coming.name == binding.source:
-            return self._coming
+        if self._exchange_coming is not None and self._exchange_coming.name == binding.source:
+            return self._exchange_coming
         return self._vhost.exchanges[binding.source]
 
-    def _rebinding(self, binding: Binding) -> _Rebinding:
-        return self._rebindings.setdefault(self._exchange(binding), _Rebinding())
+    def _rebinding(self, exchange: Exchange) -> _Rebinding:
+        return self._rebindings.setdefault(exchange, _Rebinding())

@@ -59,13 +59,23 @@ class Records:
     def hand_over(self) -> None:
         """Give the journal what was kept."""
         self._hand_over_rings()
-        kept, self._set_aside = self._set_aside, Definitions()
+        kept = self.withdraw()
         if kept and self._journal is not None:
             self._journal.change(kept)
 
     def _hand_over_rings(self) -> None:
         self._changed_rings |= self._rings_aside
         self._rings_aside.clear()
+
+    def withdraw(self) -> Definitions:
+        """Take back what was kept, for :meth:`append`: what is recorded meanwhile comes before it."""
+        kept, self._set_aside = self._set_aside or Definitions(), Definitions()
+        return kept
+
+    def append(self, kept: Definitions) -> None:
+        """Keep again what was withdrawn."""
+        assert self._set_aside is not None
+        self._set_aside.absorb(kept)
 
     def put_virtual_host(
         self, name: str, default_queue_type: str | None, description: str, tags: tuple[str, ...]

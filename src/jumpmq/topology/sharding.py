@@ -8,7 +8,7 @@ cleared policy and a deleted exchange leave them where they are, for they may ho
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -107,18 +107,28 @@ class Sharding:
                 after = settings_under(policies, exchange.name)
                 yield from self.reshard(vhost, exchange, vhost.sharding(exchange), after)
 
-    def missing(self, vhost: VirtualHost) -> Iterator[Change]:
-        """What makes and binds the shards that are missing, as those of a new node are."""
+    def missing(self, vhost: VirtualHost, ended: Set[str]) -> Iterator[Change]:
+        """What makes and binds the shards that are missing, as those of a new node are.
+
+        Args:
+            ended: names of queues that are still there, and will not be.
+        """
         for exchange in vhost.exchanges.values():
-            yield from self.reshard(vhost, exchange, None, vhost.sharding(exchange))
+            yield from self.reshard(vhost, exchange, None, vhost.sharding(exchange), ended)
 
     def reshard(
-        self, vhost: VirtualHost, exchange: Exchange, before: ShardSettings | None, after: ShardSettings | None
+        self,
+        vhost: VirtualHost,
+        exchange: Exchange,
+        before: ShardSettings | None,
+        after: ShardSettings | None,
+        ended: Set[str] = frozenset(),
     ) -> Iterator[Change]:
         """What follows where an exchange is sharded otherwise; what is right already stays.
 
         Args:
             before, after: how it is sharded; None where it is not.
+            ended: as in :meth:`missing`.
         """
         if before is not None and (after is None or _binding_key(exchange, after) != _binding_key(exchange, before)):
             for binding, _ in self._bindings(exchange, before):
@@ -127,9 +137,10 @@ class Sharding:
         if after is None or self._problem(exchange, after) is not None:
             return
         for binding, home in self._bindings(exchange, after):
-            if binding.destination not in vhost.declared:
+            is_new = binding.destination in ended or binding.destination not in vhost.declared
+            if is_new:
                 yield DeclareQueue(self._shard(vhost, exchange, after, binding.destination, home))
-            if binding not in exchange.bindings:
+            if is_new or binding not in exchange.bindings:
                 yield Bind(vhost.name, binding)
 
     def _shard(

@@ -192,7 +192,9 @@ class Topology:
             self.applied += 1
             self.records.put_applied(self.applied)
         self.revision += 1
-        for effect in effects:
+        for number, effect in enumerate(effects):
+            if number:
+                yield
             for listener in self.listeners:
                 listener(effect, pending.asker)
         pending.accept(effects)

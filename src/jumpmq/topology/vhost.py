@@ -10,9 +10,10 @@ from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import QUEUE_TYPES, Queue
 from jumpmq.topology.bindings import Binding
+from jumpmq.topology.coming import Coming, default_binding
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
-from jumpmq.topology.exchanges import Destination, Exchange, make_exchange
+from jumpmq.topology.exchanges import Destination, DirectExchange, Exchange, make_exchange
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.queue_arguments import queue_type_of
@@ -358,10 +359,7 @@ class VirtualHost:
 
     def insert_queue(self, declared: DeclaredQueue) -> None:
         """Add a queue, and its binding to the default exchange."""
-        self.add_queue(declared, self.prepare_queue(declared, self.policies))
-
-    def add_queue(self, declared: DeclaredQueue, in_force: InForce) -> None:
-        """Add a queue that is prepared."""
+        in_force = self.prepare_queue(declared, self.policies)
         definition = declared.definition
         self.declared[declared.name] = declared
         if declared.contents is not None:
@@ -372,7 +370,7 @@ class VirtualHost:
         if (shard := declared.shard) is not None:
             self._shards.setdefault(shard[0], {})[definition.node, shard[1]] = declared
         self._hold_in_force(declared.destination, in_force)
-        self.insert_binding(Binding("", "queue", declared.name, declared.name.encode(errors="surrogateescape")))
+        self.insert_binding(default_binding(declared.name))
 
     def remove_queue(self, declared: DeclaredQueue) -> None:
         """Take a queue away, with its messages and the bindings to it."""
@@ -402,29 +400,6 @@ class VirtualHost:
         source, destination = self.exchanges[binding.source], self.destination(binding)
         source.bind(binding, destination)
         self._note_binding(source, binding, destination, user)
-
-    def rebind(self, source: Exchange, removed: list[Binding], added: list[Binding], twin: Exchange | None) -> None:
-        """Change many bindings of an exchange at once. An exchange that is deleted automatically goes with the last.
-
-        Args:
-            removed: are there, and go first; where one is added too, it gets a new place.
-            added: lead to queues that are there, and are made by no user.
-            twin: of the exchange, in which these were removed and added; None where that is still to be done.
-        """
-        for binding in removed:
-            destination = source.bindings[binding]
-            if twin is None:
-                source.unbind(binding)
-            self._forget_binding(source, binding, destination)
-        for binding in added:
-            destination = self.declared[binding.destination].destination
-            if twin is None:
-                source.bind(binding, destination)
-            self._note_binding(source, binding, destination, "")
-        if twin is not None:
-            source.take_over(twin)
-        if removed and source.auto_delete and not source.bindings:
-            self.remove_exchange(source)
 
     def _note_binding(self, source: Exchange, binding: Binding, destination: Destination, user: str) -> None:
         self._bound_to.setdefault(destination, {})[binding] = user
@@ -460,6 +435,30 @@ class VirtualHost:
         self._holdings.remove(self._bound_to[destination][binding], "binding")
         _discard(self._bound_to, destination, binding)
         self.binding_count -= bool(source.name)
+
+    # --- much at once ---
+
+    def binders(self, destination: Destination) -> dict[Binding, str]:
+        """All bindings that lead to a queue or exchange, the oldest first, each with the user who made it."""
+        return dict(self._bound_to.get(destination, ()))
+
+    def note_bindings(self, coming: Coming) -> None:
+        """Note the bindings that have come and gone, in their exchanges already."""
+        self._bound_to |= coming.bound_to
+        self.binding_count += coming.balance
+        for user, count in coming.taken.items():
+            self._holdings.remove(user, "binding", count)
+
+    def merge(self, coming: Coming) -> None:
+        """Add queues that are prepared, whose bindings are noted: in one step, however many there are."""
+        self.declared |= coming.declared
+        self.queues |= coming.contents
+        self._in_force |= coming.in_force
+        for exchange, shards in coming.shards.items():
+            self._shards.setdefault(exchange, {}).update(shards)
+        default = self.exchanges[""]
+        assert isinstance(default, DirectExchange)
+        default.merge(coming.default)
 
     # --- the end ---
 

@@ -16,6 +16,7 @@ __all__ = [
     "EXCHANGE_TYPES",
     "ConsistentHashExchange",
     "Destination",
+    "DirectExchange",
     "Exchange",
     "ModulusHashExchange",
     "TopicExchange",

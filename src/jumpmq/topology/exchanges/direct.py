@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Self
 
 from jumpmq.amqp.messages import Message
 from jumpmq.topology.bindings import Binding
@@ -27,6 +28,13 @@ class DirectExchange(Exchange):
         bound.remove(destination)
         if not bound:
             del self._bound[binding.key]
+
+    def merge(self, other: Self) -> None:
+        """Have also the bindings of another direct exchange, whose routing keys are all others: in one step, however
+        many there are."""
+        self.bindings |= other.bindings
+        self.fed_further += other.fed_further
+        self._bound |= other._bound
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
         keys = envelope.keys

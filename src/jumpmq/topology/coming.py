@@ -1,0 +1,78 @@
+"""What is prepared to be added to a virtual host, laid out as the host keeps it: adding it merges tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from jumpmq.queues import Queue
+from jumpmq.topology.bindings import Binding
+from jumpmq.topology.exchanges import Destination, DirectExchange, Exchange
+from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce
+
+if TYPE_CHECKING:
+    from jumpmq.topology.declared import DeclaredQueue
+    from jumpmq.topology.vhost import VirtualHost
+
+
+class Coming:
+    """Queues that come, without an owner and made by no user, as shards are; and bindings that come and go.
+
+    Attributes:
+        declared, contents: the queues by name, and those of them whose contents are here.
+        in_force: the policies of those that have one.
+        shards: the queues by exchange, and by node and number.
+        default: their bindings to the default exchange.
+        bound_to: all bindings, and who made them, of each destination that is bound or unbound.
+        balance: how many bindings more there will be, without those of the default exchange.
+        taken: by user, how many of the bindings that go the user made.
+    """
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.declared: dict[str, DeclaredQueue] = {}
+        self.contents: dict[str, Queue] = {}
+        self.in_force: dict[Destination, InForce] = {}
+        self.shards: dict[str, dict[tuple[str, int], DeclaredQueue]] = {}
+        self.default = DirectExchange(vhost.exchanges[""].definition)
+        self.bound_to: dict[Destination, dict[Binding, str]] = {}
+        self.balance = 0
+        self.taken: Counter[str] = Counter()
+        self._vhost = vhost  # where they come to
+
+    def add_queue(self, declared: DeclaredQueue, in_force: InForce) -> None:
+        """A queue comes."""
+        destination = declared.destination
+        self.declared[declared.name] = declared
+        if declared.contents is not None:
+            self.contents[declared.name] = declared.contents
+        if in_force is not NOTHING_IN_FORCE:
+            self.in_force[destination] = in_force
+        if (shard := declared.shard) is not None:
+            self.shards.setdefault(shard[0], {})[declared.definition.node, shard[1]] = declared
+        binding = default_binding(declared.name)
+        self.default.bind(binding, destination)
+        self.bound_to[destination] = {binding: ""}
+
+    def bind(self, binding: Binding) -> Destination:
+        """A binding to a queue comes; returns the destination."""
+        declared = self.declared.get(binding.destination) or self._vhost.declared[binding.destination]
+        self._bound_to(declared.destination)[binding] = ""
+        self.balance += 1
+        return declared.destination
+
+    def unbind(self, source: Exchange, binding: Binding) -> Destination:
+        """A binding of another than the default exchange goes; returns the destination."""
+        destination = source.bindings[binding]
+        self.taken[self._bound_to(destination).pop(binding)] += 1
+        self.balance -= 1
+        return destination
+
+    def _bound_to(self, destination: Destination) -> dict[Binding, str]:
+        if (found := self.bound_to.get(destination)) is None:
+            found = self.bound_to[destination] = self._vhost.binders(destination)
+        return found
+
+
+def default_binding(queue: str) -> Binding:
+    """How the default exchange binds a queue: with its name."""
+    return Binding("", "queue", queue, queue.encode(errors="surrogateescape"))
