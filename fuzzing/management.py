@@ -169,8 +169,12 @@ def _keys(operation: dict[str, dict[str, dict[str, dict[str, dict[str, dict[str,
     return list(content.get("schema", {}).get("properties", {}))
 
 
-def compose(chance: random.Random, known: Sequence[tuple[str, str, list[str]]]) -> bytes:
-    """A request, as octets."""
+def compose(chance: random.Random, known: Sequence[tuple[str, str, list[str]]], user: str | None = None) -> bytes:
+    """A request, as octets.
+
+    Args:
+        user: who asks; any, or one that is not there, unless given.
+    """
     verb, described, keys = chance.choice(known)
     path, right = described, RIGHT.get(f"{verb} {described}", ())
     while "{" in path:
@@ -187,7 +191,7 @@ def compose(chance: random.Random, known: Sequence[tuple[str, str, list[str]]]) 
     body = _body(chance, keys, right) if verb in ("PUT", "POST", "DELETE") else b""
     lines = [f"{verb} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
     if chance.random() < 0.95:
-        user = chance.choice([*USERS, "stranger"])
+        user = user or chance.choice([*USERS, "stranger"])
         lines.append(f"Authorization: Basic {base64.b64encode(f'{user}:{user}'.encode()).decode()}")
     if body and chance.random() < 0.9:
         lines.append("Content-Type: application/json")
