@@ -17,6 +17,7 @@ from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.runs import settle_stored
+from jumpmq.queues.slots import Share, SlottedMessages
 from jumpmq.store import Batch
 from jumpmq.store.changes import Definitions
 from jumpmq.store.stream_files import StreamFiles
@@ -143,6 +144,7 @@ class Queue(ABC):
         unacknowledged_count: messages that were taken and not settled.
         undelivered_count, undelivered_octets: messages that are dead, and whose dead letters have not reached all their
             queues, and octets of their bodies.
+        slots: its ready messages by slot; None where it has no slots.
         consumer_group: the consumer group that alone takes messages from it; None where anyone may.
 
     Class attributes are what a kind declares of itself:
@@ -202,6 +204,7 @@ class Queue(ABC):
         self.published = self.delivered = self.acknowledged = 0
         self.delivered_unasked = self.got = self.got_unasked = self.got_nothing = self.redelivered = 0
         self.returned = False
+        self.slots: SlottedMessages | None = None
         self.consumer_group: ConsumerGroup | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = 0
         self._journal = journal if durable and not exclusive else None
@@ -406,6 +409,10 @@ class Queue(ABC):
     @abstractmethod
     def unsubscribe(self, consumer: Consumer) -> None:
         """Serve it no longer; what it holds unacknowledged stays its own."""
+
+    def subscribe_to(self, consumer: Consumer, share: Share) -> None:
+        """As :meth:`subscribe`, but feed the consumer from a share of the queue's slots, which it has."""
+        raise NotImplementedError
 
     def require_unshared(self) -> None:
         """Refuse those who would take messages beside the queue's consumer group.

@@ -21,6 +21,7 @@ from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.runs import body_octets, enter_queue, octets, of_body, persistent, settle_stored
+from jumpmq.queues.slot_delivery import SlotDelivery
 from jumpmq.queues.slots import DEFAULT_KEY, Share, SlottedMessages
 from jumpmq.store import Batch
 
@@ -68,10 +69,11 @@ class ClassicQueue(Queue):
 
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
-        self._delivery = Delivery(self, f"queue '{name}' in vhost '{vhost}'", self.knows_exclusive_consumers)
+        self.slots = self._slotted_messages()
+        delivery = Delivery if self.slots is None else SlotDelivery
+        self._delivery = delivery(self, f"queue '{name}' in vhost '{vhost}'", self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
         self._was_read = False
-        self.slots = self._slotted_messages()
         self._ready = self._ready_messages() if self.slots is None else self.slots
         self._dispatching = False
         # Octets of memory of what was taken, and of its bodies.
@@ -462,6 +464,11 @@ class ClassicQueue(Queue):
             self.touch()
             if self._delivery.active is not None:
                 self.dispatch()
+
+    def subscribe_to(self, consumer: Consumer, share: Share) -> None:
+        assert isinstance(self._delivery, SlotDelivery)
+        self._delivery.add_to(consumer, share)
+        self.touch()
 
     def unshareable(self) -> str | None:
         return "it has priorities" if self.arguments.get("x-max-priority") else None

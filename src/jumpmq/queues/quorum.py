@@ -174,7 +174,7 @@ class QuorumQueue(ClassicQueue):
 
     def unshareable(self) -> str | None:
         limit = self.limits.delivery_limit
-        if limit is None or limit < 0:
+        if (limit is None or limit < 0) and not self.requeues_in_place:
             return "it has no delivery limit, so that what is requeued goes to its end"
         return None
 

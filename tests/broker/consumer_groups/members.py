@@ -19,7 +19,7 @@ class Member:
     Attributes:
         name: what the checker calls it.
         held: deliveries that it has not settled, by tag: key, number and queue.
-        queues: whence deliveries came, in all.
+        queues, slots: whence deliveries came, in all.
         cancelled: whether the broker has cancelled it.
     """
 
@@ -38,6 +38,7 @@ class Member:
         self.name = name
         self.held: dict[int, tuple[str, int, str]] = {}
         self.queues: set[str] = set()
+        self.slots: set[int] = set()
         self.cancelled = False
         self._checker = checker
         credentials = pika.PlainCredentials(user, user)
@@ -59,6 +60,8 @@ class Member:
         key, _, number = body.decode().partition(" ")
         queue = properties.headers["x-queue"]
         self.queues.add(queue)
+        if "x-slot" in properties.headers:
+            self.slots.add(properties.headers["x-slot"])
         self.held[method.delivery_tag] = key, int(number), queue
         self._checker.delivered(self.name, method.delivery_tag, key, int(number), method.redelivered)
 
@@ -111,7 +114,8 @@ class Publisher:
         for _ in range(count):
             for key in map(str, range(keys)):
                 body = f"{key} {self._checker.publish(key)}"
-                self.channel.basic_publish(self._exchange, self._queue or key, body.encode())
+                properties = pika.BasicProperties(correlation_id=key, delivery_mode=2)
+                self.channel.basic_publish(self._exchange, self._queue or key, body.encode(), properties)
 
     def close(self) -> None:
         self._connection.close()

@@ -1,9 +1,11 @@
 """Consumer groups over whole queues, as clients see them."""
 
+import itertools
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any, cast
 
 import pika
@@ -410,7 +412,7 @@ def test_a_user_needs_the_right_to_read_each_queue(
         assert api.group(exchange)["refused"] == [
             {
                 "queue": f"{exchange}.9",
-                "reason": f"access to queue '{exchange}.9' in vhost '/' refused for user 'reader'",
+                "reason": f"read access to queue '{exchange}.9' in vhost '/' refused for user 'reader'",
             }
         ]
         api.put("permissions/%2F/reader", rights | {"read": ".*"})
@@ -464,3 +466,84 @@ def test_what_is_shown_of_a_group(
         first.close()
         until(lambda: api.group(exchange)["members"][0]["state"] == "away")
         assert 0 < api.group(exchange)["members"][0]["grace_left"] <= 20
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_members_share_the_slots_of_a_queue(
+    broker: jumpmq.RunningBroker, channel: pika.adapters.blocking_connection.BlockingChannel, unique: Unique, kind: str
+) -> None:
+    queue, checker = unique("slots"), Checker()
+    arguments = {"x-slots": 8, "x-slot-key": "correlation-id", "x-in-flight-per-slot": 1, "x-queue-type": kind}
+    channel.queue_declare(queue, durable=True, arguments=arguments)
+    publisher = Publisher(broker.port, "", checker, queue)
+    publisher.publish(30, 3)
+    with (
+        Member(broker.port, queue, "g", "a", checker, arguments=SOON) as first,
+        Member(broker.port, queue, "g", "b", checker, arguments=SOON) as second,
+    ):
+        until(lambda: len(first.held) == len(second.held) == 4, first, second)
+        first.requeue()
+        until(lambda: len(first.held) == 4, first)
+        with Member(broker.port, queue, "g", "c", checker, arguments=SOON) as third:
+            while not third.slots:
+                publisher.publish(30, 1)
+                for member in (first, third):
+                    member.read(0.01)
+                    member.acknowledge()
+            # The second has given up a slot too, and still has a message of it.
+            assert not third.slots & second.slots
+            assert len(second.held) == 4
+        second.kill()
+        until(lambda: not checker.left, first, settle=True)
+        assert first.slots == set(range(8))
+    publisher.close()
+    checker.check()
+    channel.basic_get(queue)  # is everybody's again
+
+
+def test_keys_stay_in_order_while_members_come_and_go(
+    broker: jumpmq.RunningBroker, channel: pika.adapters.blocking_connection.BlockingChannel, unique: Unique
+) -> None:
+    """A hash exchange, whose queues have slots: members join, leave, requeue and are killed at random."""
+    exchange, checker, random = unique("churn"), Checker(), Random(7)
+    channel.exchange_declare(exchange, "x-consistent-hash", durable=True)
+    for number in range(3):
+        channel.queue_declare(
+            f"{exchange}.{number}", durable=True, arguments={"x-slots": 4, "x-in-flight-per-slot": 1} if number else {}
+        )
+        channel.queue_bind(f"{exchange}.{number}", exchange, "1")
+    publisher = Publisher(broker.port, exchange, checker)
+    members: list[Member] = []
+    numbers = itertools.count()
+
+    def join() -> None:
+        prefetch = random.choice([0, 1, 5])
+        members.append(
+            Member(broker.port, exchange, "g", f"m{next(numbers)}", checker, prefetch=prefetch, arguments=SOON)
+        )
+
+    join()
+    for _ in range(150):
+        match random.randrange(12):
+            case 0 if len(members) < 5:
+                join()
+            case 1 if len(members) > 1:
+                members.pop(random.randrange(len(members))).close()
+            case 2 if len(members) > 1:
+                members.pop(random.randrange(len(members))).kill()
+            case 3:
+                publisher.publish(30, 1)
+            case 4:
+                member = random.choice(members)
+                if member.held and all(queue != f"{exchange}.0" for _, _, queue in member.held.values()):
+                    member.requeue()
+            case _:
+                member = random.choice(members)
+                member.read(0.005)
+                if random.random() < 0.7:
+                    member.acknowledge()
+    until(lambda: not checker.left, *members, settle=True)
+    for member in members:
+        member.close()
+    publisher.close()
+    checker.check()

@@ -1,12 +1,13 @@
 """A channel's consumers, as the queues see them."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
-from jumpmq.amqp.messages import Message, encode_deliveries, with_fields
+from jumpmq.amqp.messages import Message, encode_deliveries
 from jumpmq.broker.telemetry import tracing
 from jumpmq.queues import CONSUMER_ARGUMENTS, Queue
 from jumpmq.queues.consumer import Rows
@@ -71,7 +72,7 @@ class ChannelConsumer:
         unacknowledged: how many it holds.
         delivered: how many messages it was sent.
         waits: whether its queue passed it over, and has not been told of room since.
-        fields: headers that its deliveries have beside the messages' own, as entries of a field table; None for none.
+        dress: makes copies of messages as they are to be sent; None where they are sent as they are.
 
     Raises:
         PreconditionFailed: the queue does not take these arguments.
@@ -98,7 +99,7 @@ class ChannelConsumer:
         self.priority = check_arguments(queue, arguments)
         self.unacknowledged = self.delivered = 0
         self.waits = False
-        self.fields: bytes | None = None
+        self.dress: Callable[[list[Message]], list[Message]] | None = None
         self._tag_octets = tag.encode()
 
     def capacity(self) -> int:
@@ -157,8 +158,8 @@ class ChannelConsumer:
             tracing.delivered(channel, self.queue, messages)
         if channel.spans is not None:
             channel.spans.delivered(self.queue, messages, self.tag)
-        if self.fields is not None:
-            messages = with_fields(messages, self.fields)
+        if self.dress is not None:
+            messages = self.dress(messages)
         connection.send_deliveries(
             encode_deliveries(messages, channel.number, self._tag_octets, first, connection.frame_max)
         )

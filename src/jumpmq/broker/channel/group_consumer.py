@@ -12,7 +12,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import AccessRefused, NotAllowed, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.fields import Field, write_fields
-from jumpmq.amqp.messages import Message
+from jumpmq.amqp.messages import Message, with_fields
 from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
@@ -22,6 +22,7 @@ from jumpmq.broker.consumer_groups.live import LiveGroup
 from jumpmq.broker.names import unique_name
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.delivery import CHUNK
+from jumpmq.queues.slots import Share
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -82,7 +83,7 @@ class GroupConsumer:
         prefetch: unacknowledged deliveries that it may hold from all its queues together, 0 is any number.
         unacknowledged: how many it holds.
         delivered: how many messages it was sent.
-        feeds: by unit; also those that are fed no more and have messages.
+        feeds: by the queue's number; also those that are fed no more and have messages.
         handover_timeout: seconds; see :class:`~jumpmq.broker.consumer_groups.group.Session`.
         waiting: feeds that were passed over, the first has waited longest.
     """
@@ -104,7 +105,7 @@ class GroupConsumer:
         self.arguments = arguments
         self.handover_timeout = handover_timeout
         self.unacknowledged = self.delivered = 0
-        self.feeds: dict[Unit, Feed] = {}
+        self.feeds: dict[int, Feed] = {}
         self.waiting: OrderedDict[Feed, None] = OrderedDict()
         self.user = channel.connection.user
         self.identity = channel.connection.identity
@@ -143,7 +144,7 @@ class GroupConsumer:
             feed, _ = self.waiting.popitem(last=False)
             feed.waits = False
             feed.queue.admit(feed)
-            if feed.queue.ready_count:
+            if feed.has_ready:
                 if self.waiting:
                     self.channel.waiting[self] = None
                 return feed
@@ -162,26 +163,41 @@ class GroupConsumer:
 
     def start(self, unit: Unit) -> None:
         queue = self.live.queues[unit]
-        feed = self.feeds.get(unit)
+        feed = self.feeds.get(unit.queue_id)
         if feed is None:
-            feed = self.feeds[unit] = Feed(self, queue)
-        feed.fed = True
-        queue.subscribe(feed)
+            feed = self.feeds[unit.queue_id] = Feed(self, queue)
+        is_first = not feed.fed
+        feed.fed.add(unit)
+        feed.drains.discard(unit)
+        if unit.slot is not None and queue.slots is not None:
+            queue.slots.give(unit.slot, feed.share)
+            if is_first:
+                queue.subscribe_to(feed, feed.share)
+        elif is_first:
+            queue.subscribe(feed)
         queue.serve(feed)
 
     def stop(self, unit: Unit) -> None:
-        feed = self.feeds.get(unit)
-        if feed is None:
+        feed = self.feeds.get(unit.queue_id)
+        if feed is None or unit not in feed.fed:
             return  # the queue was deleted
-        feed.fed = feed.waits = False
-        self.waiting.pop(feed, None)
-        feed.queue.unsubscribe(feed)
-        if not feed.unacknowledged:
-            del self.feeds[unit]
+        feed.fed.discard(unit)
+        if self.held(unit):
+            feed.drains.add(unit)
+        if unit.slot is not None and feed.queue.slots is not None:
+            feed.queue.slots.give(unit.slot, None)
+        if not feed.fed:
+            feed.waits = False
+            self.waiting.pop(feed, None)
+            feed.queue.unsubscribe(feed)
+            self.forget_done(feed)
 
     def held(self, unit: Unit) -> int:
-        feed = self.feeds.get(unit)
-        return 0 if feed is None else feed.unacknowledged
+        feed = self.feeds.get(unit.queue_id)
+        if feed is None:
+            return 0
+        slots = feed.queue.slots
+        return feed.unacknowledged if unit.slot is None or slots is None else slots.held(unit.slot)
 
     def evict(self) -> None:
         self.handover_timeout = None
@@ -196,12 +212,17 @@ class GroupConsumer:
         self._cancel()
 
     def released(self, feed: "Feed") -> None:
-        """A feed holds no message any more."""
-        if not feed.fed:
-            unit = Unit(feed.queue.name, feed.queue.id)
-            if self.feeds.get(unit) is feed:
-                del self.feeds[unit]
+        """A feed holds fewer messages."""
+        if feed.drains:
             self.channel.groups.soon(self.live)
+            if not feed.unacknowledged:
+                feed.drains.clear()
+        self.forget_done(feed)
+
+    def forget_done(self, feed: "Feed") -> None:
+        """A feed that gets no messages, and has none, is no longer wanted."""
+        if not feed.fed and not feed.unacknowledged and self.feeds.get(feed.queue.id) is feed:
+            del self.feeds[feed.queue.id]
 
     def _cancel(self) -> None:
         channel = self.channel
@@ -219,7 +240,9 @@ class Feed(ChannelConsumer):
     """What a member of a consumer group is to one of its queues.
 
     Attributes:
-        fed: whether it gets messages; else it only has some.
+        fed: the units of the queue that it is fed from.
+        drains: units that it is fed from no more, and may have messages of.
+        share: the slots that it is fed from, where the queue has slots.
     """
 
     def __init__(self, member: GroupConsumer, queue: Queue) -> None:
@@ -233,8 +256,30 @@ class Feed(ChannelConsumer):
             arguments=member.arguments,
         )
         self.member = member
-        self.fed = False
-        self.fields = write_fields([Field("x-queue", "S", queue.name)])[4:]
+        self.fed: set[Unit] = set()
+        self.drains: set[Unit] = set()
+        self.share = Share()
+        self._fields = write_fields([Field("x-queue", "S", queue.name)])[4:]
+        self._slot_fields: dict[int, bytes] = {}
+        self.dress = self._with_queue if queue.slots is None else self._with_slot
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there is a message for it."""
+        return bool(self.share) if self.queue.slots is not None else self.queue.ready_count > 0
+
+    def _with_queue(self, messages: list[Message]) -> list[Message]:
+        return with_fields(messages, self._fields)
+
+    def _with_slot(self, messages: list[Message]) -> list[Message]:
+        known, dressed = self._slot_fields, []
+        for message in messages:
+            slot = message.slot
+            fields = known.get(slot)
+            if fields is None:
+                fields = known[slot] = self._fields + write_fields([Field("x-slot", "I", slot)])[4:]
+            dressed += with_fields([message], fields)
+        return dressed
 
     def capacity(self) -> int:
         return self.member.capacity()
@@ -247,7 +292,7 @@ class Feed(ChannelConsumer):
         self.unacknowledged -= count
         self.member.unacknowledged -= count
         self.channel.held -= count
-        if not self.unacknowledged:
+        if self.drains or not self.fed:
             self.member.released(self)
 
     def admit(self) -> ChannelConsumer | None:
@@ -264,7 +309,8 @@ class Feed(ChannelConsumer):
 
     def cancelled(self) -> None:
         """The queue is gone; the member stays."""
-        self.fed = False
+        self.fed.clear()
+        self.member.forget_done(self)
         self.member.waiting.pop(self, None)
 
 

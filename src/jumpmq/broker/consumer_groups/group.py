@@ -141,12 +141,14 @@ class _Timing:
 
     Attributes:
         begun: whether the first division was made.
+        unowned: whether a unit may have no owner.
         first_join, last_join: times of joins, before that.
         unsettled_since: since when a join, a leave or another unit waits for its rebalancing; None where none does.
         quiet_since: the last of these.
     """
 
     begun: bool = False
+    unowned: bool = False
     first_join: float = 0.0
     last_join: float = 0.0
     unsettled_since: float | None = None
@@ -260,7 +262,8 @@ class ConsumerGroup:
             self._give(assign, now)
             self._timing.unsettled_since = None
         else:
-            if any(place.owner is None for place in self.places.values()):
+            if self._timing.unowned:
+                self._timing.unowned = False
                 self._give(assign_unowned, now)
             if now >= self._moves_at:
                 self._give(assign, now)
@@ -288,7 +291,7 @@ class ConsumerGroup:
 
     def _unsettle(self, now: float) -> None:
         timing = self._timing
-        timing.quiet_since = now
+        timing.quiet_since, timing.unowned = now, True
         if timing.unsettled_since is None:
             timing.unsettled_since = now
 

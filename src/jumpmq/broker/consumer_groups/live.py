@@ -233,8 +233,8 @@ class ConsumerGroups:
 
     def _end(self, live: LiveGroup) -> None:
         self._groups.pop(live.key, None)
-        for queue in live.queues.values():
-            queue.consumer_group = None
+        for queue in set(live.queues.values()):
+            _release(queue)
             if queue.auto_delete and not queue.consumers and not queue.deleted:
                 self._topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id))
         live.queues.clear()
@@ -259,7 +259,7 @@ class ConsumerGroups:
         bound = set(names)
         unbound = {
             queue.name: queue
-            for queue in live.queues.values()
+            for queue in set(live.queues.values())
             if queue.name not in bound and not queue.deleted and queue.message_count
         }
         live.unbound = set(unbound)
@@ -271,21 +271,21 @@ class ConsumerGroups:
                 continue
             problem = self._problem(live, queue)
             if problem is None:
-                queues[Unit(queue.name, queue.id)] = queue
+                queues.update(dict.fromkeys(_units(queue), queue))
             else:
                 refused[name] = problem
                 if name not in live.refused:
                     log.warning("consumer group '%s' in vhost '%s' leaves out queue '%s': %s",
                                 live.name, live.vhost, name, problem)  # fmt: skip
         for queue in unbound.values():
-            queues[Unit(queue.name, queue.id)] = queue
-        for unit, queue in live.queues.items():
-            if unit not in queues and queue.consumer_group is live:
-                queue.consumer_group = None
-        for queue in queues.values():
-            queue.consumer_group = live
+            queues.update(dict.fromkeys(_units(queue), queue))
+        left = set(live.queues.values()) - set(queues.values())
+        for queue in set(queues.values()) - set(live.queues.values()):
+            _claim(queue, live)
         live.queues, live.refused = queues, refused
         live.group.set_units(queues, self._loop.time())
+        for queue in left:
+            _release(queue)
 
     def _names(self, live: LiveGroup, host: VirtualHost) -> Iterator[str]:
         """Names of the queues that a group is to share.
@@ -342,3 +342,26 @@ class ConsumerGroups:
             raise AccessRefused(f"{subject} has consumers outside consumer group '{live.name}'")
         if (reader := self.reader_of(queue)) is not None:
             raise AccessRefused(f"{subject} is read by {reader}")
+
+
+def _units(queue: Queue) -> list[Unit]:
+    """What of a queue can be at different members: its slots, or all of it."""
+    if queue.slots is None:
+        return [Unit(queue.name, queue.id)]
+    return [Unit(queue.name, queue.id, slot) for slot in range(queue.slots.slots)]
+
+
+def _claim(queue: Queue, live: LiveGroup) -> None:
+    """From now on only this group takes messages from the queue."""
+    queue.consumer_group = live
+    if queue.slots is not None:
+        for slot in range(queue.slots.slots):
+            queue.slots.give(slot, None)
+
+
+def _release(queue: Queue) -> None:
+    """From now on anyone may take messages from the queue."""
+    queue.consumer_group = None
+    if queue.slots is not None and not queue.deleted:
+        for slot in range(queue.slots.slots):
+            queue.slots.give(slot, queue.slots.share)

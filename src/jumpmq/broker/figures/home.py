@@ -10,7 +10,7 @@ import asyncio
 import os
 import resource
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import asdict, astuple
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
@@ -51,6 +51,7 @@ from jumpmq.broker.figures.values import (
 from jumpmq.broker.security.certificates import distinguished_name
 from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.queues import Consumer, Queue, clock
+from jumpmq.queues.slots import SlotFigures
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.tally import Past, Tally
@@ -352,6 +353,12 @@ def _consumer_figures(queue: Queue, consumer: Consumer) -> ConsumerFigures:
 def _group_figures(live: LiveGroup) -> ConsumerGroupFigures:
     group, now = live.group, asyncio.get_running_loop().time()
     owned = Counter(place.owner for place in group.places.values())
+    slots = {
+        (queue.id, one.slot): one
+        for queue in set(live.queues.values())
+        if queue.slots is not None
+        for one in queue.slots.figures()
+    }
     return ConsumerGroupFigures(
         vhost=live.vhost,
         name=live.name,
@@ -360,7 +367,7 @@ def _group_figures(live: LiveGroup) -> ConsumerGroupFigures:
         state=group.state,
         rebalance_delay=group.rebalance_delay,
         members=tuple(_member_figures(one, owned[one], now) for one in group.members.values()),
-        units=tuple(_unit_figures(live, unit, place, now) for unit, place in group.places.items()),
+        units=tuple(_unit_figures(live, unit, place, slots, now) for unit, place in group.places.items()),
         refused=dict(live.refused),
         **asdict(group.counts),
     )
@@ -384,9 +391,17 @@ def _member_figures(member: Member, units: int, now: float) -> GroupMemberFigure
     )
 
 
-def _unit_figures(live: LiveGroup, unit: Unit, place: Place, now: float) -> GroupUnitFigures:
+def _unit_figures(
+    live: LiveGroup, unit: Unit, place: Place, slots: Mapping[tuple[int, int], SlotFigures], now: float
+) -> GroupUnitFigures:
     queue, holder = live.queues[unit], place.holder
-    front = queue.front()
+    if unit.slot is None:
+        front = queue.front()
+        ready, held = queue.ready_count, queue.unacknowledged_count
+        oldest = front.published_at if front is not None else None
+    else:
+        figures = slots.get((unit.queue_id, unit.slot))
+        ready, held, oldest = (figures.ready, figures.unacknowledged, figures.oldest) if figures else (0, 0, None)
     return GroupUnitFigures(
         queue=unit.queue,
         slot=unit.slot,
@@ -395,9 +410,9 @@ def _unit_figures(live: LiveGroup, unit: Unit, place: Place, now: float) -> Grou
         holder=(holder.connection_name, holder.tag) if isinstance(holder, GroupConsumer) else None,
         held=holder.held(unit) if holder is not None else 0,
         draining_since=now - place.draining_since if place.draining_since is not None else None,
-        ready=queue.ready_count,
-        unacknowledged=queue.unacknowledged_count,
-        oldest=clock.now() - front.published_at if front is not None else None,
+        ready=ready,
+        unacknowledged=held,
+        oldest=clock.now() - oldest if oldest is not None else None,
         unbound=unit.queue in live.unbound,
     )
 

@@ -1,0 +1,62 @@
+"""Delivery from a queue with slots, where members of a consumer group have a share of the slots each."""
+
+from typing import Protocol
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.delivery import CHUNK, STEP, Delivery, Source
+from jumpmq.queues.runs import body_octets
+from jumpmq.queues.slots import Share
+
+
+class SlotSource(Source, Protocol):
+    """What a queue with slots is to delivery."""
+
+    def take_from(self, share: Share, count: int) -> list[Message]:
+        """As ``take_for_delivery``, messages of a share's slots."""
+
+
+class SlotDelivery(Delivery):
+    """The consumers of a queue with slots: either all are fed from all slots, or each from its share."""
+
+    __slots__ = ("_shares", "_slots")
+
+    def __init__(self, source: SlotSource, subject: str, exclusive: bool = True) -> None:
+        super().__init__(source, subject, exclusive)
+        self._slots = source
+        self._shares: dict[Consumer, Share] = {}
+
+    def add_to(self, consumer: Consumer, share: Share) -> None:
+        """Feed a consumer from a share of the slots from now on."""
+        self._shares[consumer] = share
+        self.add(consumer)
+
+    def remove(self, consumer: Consumer) -> bool:
+        self._shares.pop(consumer, None)
+        return super().remove(consumer)
+
+    def cancel_all(self) -> None:
+        self._shares.clear()
+        super().cancel_all()
+
+    def dispatch(self) -> bool:
+        if not self._shares:
+            return super().dispatch()
+        left = STEP
+        for consumer in list(self._rings.get(0, ())):
+            share = self._shares[consumer]
+            while share:
+                capacity = consumer.capacity()
+                if capacity <= 0:
+                    self._leave_ring(consumer)
+                    consumer.passed_over()
+                    break
+                if left <= 0:
+                    self._rings[0].move_to_end(consumer)
+                    return True
+                taken = self._slots.take_from(share, min(capacity, CHUNK))
+                if not taken:
+                    break
+                left -= len(taken) + (body_octets(taken) >> 10)
+                consumer.deliver(taken)
+        return False
