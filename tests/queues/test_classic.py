@@ -26,7 +26,7 @@ class DeadLetters:
     def publish(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
         self.found += [(message.body, reason) for message in messages]
 
-    def forgo(self, queue: ClassicQueue, count: int, reason: str) -> None:
+    def count_discarded(self, queue: ClassicQueue, count: int, reason: str) -> None:
         raise AssertionError("there is an exchange")
 
 

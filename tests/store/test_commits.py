@@ -11,7 +11,7 @@ from tests.store.opened import Opened, left, make_messages
 from jumpmq.store import records
 from jumpmq.store.commits import STEP
 from jumpmq.store.records import MAX_COUNT
-from jumpmq.store.store import COMMIT_MESSAGES, LARGE_BODY, LARGE_TIMES
+from jumpmq.store.store import COMMIT_MESSAGES, LARGE_BODY, LARGE_COMMIT_FACTOR
 
 
 def test_a_number_covers_all_that_was_staged(opened: Opened) -> None:
@@ -45,7 +45,7 @@ def test_work_gathers_while_a_commit_is_written(opened: Opened) -> None:
     assert opened.store.staged_bytes == 0
 
 
-@pytest.mark.parametrize(("size", "turns"), [(LARGE_BODY, LARGE_TIMES), (LARGE_BODY // 2, 1)])
+@pytest.mark.parametrize(("size", "turns"), [(LARGE_BODY, LARGE_COMMIT_FACTOR), (LARGE_BODY // 2, 1)])
 def test_more_of_large_bodies_than_of_others_goes_into_a_commit(tmp_path: Path, size: int, turns: int) -> None:
     opened = Opened(tmp_path / "broker", commit_bytes=2 * LARGE_BODY)
     each = 2 * LARGE_BODY // size

@@ -234,7 +234,7 @@ class ServerProtocol:
         self.heartbeat = 0
         self.unfinished = 0
         self._proposed = m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, 0)
-        self._kept = b""
+        self._partial_frame = b""
         self._unread = NOTHING
         self._borrowed = False
         self._scanned: deque[_Scanned] = deque()
@@ -308,7 +308,7 @@ class ServerProtocol:
         if self.state is _CLOSED:
             return
         self._now = now
-        self._unread = memoryview(self.take_kept() + octets if self._kept else octets)
+        self._unread = memoryview(self.take_kept() + octets if self._partial_frame else octets)
         self._borrowed = True
         if self.state is _HEADER:
             if len(self._unread) < 8 and PROTOCOL_HEADER.startswith(bytes(self._unread)):
@@ -366,7 +366,7 @@ class ServerProtocol:
     def take_kept(self) -> bytes:
         """The beginning of a frame whose end did not arrive yet. To be called when the iterator of :meth:`receive` is
         exhausted; after calling this method, put what it returned before what arrives next."""
-        kept, self._kept = self._kept, b""
+        kept, self._partial_frame = self._partial_frame, b""
         return kept
 
     def retain(self) -> None:
@@ -405,7 +405,7 @@ class ServerProtocol:
         """Keep the frame whose end did not arrive yet: a body goes where it belongs, anything else waits."""
         unread, self._unread = self._unread, NOTHING
         if unread and not self._begin_split_frame(unread):
-            self._kept = bytes(unread)
+            self._partial_frame = bytes(unread)
 
     def _begin_split_frame(self, unread: memoryview) -> bool:
         if self.state is not State.RUNNING or len(unread) < 7 or unread[0] != FRAME_BODY:

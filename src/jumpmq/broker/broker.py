@@ -231,7 +231,7 @@ class Broker:
             alarms=self.alarms,
             authenticator=self.authenticator,
         )
-        self.topology.listeners.append(self._services.paces.follow)
+        self.topology.listeners.append(self._services.run_sizes.follow)
         self._forced_closes = ForcedCloses(self.connections, self.turns)
         self.topology.listeners.append(self._forced_closes.follow)
         self.topology.leaving.append(self._forced_closes.leave)

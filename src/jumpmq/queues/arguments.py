@@ -59,7 +59,7 @@ class Limits:
         return self.max_length is not None or self.max_length_bytes is not None
 
     @property
-    def dead_letters_surely(self) -> bool:
+    def dead_letters_at_least_once(self) -> bool:
         """Whether a dead letter is to reach all its queues, however long it takes. As in RabbitMQ, a queue that drops
         what is too much does not keep what is dead."""
         return self.dead_letter_strategy == "at-least-once" and self.overflow == "reject-publish"

@@ -35,8 +35,8 @@ class Outcome(Enum):
     REJECTED = "rejected"
     REQUEUED = "requeued"
     """A consumer put them back."""
-    RETURNED = "returned"
-    """Whoever held them is gone."""
+    CONSUMER_GONE = "consumer_gone"
+    """The consumer, channel or reader that held them is gone."""
 
 
 class Held(StrEnum):
@@ -72,7 +72,7 @@ class DeadLettering(Protocol):
             reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
         """
 
-    def forgo(self, queue: "Queue", count: int, reason: str) -> None:
+    def count_discarded(self, queue: "Queue", count: int, reason: str) -> None:
         """So many left a queue that has no dead letter exchange, and are gone."""
 
 
@@ -91,7 +91,7 @@ class NoDeadLettering:
     def publish(self, queue: "Queue", messages: list[Message], reason: str) -> None:
         settle_stored(messages)
 
-    def forgo(self, queue: "Queue", count: int, reason: str) -> None:
+    def count_discarded(self, queue: "Queue", count: int, reason: str) -> None:
         pass
 
 
@@ -208,7 +208,7 @@ class Queue(ABC):
         self.consumer_group: ConsumerGroup | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = 0
         self._journal = journal if durable and not exclusive else None
-        self._pages = journal
+        self._spill_store = journal
         self._account = MemoryAccount() if memory is None else memory
         self._dead_letters = dead_letters
         self._wake = wake

@@ -96,7 +96,7 @@ class ClassicQueue(Queue):
         if "x-slots" not in arguments:
             return None
         return SlottedMessages(
-            self._pages,
+            self._spill_store,
             self._prepare,
             self._account,
             self._on_read,
@@ -108,8 +108,8 @@ class ClassicQueue(Queue):
     def _ready_messages(self) -> ReadyMessages | PrioritizedMessages | SlottedMessages:
         highest = self.arguments.get("x-max-priority", 0)
         if highest:
-            return PrioritizedMessages(self._pages, self._prepare, self._account, self._on_read, highest)
-        return ReadyMessages(self._pages, self._prepare, self._account, self._on_read)
+            return PrioritizedMessages(self._spill_store, self._prepare, self._account, self._on_read, highest)
+        return ReadyMessages(self._spill_store, self._prepare, self._account, self._on_read)
 
     def _on_read(self) -> None:
         """Messages are there that consumers wait for."""
@@ -337,9 +337,9 @@ class ClassicQueue(Queue):
 
         What is not persistent is stored first, and dropped when this is called again.
         """
-        if self._pages is None or self.deleted:
+        if self._spill_store is None or self.deleted:
             return 0
-        dropped = droppable(messages, self._pages)
+        dropped = droppable(messages, self._spill_store)
         bodies = body_octets(dropped)
         freed = drop(dropped)
         self._paged += len(dropped)
@@ -357,9 +357,9 @@ class ClassicQueue(Queue):
         paged = of_body(messages, PAGED)
         if not paged:
             return messages
-        assert self._pages is not None
+        assert self._spill_store is not None
         copies = {message.seq: _copied(message) for message in paged}
-        for lost in read_back(list(copies.values()), self._pages):
+        for lost in read_back(list(copies.values()), self._spill_store):
             del copies[lost.seq]
         found = [copies.get(message.seq) if message.body is PAGED else message for message in messages]
         return [message for message in found if message is not None]
@@ -369,8 +369,8 @@ class ClassicQueue(Queue):
         missing = of_body(messages, PAGED)
         if not missing:
             return messages
-        assert self._pages is not None
-        lost = read_back(missing, self._pages)
+        assert self._spill_store is not None
+        lost = read_back(missing, self._spill_store)
         if lost:
             self.unacknowledged_count -= len(lost)
             if self.slots is not None:
@@ -380,7 +380,7 @@ class ClassicQueue(Queue):
         self._count_unpaged([message for message in missing if message.body is not PAGED])
         return [message for message in messages if message.body is not PAGED] if lost else messages
 
-    def delivered_unacknowledged(self, messages: list[Message]) -> None:
+    def delivered_no_ack(self, messages: list[Message]) -> None:
         """See :class:`~jumpmq.queues.delivery.Source`."""
         self.delivered_unasked += len(messages)
         self.settle(messages, Outcome.ACKNOWLEDGED)
@@ -577,7 +577,7 @@ class ClassicQueue(Queue):
             if self.limits.dead_letter_exchange is not None:
                 self._dead_letters.publish(self, refused, "maxlen")
             else:
-                self._dead_letters.forgo(self, len(refused), "maxlen")
+                self._dead_letters.count_discarded(self, len(refused), "maxlen")
         return refused
 
     def _set_ttl(self, messages: list[Message], ttl: int) -> None:
@@ -595,7 +595,7 @@ class ClassicQueue(Queue):
         if self.limits.dead_letter_exchange is not None:
             self._dead_letters.publish(self, messages, reason)
         else:
-            self._dead_letters.forgo(self, len(messages), reason)
+            self._dead_letters.count_discarded(self, len(messages), reason)
             settle_stored(messages)
 
     # --- the store ---

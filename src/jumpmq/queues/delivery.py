@@ -39,7 +39,7 @@ class Source(Protocol):
         Where there are none although some are ready, the queue dispatches again by itself.
         """
 
-    def delivered_unacknowledged(self, messages: list[Message]) -> None:
+    def delivered_no_ack(self, messages: list[Message]) -> None:
         """These were delivered to a consumer that does not acknowledge, and are done with."""
 
 
@@ -51,7 +51,7 @@ class _Gone:
     def take_for_delivery(self, count: int) -> list[Message]:
         return []
 
-    def delivered_unacknowledged(self, messages: list[Message]) -> None:
+    def delivered_no_ack(self, messages: list[Message]) -> None:
         """Nothing was."""
 
 
@@ -235,4 +235,4 @@ class Delivery:
     def _hand(self, consumer: Consumer, messages: list[Message]) -> None:
         consumer.deliver(messages)
         if consumer.no_ack:
-            self._source.delivered_unacknowledged(messages)
+            self._source.delivered_no_ack(messages)

@@ -105,7 +105,7 @@ class QuorumQueue(ClassicQueue):
         return super().take(count)
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
-        if outcome is Outcome.RETURNED and held is Held.UNACKNOWLEDGED and self.limits.delivery_limit is None:
+        if outcome is Outcome.CONSUMER_GONE and held is Held.UNACKNOWLEDGED and self.limits.delivery_limit is None:
             for message in messages:  # a reader group that is gone comes again: its reservations do not count
                 self._failures[message.seq] = self._failures.get(message.seq, 0) + 1
         super().settle(messages, outcome, held)

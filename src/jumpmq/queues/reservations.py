@@ -264,7 +264,7 @@ class Reservations:
             for reservation in reversed(held):
                 pieces, reservation.pieces = reservation.pieces or [], None
                 for messages in _backwards(pieces):
-                    self.queue.settle(messages, Outcome.RETURNED, Held.RESERVED)
+                    self.queue.settle(messages, Outcome.CONSUMER_GONE, Held.RESERVED)
                     yield
         finally:
             self.queue.end_return()
@@ -332,7 +332,7 @@ class Reservations:
             reservation.runs, reservation.count, reservation.pieces = left.runs, left.count, left.pieces
         else:
             for messages in _backwards(left.pieces or []):
-                self.queue.settle(messages, Outcome.RETURNED, Held.RESERVED)
+                self.queue.settle(messages, Outcome.CONSUMER_GONE, Held.RESERVED)
                 yield
 
     def _take(self, runs: list[Run]) -> Iterator[list[Message]]:

@@ -51,7 +51,7 @@ COMMIT_BYTES = 8 << 20
 LARGE_BODY = 64 << 10
 """Octets of a body, on average, from which on the broker's thread has next to nothing to do for a commit."""
 
-LARGE_TIMES = 4
+LARGE_COMMIT_FACTOR = 4
 """How many times as much such a commit may hold: the disk takes 32 MB at once 1.5 times as fast as four times 8."""
 
 COMMIT_MESSAGES = 1 << 15
@@ -440,7 +440,7 @@ class Store:
         """Octets of bodies after which turns go into another commit."""
         if not self._requested:
             return self._linger_bytes
-        return self._commit_bytes * (LARGE_TIMES if self._next.octets >= LARGE_BODY * self._next.count else 1)
+        return self._commit_bytes * (LARGE_COMMIT_FACTOR if self._next.octets >= LARGE_BODY * self._next.count else 1)
 
     def _discard(self, turn: Changes) -> None:
         """Forget what was to be written of the queues that the turn dropped, but for what goes into earlier commits: a

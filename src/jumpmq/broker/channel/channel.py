@@ -117,7 +117,7 @@ class Channel:
             self.reply_queue.close()
             self.reply_queue = None
         transactions.forget(self)
-        give_back(self.upkeep, self.unacknowledged.take_upto(0), Outcome.RETURNED)
+        give_back(self.upkeep, self.unacknowledged.take_upto(0), Outcome.CONSUMER_GONE)
         for queue in queues:
             queue.end_return()
         self.connection.vhost.past.channels.add(self.tally)

@@ -208,7 +208,7 @@ class GroupConsumer:
             channel.revoke(tags, self.live.group.counts)
             taken = Deliveries()
             taken.put(tags, messages)
-            give_back(channel.upkeep, taken, Outcome.RETURNED)
+            give_back(channel.upkeep, taken, Outcome.CONSUMER_GONE)
         self._cancel()
 
     def released(self, feed: "Feed") -> None:

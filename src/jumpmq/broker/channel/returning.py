@@ -22,7 +22,7 @@ def give_back(upkeep: Upkeep, waiting: Deliveries, outcome: Outcome) -> None:
 
     Args:
         waiting: the deliveries; nobody else may use it any more.
-        outcome: ``REQUEUED`` or ``RETURNED``.
+        outcome: ``REQUEUED`` or ``CONSUMER_GONE``.
     """
     steps = _Return(outcome).steps(waiting)
     next(steps, None)

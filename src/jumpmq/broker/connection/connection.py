@@ -39,10 +39,10 @@ from jumpmq.amqp.protocol import (
 from jumpmq.broker.channel import settling
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.connection.busy_polling import SOON
 from jumpmq.broker.connection.handshake import Handshake
 from jumpmq.broker.connection.reading import Reading, Wait
 from jumpmq.broker.connection.receiving import READ_SIZE
-from jumpmq.broker.connection.wakefulness import SOON
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import TokenUser
 from jumpmq.broker.security.rate import PublishRate
@@ -157,17 +157,17 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport  # the socket, as the event loop has it
         self._socket = -1  # the descriptor where octets may be read and written at once: not with TLS
         self.reading = Reading()
-        self._rest: Iterator[Event] | None = None  # what was read and waits for its turn
-        self._again: Event | _GoOn | None = None  # comes before the rest: of a run a piece, or a method that waited
+        self._pending_events: Iterator[Event] | None = None  # what was read and waits for its turn
+        self._current_event: Event | _GoOn | None = None  # comes before them: of a run a piece, or what waited
         self.charges = Charges(services.memory)
         self.rate = PublishRate(services.config.publish_rate)
         self._buffer = services.receive_buffer  # what the socket is read into, as all are
-        self._kept = b""  # the beginning of a frame whose end did not arrive yet
+        self._partial_frame = b""  # the beginning of a frame whose end did not arrive yet
         self._deferred_until = 0  # the commit that is to be complete before anything is written; 0 is none
         self._hanging_up = False  # whether the socket is closed once everything is written
         self._unwritten = 0  # octets of deliveries that wait to be written
         self._last_sent = time.monotonic()  # when the socket was written last, by the monotonic clock
-        self._asks_soon = False  # whether the client asks again soon after it was answered
+        self._expects_request = False  # whether the client asks again soon after it was answered
         self._deadline: asyncio.TimerHandle | None = None  # ends a handshake or a close that takes too long
         self._expiry: asyncio.TimerHandle | None = None  # ends the connection with its user's token
 
@@ -201,15 +201,15 @@ class Connection(asyncio.BufferedProtocol):
         if self.protocol.unfinished and self._socket >= 0 and self.protocol.scatters:
             return self._buffer.small
         # Not every call is followed by buffer_updated, so what was kept must survive this one.
-        return self._buffer.after(self._kept, self.protocol.unfinished > 0)
+        return self._buffer.after(self._partial_frame, self.protocol.unfinished > 0)
 
     def buffer_updated(self, nbytes: int) -> None:
         self.reading.last = now = time.monotonic()
-        self._asks_soon = now - self._last_sent < SOON
-        self._services.wakefulness.rest()
+        self._expects_request = now - self._last_sent < SOON
+        self._services.busy_polling.end()
         self.received_octets += nbytes
         self.reads += 1
-        octets = self._buffer.received(len(self._kept) + nbytes)
+        octets = self._buffer.received(len(self._partial_frame) + nbytes)
         self._work(self.protocol.receive(octets, time.time()))
         if self.protocol.unfinished and self._socket >= 0 and self.protocol.scatters:
             nbytes += self._read_bodies(now + SLICE)
@@ -252,8 +252,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._act(event)
                     now = time.perf_counter()
                     if isinstance(event, Publish):
-                        self._services.paces.learn(self.vhost.name, event, now - began)
-                    if isinstance(self._again, _GoOn):
+                        self._services.run_sizes.learn(self.vhost.name, event, now - began)
+                    if isinstance(self._current_event, _GoOn):
                         wait = Wait.METHOD
                     elif self.congested and self._is_flooded():
                         wait = Wait.CLIENT
@@ -265,22 +265,22 @@ class Connection(asyncio.BufferedProtocol):
                         break
             except Exception:
                 log.exception("connection %s: unexpected error", self.name)
-                self._again = None
+                self._current_event = None
                 self.protocol.skip()
                 self.fail(Failed(InternalError("unexpected error; see the broker's log")))
         self._charge_memory()
         if wait:
             self._leave_rest(events, wait)
         else:
-            self._kept = self.protocol.take_kept()
+            self._partial_frame = self.protocol.take_kept()
             if self.reading.waits:
                 self.reading.resume(LEFT)
 
     def _next(self, events: Iterator[Event]) -> Event | _GoOn | None:
         """What is to be acted on next: of a long run of publishes a piece."""
-        event, self._again = self._again or next(events, None), None
+        event, self._current_event = self._current_event or next(events, None), None
         if isinstance(event, Publish) and len(event.messages) > 1:
-            event, self._again = self._services.paces.cut(self.vhost.name, event, self.rate.piece)
+            event, self._current_event = self._services.run_sizes.cut(self.vhost.name, event, self.rate.piece)
         return event
 
     @property
@@ -295,8 +295,8 @@ class Connection(asyncio.BufferedProtocol):
         return self.unwritten_octets > most
 
     def _leave_rest(self, events: Iterator[Event], wait: Wait) -> None:
-        self._rest = events
-        self._kept = b""
+        self._pending_events = events
+        self._partial_frame = b""
         self.protocol.retain()
         self.reading.pause(wait)
         self.reading.resume(LEFT & ~wait)
@@ -304,18 +304,18 @@ class Connection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._go_on)
         elif wait is Wait.RATE:
             asyncio.get_running_loop().call_later(self.rate.wait(), self._go_on)
-        elif isinstance(self._again, _GoOn):
-            waiting = self._again.waiting
+        elif isinstance(self._current_event, _GoOn):
+            waiting = self._current_event.waiting
             waiting.on_end(lambda: asyncio.get_running_loop().call_soon(self._end_wait, waiting))
 
     def _end_wait(self, waiting: Waiting) -> None:
         """Go on with a method that waited, and what was left after it."""
-        if isinstance(self._again, _GoOn) and self._again.waiting is waiting:
+        if isinstance(self._current_event, _GoOn) and self._current_event.waiting is waiting:
             self._go_on()
 
     def _go_on(self) -> None:
         """Act on what was left."""
-        rest, self._rest = self._rest, None
+        rest, self._pending_events = self._pending_events, None
         if rest is not None:
             self._work(rest)
 
@@ -328,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             self._expiry.cancel()
         self.handshake.close()
         self._services.alarms.forget(self)
-        self._rest = None
+        self._pending_events = None
         self.protocol.state = State.CLOSED
         self._answers_close = False
         with self._turns.turn():
@@ -389,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
         """Act on a method, or go on with it; what it has to wait for then comes before all that was read after it."""
         waiting = act(*arguments)
         if waiting is not None:
-            self._again = _GoOn(channel, method, waiting)
+            self._current_event = _GoOn(channel, method, waiting)
 
     def _publish(self, run: Publish) -> None:
         channel = self.channels.get(run.channel)
@@ -467,8 +467,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end_wait_of_closed(self) -> None:
         """Go on with what was left, if it waits for a channel that is closed by now."""
-        if self._rest is not None and isinstance(self._again, _GoOn) and self._again.channel.closed:
-            asyncio.get_running_loop().call_soon(self._end_wait, self._again.waiting)
+        current = self._current_event
+        if self._pending_events is not None and isinstance(current, _GoOn) and current.channel.closed:
+            asyncio.get_running_loop().call_soon(self._end_wait, current.waiting)
 
     # --- class connection ---
 
@@ -704,8 +705,8 @@ class Connection(asyncio.BufferedProtocol):
             unsent = self._transport.get_write_buffer_size()
             if unsent or self.charges.held:
                 self.charges.set("unsent", unsent)
-            if answers and self._asks_soon:
-                self._services.wakefulness.stay()
+            if answers and self._expects_request:
+                self._services.busy_polling.begin()
         if self._hanging_up:
             self._transport.close()
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jumpmq.broker.channel.services import ChannelServices
+from jumpmq.broker.connection.busy_polling import BusyPolling
 from jumpmq.broker.connection.receiving import ReceiveBuffer
-from jumpmq.broker.connection.wakefulness import Wakefulness
 from jumpmq.broker.memory.alarms import Alarms
-from jumpmq.broker.routing.paces import Paces
+from jumpmq.broker.routing.run_sizes import RunSizes
 from jumpmq.broker.security.authenticator import Authenticator
 from jumpmq.queues.memory import MemoryAccount
 
@@ -31,5 +31,5 @@ class Services(ChannelServices):
     alarms: Alarms
     authenticator: Authenticator
     receive_buffer: ReceiveBuffer = field(default_factory=ReceiveBuffer)
-    paces: Paces = field(default_factory=Paces)
-    wakefulness: Wakefulness = field(default_factory=Wakefulness)
+    run_sizes: RunSizes = field(default_factory=RunSizes)
+    busy_polling: BusyPolling = field(default_factory=BusyPolling)

@@ -43,14 +43,14 @@ MAX_ROUTING_KEY = 255
 
 
 class Dead(NamedTuple):
-    """Messages that died in a queue, by its number, for one reason; ``surely`` where their letters must arrive."""
+    """Messages that died in a queue, by its number, for one reason; whether their letters must arrive."""
 
     vhost: str
     queue: int
     origin: Origin
     messages: list[Message]
     reason: str
-    surely: bool = False
+    at_least_once: bool = False
 
     def cut(self) -> "tuple[Dead, Dead | None]":
         """A piece to publish now, and the rest."""
@@ -109,13 +109,13 @@ class DeadLetters:
         key = limits.dead_letter_routing_key
         octets = None if key is None else key.encode(errors="surrogateescape")
         origin = Origin(queue.name, limits.dead_letter_exchange or "", octets)
-        strategy = "at_least_once" if limits.dead_letters_surely else "at_most_once"
+        strategy = "at_least_once" if limits.dead_letters_at_least_once else "at_most_once"
         self.counts[queue.type, reason, strategy] += len(messages)
         self._account.charge("staged", held_octets(messages))
-        self._waiting.append(Dead(queue.vhost, queue.id, origin, messages, reason, limits.dead_letters_surely))
+        self._waiting.append(Dead(queue.vhost, queue.id, origin, messages, reason, limits.dead_letters_at_least_once))
         self._publish_soon()
 
-    def forgo(self, queue: Queue, count: int, reason: str) -> None:
+    def count_discarded(self, queue: Queue, count: int, reason: str) -> None:
         """So many messages left a queue that has no dead letter exchange, and are gone."""
         self.counts[queue.type, reason, "disabled"] += count
 
@@ -173,8 +173,8 @@ class DeadLetters:
 
     def _publish(self, dead: Dead) -> None:
         vhost = self.topology.vhosts.get(dead.vhost)
-        if dead.surely:
-            self._publish_surely(vhost, dead)
+        if dead.at_least_once:
+            self._publish_at_least_once(vhost, dead)
             return
         exchange = vhost.exchanges.get(dead.origin.exchange) if vhost is not None else None
         in_streams: list[Message] = []
@@ -200,7 +200,7 @@ class DeadLetters:
             self._count_unwritten(held_octets(in_streams))
         settle_stored(messages)
 
-    def _publish_surely(self, vhost: VirtualHost | None, dead: Dead) -> None:
+    def _publish_at_least_once(self, vhost: VirtualHost | None, dead: Dead) -> None:
         queue = vhost.queues.get(dead.origin.queue) if vhost is not None else None
         if vhost is None or queue is None or queue.id != dead.queue:
             self._undelivered.forget(dead.messages)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from jumpmq.broker.security.accounts import TokenUser
-from jumpmq.broker.security.guesses import Guesses
+from jumpmq.broker.security.login_throttle import LoginThrottle
 from jumpmq.broker.security.passwords import hash_password, verify_password
 from jumpmq.broker.security.tokens import InvalidToken, Tokens, looks_like_token
 from jumpmq.topology import Topology
@@ -59,7 +59,7 @@ class Authenticator:
         self._tokens = tokens
         self._key = os.urandom(32)
         self._verified: dict[str, _Verified] = {}
-        self._guesses = Guesses()
+        self._throttle = LoginThrottle()
         self.attempts: dict[str, Attempts] = {}
         self._threads = _FairThreads()
 
@@ -78,11 +78,11 @@ class Authenticator:
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if await self._guesses.admit(user, peer_host) and (name := await self._name(user, password, peer_host)):
+        if await self._throttle.admit(user, peer_host) and (name := await self._name(user, password, peer_host)):
             self.count(protocol, True)
             return name
         self.count(protocol, False)
-        self._guesses.failed(user, peer_host)
+        self._throttle.failed(user, peer_host)
         await asyncio.sleep(REFUSAL_TIME - (loop.time() - began) % REFUSAL_TIME)
         return None
 

@@ -11,7 +11,7 @@ MOST_YOUNG = 4_000
 """Objects that a collection may find: it takes a millisecond or two."""
 
 
-def keep_young_few() -> None:
+def limit_young_generation() -> None:
     """Collect the young where they are many; to be called at the end of each slice of long work."""
     if len(gc.get_objects(generation=0)) > MOST_YOUNG:
         gc.collect(1)

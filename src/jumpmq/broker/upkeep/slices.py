@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.upkeep.garbage import keep_young_few
+from jumpmq.broker.upkeep.garbage import limit_young_generation
 from jumpmq.topology import Pending
 
 SLICE = 0.002
@@ -42,7 +42,7 @@ class Slices:
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
         """Whose turn it is works in the next round, before this is called again."""
-        keep_young_few()
+        limit_young_generation()
         self._is_due = False
         while self._waiting and not self._is_due:
             turn = self._waiting.popleft()

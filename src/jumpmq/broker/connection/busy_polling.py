@@ -15,24 +15,24 @@ SOON = 0.0002
 """Seconds from an answer to the next question within which a client is waited for awake."""
 
 
-class Wakefulness:
-    """Keeps the running event loop awake."""
+class BusyPolling:
+    """Keeps the running event loop awake for a moment."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._until = 0.0
-        self._awake = False
+        self._loop = asyncio.get_running_loop()  # what is kept awake
+        self._until = 0.0  # when it may sleep again, by the monotonic clock
+        self._awake = False  # whether the next look is scheduled
         # With one processor, or in a thread beside its client, the client could not run meanwhile.
         self._alone = os.cpu_count() == 1 or threading.current_thread() is not threading.main_thread()
 
-    def stay(self) -> None:
+    def begin(self) -> None:
         """Somebody was answered who is likely to ask again soon."""
         self._until = time.monotonic() + SOON
         if not (self._awake or self._alone):
             self._awake = True
             self._loop.call_soon(self._look)
 
-    def rest(self) -> None:
+    def end(self) -> None:
         """Somebody has asked; nobody is waited for any more."""
         self._until = 0.0
 

@@ -5,12 +5,12 @@ import time
 
 from tests.wire import WireChannel
 
-from jumpmq.broker.connection.wakefulness import Wakefulness
+from jumpmq.broker.connection.busy_polling import BusyPolling
 
 
 def test_the_loop_sleeps_when_nobody_asks_again() -> None:
     async def stay_once() -> float:
-        Wakefulness().stay()
+        BusyPolling().begin()
         await asyncio.sleep(0.05)
         before = time.thread_time()
         await asyncio.sleep(0.3)
@@ -21,11 +21,11 @@ def test_the_loop_sleeps_when_nobody_asks_again() -> None:
 
 def test_the_loop_sleeps_when_the_question_has_come() -> None:
     async def rest() -> float:
-        wakefulness = Wakefulness()
+        busy_polling = BusyPolling()
         before = time.thread_time()
         for _ in range(20):
-            wakefulness.stay()
-            wakefulness.rest()
+            busy_polling.begin()
+            busy_polling.end()
             await asyncio.sleep(0.01)
         return time.thread_time() - before
 
@@ -34,11 +34,11 @@ def test_the_loop_sleeps_when_the_question_has_come() -> None:
 
 def test_timers_and_others_come_while_somebody_keeps_asking() -> None:
     async def keep_asking() -> None:
-        wakefulness = Wakefulness()
+        busy_polling = BusyPolling()
 
         async def ask() -> None:
             while True:
-                wakefulness.stay()
+                busy_polling.begin()
                 await asyncio.sleep(0)
 
         asking = asyncio.create_task(ask())

@@ -26,7 +26,7 @@ REMEMBERED = 10_000
 Pair = tuple[str, str]
 
 
-class Guesses:
+class LoginThrottle:
     """The failures of the last minute, and the attempts that wait for their time."""
 
     def __init__(self) -> None:

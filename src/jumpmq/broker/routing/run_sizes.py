@@ -24,7 +24,7 @@ COPIES = 16 << 10
 """Octets of properties in a piece where some have a header CC or BCC."""
 
 
-class Paces:
+class RunSizes:
     """The size of pieces, in messages, by virtual host and exchange."""
 
     def __init__(self) -> None:
