@@ -20,7 +20,9 @@ from jumpmq.broker.config import Config, default_node
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.forced_closes import ForcedCloses
 from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, connection_limit
+from jumpmq.broker.connection.origin import Origin
 from jumpmq.broker.connection.services import Services
+from jumpmq.broker.connection.tls_processes import TLSProcesses
 from jumpmq.broker.consumer_groups.live import ConsumerGroups
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.errors import BrokerError
@@ -126,6 +128,7 @@ class Broker:
         self.on_failure: Callable[[str], None] = lambda reason: None
         self.watchdog: Watchdog
         self._refusals = Refusals()  # connections beyond the limit
+        self._tls_processes: TLSProcesses | None = None  # which do TLS for clients of AMQP
         self._commits: Commits  # the broker's side of the store
         self._services: Services  # what connections and channels share
         self._timers: Timers  # what happens by the clock
@@ -162,6 +165,8 @@ class Broker:
             await self._listen()
         except BaseException:
             self._stop_listening()
+            if self._tls_processes is not None:
+                await self._tls_processes.stop()
             await self._commits.close()
             raise
         self.topology.listeners.append(audit.recording(self.topology))
@@ -308,7 +313,10 @@ class Broker:
         if config.port is not None:
             await self.listen(Listener("amqp", config.host, config.port, self._accept))
         if config.tls is not None and config.tls_port is not None:
-            await self.listen(Listener("amqp/ssl", config.host, config.tls_port, self._accept, config.tls))
+            if config.tls_processes:
+                self._tls_processes = TLSProcesses(config.tls_processes, config.tls, self._accept)
+            where = config.host, config.tls_port
+            await self.listen(Listener("amqp/ssl", *where, self._accept, config.tls, self._tls_processes))
 
     async def listen(self, listener: Listener) -> None:
         """Start a listener; it is closed with the broker.
@@ -342,8 +350,10 @@ class Broker:
         """Where AMQP is spoken without TLS; 0 if it is nowhere."""
         return self.port_of("amqp")
 
-    def _accept(self) -> asyncio.BaseProtocol:
-        return Connection(self._services) if len(self.connections) < connection_limit() else self._refusals.accept()
+    def _accept(self, origin: Origin | None = None) -> asyncio.BaseProtocol:
+        if len(self.connections) < connection_limit():
+            return Connection(self._services, origin)
+        return self._refusals.accept()
 
     def _stop_listening(self) -> None:
         for listener in self.listeners:
@@ -362,6 +372,8 @@ class Broker:
                 await asyncio.gather(*(connection.closed.wait() for connection in self.connections))
         for connection in list(self.connections):
             connection.abort()
+        if self._tls_processes is not None:
+            await self._tls_processes.stop()
         self._timers.stop()
         self.consumer_groups.stop()
         self._upkeep.stop()

@@ -23,6 +23,7 @@ class Config:
         http_port: of the management API.
         tls_port, https_port: of both with TLS; they are listened on where there is a certificate.
         tls_cert, tls_key, tls_ca, tls_client: as in :class:`~jumpmq.broker.security.certificates.ServerTLS`.
+        tls_processes: processes beside the broker's own that do TLS for clients of AMQP; 0 has it do so itself.
         tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
         data_dir: where durable things are kept; None keeps everything in memory.
         node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
@@ -58,6 +59,7 @@ class Config:
     tls_key: Path | None = None
     tls_ca: Path | None = None
     tls_client: ClientCertificates = "none"
+    tls_processes: int = 0
     tls_login_from: LoginName = "distinguished_name"
     data_dir: Path | None = None
     node: str | None = None

@@ -143,6 +143,14 @@ SETTINGS = {
         Setting("tls_key", "FILE", "a file", "key of the certificate, if its own file does not hold it", _path),
         Setting("tls_ca", "FILE", "a file", "certificates of authorities that vouch for clients", _path),
         _choice("tls_client", "whether clients may or must show a certificate", "none", "optional", "required"),
+        Setting(
+            "tls_processes",
+            "NUMBER",
+            "a number up to 64",
+            "processes that do TLS for AMQP; 0: the broker's own does",
+            _number(0, 64),
+            "0",
+        ),
         _choice(
             "tls_login_from",
             "what of a client's certificate is the user's name",

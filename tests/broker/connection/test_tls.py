@@ -25,11 +25,10 @@ def certificates(tmp_path_factory):
     return make_certificates(tmp_path_factory.mktemp("tls"), user="alice")
 
 
-@pytest.fixture(scope="module")
-def broker(certificates):
-    with jumpmq.running(
-        tls_cert=certificates.server, tls_key=certificates.server_key, tls_ca=certificates.ca, tls_client="optional"
-    ) as running:
+@pytest.fixture(scope="module", params=[0, 2], ids=["one process", "TLS processes"])
+def broker(certificates, request):
+    files = {"tls_cert": certificates.server, "tls_key": certificates.server_key, "tls_ca": certificates.ca}
+    with jumpmq.running(**files, tls_client="optional", tls_processes=request.param) as running:
         yield running
 
 
@@ -135,10 +134,10 @@ def test_external_is_not_offered_without_a_certificate(broker, certificates):
         connect(broker.tls_port, trusting(certificates), credentials=External())
 
 
-@pytest.mark.parametrize("how", ["signal", "change"])
-def test_new_certificates_break_no_connection(tmp_path, how):
+@pytest.mark.parametrize(("how", "processes"), [("signal", "0"), ("change", "0"), ("signal", "1"), ("change", "2")])
+def test_new_certificates_break_no_connection(tmp_path, how, processes):
     made = make_certificates(tmp_path / "tls")
-    files = ("--tls-cert", str(made.server), "--tls-key", str(made.server_key))
+    files = ("--tls-cert", str(made.server), "--tls-key", str(made.server_key), "--tls-processes", processes)
     with serving(tmp_path / "data", *files, "--tls-port", "0", "--https-port", "0") as running:
         port = int(running.ready_line.partition("amqps://127.0.0.1:")[2].split()[0])
         with connect(port, trusting(made)) as connection:

@@ -8,7 +8,6 @@ it at once (:mod:`turns`). Where a read changed definitions, its answers are *de
 import asyncio
 import logging
 import os
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -41,6 +40,7 @@ from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.connection.busy_polling import SOON
 from jumpmq.broker.connection.handshake import Handshake
+from jumpmq.broker.connection.origin import Encryption, Origin
 from jumpmq.broker.connection.reading import Reading, Wait
 from jumpmq.broker.connection.receiving import READ_SIZE
 from jumpmq.broker.memory.charges import Charges
@@ -115,11 +115,15 @@ class _GoOn(NamedTuple):
 class Connection(asyncio.BufferedProtocol):
     """One client.
 
+    Args:
+        origin: where it comes from; what the socket says, unless given.
+
     Attributes:
         name: ``CLIENT:PORT -> SERVER:PORT``, as it is shown; another node may have one of the same name.
         identity: tells it from all others, of other nodes and other times too: what is exclusive belongs to it.
         node: name of the node that it leads to.
         user: who logged in, "" before.
+        tls: how it is encrypted; None without.
         vhost: the virtual host, from ``connection.open`` on.
         handshake: how the client introduced itself.
         opened: whether ``connection.open`` has succeeded.
@@ -135,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
 
     vhost: VirtualHost
 
-    def __init__(self, services: "Services") -> None:
+    def __init__(self, services: "Services", origin: Origin | None = None) -> None:
         self._services = services  # what it shares with others
         self._turns = services.turns  # those of the broker
         self.node = services.topology.node
@@ -145,6 +149,8 @@ class Connection(asyncio.BufferedProtocol):
         self.identity = next(services.identities)
         self.user = ""
         self.peer_host, self.peer_port = "", 0
+        self._origin = origin
+        self.tls: Encryption | None = None
         self.handshake = Handshake(self, services)
         self.opened = False
         self._gone = False  # whether its end has come, and its exclusive queues go
@@ -176,21 +182,16 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self.reading.start(self._transport)
-        if self.tls is None:
+        if self._transport.get_extra_info("ssl_object") is None:
             self._socket = self._transport.get_extra_info("socket").fileno()
         self._transport.set_write_buffer_limits(high=CONGESTED_AT, low=CONGESTED_AT // 4)
-        # A client may be gone before it was accepted, and then has no address any more.
-        self.peer_host, self.peer_port = (self._transport.get_extra_info("peername") or ("unknown", 0))[:2]
-        server_host, server_port = self._transport.get_extra_info("sockname")[:2]
+        origin = self._origin or Origin.of(transport)
+        self.peer_host, self.peer_port = origin.peer
+        server_host, server_port = origin.server
+        self.tls = origin.tls
         self.name = f"{self.peer_host}:{self.peer_port} -> {server_host}:{server_port}"
         self._set_deadline(HANDSHAKE_TIMEOUT)
         self._services.connections.add(self)
-
-    @property
-    def tls(self) -> ssl.SSLObject | None:
-        """The TLS of the socket; None without."""
-        found: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
-        return found
 
     @property
     def asker(self) -> Asker:

@@ -80,7 +80,7 @@ class Handshake:
     def _certificate(self) -> Certificate | None:
         """The client's certificate, if it has shown one that was verified."""
         tls = self._connection.tls
-        return (tls.getpeercert() or None) if tls is not None else None
+        return tls.certificate if tls is not None else None
 
     def authenticate(self, method: m.ConnectionStartOk) -> None:
         """Note the client's properties and authenticate it; ``connection.tune`` follows, or the end."""

@@ -13,9 +13,9 @@ import logging
 import resource
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.certificates import CertificateError, ServerTLS
@@ -72,6 +72,16 @@ class _Refused(asyncio.Protocol):
         transport.abort()  # type: ignore[attr-defined]
 
 
+class Elsewhere(Protocol):
+    """Accepts the clients of a listener in its place."""
+
+    async def listen(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept from these sockets, with the certificates as they are now."""
+
+    def close(self) -> None:
+        """Accept no more."""
+
+
 @dataclass
 class Listener:
     """One port that is listened on.
@@ -82,6 +92,7 @@ class Listener:
         port: 0 picks a free one; which it is, once it listens.
         accept: makes the protocol of a new connection.
         tls: None where it speaks plainly.
+        elsewhere: the processes that do TLS for it; None where the broker's own does.
     """
 
     protocol: str
@@ -89,6 +100,7 @@ class Listener:
     port: int
     accept: Callable[[], asyncio.BaseProtocol]
     tls: ServerTLS | None = None
+    elsewhere: Elsewhere | None = None
     _sockets: list[socket.socket] = field(default_factory=list, init=False)
     _servers: list[asyncio.Server] = field(default_factory=list, init=False)
     _versions: Any = field(default=None, init=False)
@@ -117,7 +129,7 @@ class Listener:
         Raises:
             CertificateError: they cannot be used; those before stay in use.
         """
-        if self.tls is not None and self._servers:
+        if self.tls is not None and not self.is_suspended:
             before = self._servers
             await self._serve()
             for server in before:
@@ -131,10 +143,12 @@ class Listener:
     @property
     def is_suspended(self) -> bool:
         """Whether it does not listen, until :meth:`start`."""
-        return not self._servers
+        return not self._sockets
 
     def close(self) -> None:
         """Listen no more; who is connected stays so."""
+        if self.elsewhere is not None:
+            self.elsewhere.close()
         for server in self._servers:
             server.close()
         for listening in self._sockets:
@@ -151,6 +165,9 @@ class Listener:
         if self.tls is not None:
             self._versions = self.tls.versions()
             encryption = {"ssl": self.tls.context(), "ssl_handshake_timeout": TLS_TIMEOUT}
+        if self.elsewhere is not None:
+            await self.elsewhere.listen(self._sockets)
+            return
         loop = asyncio.get_running_loop()
         self._servers = [
             await loop.create_server(self.accept, sock=listening.dup(), backlog=BACKLOG, **encryption)

@@ -466,15 +466,14 @@ def _tls(connection: Connection) -> TLSFigures | None:
     tls = connection.tls
     if tls is None:
         return None
-    cipher, certificate = tls.cipher(), tls.getpeercert()
-    version, name = tls.version(), cipher[0] if cipher else ""
-    if not certificate:
-        return TLSFigures(version, name)
+    certificate = tls.certificate
+    if certificate is None:
+        return TLSFigures(tls.protocol, tls.cipher)
     return TLSFigures(
-        version,
-        name,
-        distinguished_name(certificate["subject"]),  # type: ignore[arg-type]
-        distinguished_name(certificate["issuer"]),  # type: ignore[arg-type]
+        tls.protocol,
+        tls.cipher,
+        distinguished_name(certificate["subject"]),
+        distinguished_name(certificate["issuer"]),
         f"{certificate['notBefore']} - {certificate['notAfter']}",
     )
 

@@ -1,0 +1,87 @@
+"""Where a connection comes from: the addresses of both ends, and its encryption.
+
+A process that does TLS for the broker sends this before anything else on the socket that it gives to the broker: four
+octets of length, then JSON.
+"""
+
+import asyncio
+import json
+import socket
+from typing import Any, NamedTuple
+
+from jumpmq.broker.security.certificates import Certificate
+
+LENGTH = 4
+"""Octets before the JSON, which say how long it is."""
+
+
+class Encryption(NamedTuple):
+    """The TLS of a connection.
+
+    Attributes:
+        protocol: as ``TLSv1.3``.
+        cipher: its name.
+        certificate: the client's, where it sent one and that was verified.
+    """
+
+    protocol: str | None
+    cipher: str
+    certificate: Certificate | None
+
+
+class Origin(NamedTuple):
+    """The two ends of a connection.
+
+    Attributes:
+        peer: address and port of the client; ``unknown`` and 0 where it was gone before it was accepted.
+        server: address and port that it has connected to.
+        tls: None without.
+    """
+
+    peer: tuple[str, int]
+    server: tuple[str, int]
+    tls: Encryption | None
+
+    @classmethod
+    def of(cls, transport: asyncio.BaseTransport) -> "Origin":
+        """Of a socket that the event loop has accepted."""
+        peer = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
+        server = (transport.get_extra_info("sockname") or ("unknown", 0))[:2]
+        tls = transport.get_extra_info("ssl_object")
+        if tls is None:
+            return cls(peer, server, None)
+        cipher = tls.cipher()
+        return cls(peer, server, Encryption(tls.version(), cipher[0] if cipher else "", tls.getpeercert() or None))
+
+    def send(self, connection: socket.socket) -> None:
+        """Tell it to the broker."""
+        octets = json.dumps(self).encode()
+        connection.sendall(len(octets).to_bytes(LENGTH) + octets)
+
+    @classmethod
+    def receive(cls, connection: socket.socket) -> "Origin":
+        """What a process that does TLS has told, all of it before it gave the socket away.
+
+        Raises:
+            OSError, ValueError: it has not.
+        """
+        length = int.from_bytes(_received(connection, LENGTH))
+        peer, server, tls = json.loads(_received(connection, length))
+        return cls(tuple(peer), tuple(server), None if tls is None else Encryption(*_tuples(tls)))
+
+
+def _received(connection: socket.socket, length: int) -> bytes:
+    octets = b""
+    while len(octets) < length:
+        piece = connection.recv(length - len(octets))
+        if not piece:
+            raise ConnectionResetError("the other end is gone")
+        octets += piece
+    return octets
+
+
+def _tuples(value: Any) -> Any:
+    """Tuples again, which are lists in JSON: the parts of a certificate's names."""
+    if isinstance(value, list):
+        return tuple(map(_tuples, value))
+    return {key: _tuples(one) for key, one in value.items()} if isinstance(value, dict) else value

@@ -1,0 +1,207 @@
+"""A process that does TLS for a broker: ``python -m jumpmq.broker.connection.tls_process DESCRIPTOR SETTINGS``.
+
+`DESCRIPTOR` is a socket that the broker has the other end of, and `SETTINGS` the files of :class:`ServerTLS` as JSON.
+The broker accepts clients, and sends their sockets: an octet ``c`` with a descriptor each; ``r`` has certificates read
+again. When a handshake is done, the process makes a pair of sockets, tells the origin of the client on one of them,
+gives the other end to the broker (``c`` and a descriptor), and passes on what either says. ``e`` says that a client is
+gone.
+
+It ends when the broker closes its end, after what the broker has written has reached the clients. No signal but SIGKILL
+ends it: those of a terminal or of systemd go to all processes, and the broker closes connections in order first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import ssl
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+import uvloop
+
+from jumpmq.broker.connection.listeners import TLS_TIMEOUT
+from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.security.certificates import CertificateError, ServerTLS
+
+CLIENT, ENDED, RELOAD = b"c", b"e", b"r"
+AT_ONCE = 64
+"""Messages of the other end that are read together."""
+HELD = 1 << 20
+"""Octets that wait for an end that reads slowly, before the other end is no longer read."""
+LAST_WORDS = 1.0
+"""Seconds that clients have to read what the broker wrote, once it is gone."""
+
+
+class _End(asyncio.Protocol):
+    """One end of a relayed connection; what it receives is written to the other."""
+
+    other: _End | None = None
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=HELD)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self.other is not None and not self.other.transport.is_closing():
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and not self.other.transport.is_closing():
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        other, self.other = self.other, None
+        if other is not None:
+            other.other = None
+            other.transport.close()  # once everything is written
+
+
+class _Client(_End):
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.transport.pause_reading()
+        try:
+            near = self._process.announce(Origin.of(transport))
+        except OSError:  # no more files, or no broker
+            self.transport.abort()
+        else:
+            self._process.soon(self._join(near))
+
+    async def _join(self, near: socket.socket) -> None:
+        _, broker = await asyncio.get_running_loop().create_connection(_End, sock=near)
+        if self.transport.is_closing():
+            broker.transport.close()
+        else:
+            self.other, broker.other = broker, self
+            self.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._process.ended()
+
+
+class Process:
+    """The process.
+
+    Args:
+        broker: where sockets come from, and go to.
+        tls: the files of certificates.
+
+    Raises:
+        CertificateError: they cannot be used.
+    """
+
+    def __init__(self, broker: socket.socket, tls: ServerTLS) -> None:
+        self._broker = broker
+        self._tls = tls
+        self._context = tls.context()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._clients = 0  # sockets that were taken and are not closed yet
+        self._gone = asyncio.Event()  # set when the broker is
+        self._alone = asyncio.Event()  # set when the last client then is
+
+    async def serve(self) -> None:
+        """Until the broker is gone."""
+        asyncio.get_running_loop().add_reader(self._broker.fileno(), self._take)
+        await self._gone.wait()
+        if self._clients:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._alone.wait(), LAST_WORDS)
+
+    def announce(self, origin: Origin) -> socket.socket:
+        """Tell the broker of a client; returns the end that leads to the broker.
+
+        Raises:
+            OSError: that fails.
+        """
+        near, far = socket.socketpair()
+        with far:
+            try:
+                origin.send(near)
+                socket.send_fds(self._broker, [CLIENT], [far.fileno()])
+            except OSError:
+                near.close()
+                raise
+        return near
+
+    def ended(self) -> None:
+        """A client is gone."""
+        self._clients -= 1
+        if not self._clients:
+            self._alone.set()
+        with suppress(OSError):
+            self._broker.send(ENDED)
+
+    def soon(self, work: asyncio._CoroutineLike[None]) -> None:
+        """Have something done."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _take(self) -> None:
+        """Read what the broker has sent."""
+        try:
+            octets, descriptors, _, _ = socket.recv_fds(self._broker, AT_ONCE, AT_ONCE)
+        except OSError:
+            octets, descriptors = b"", []
+        if not octets:
+            asyncio.get_running_loop().remove_reader(self._broker.fileno())
+            self._gone.set()
+        if RELOAD in octets:
+            with suppress(CertificateError):  # the broker has said so, and those before stay in use
+                self._context = self._tls.context()
+        self._clients += len(descriptors)
+        self._alone.clear()
+        for descriptor in descriptors:
+            self.soon(self._accept(socket.socket(fileno=descriptor)))
+
+    async def _accept(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        client: _Client | None = None
+
+        def make() -> _Client:
+            nonlocal client
+            client = _Client(self)
+            return client
+
+        try:
+            await loop.connect_accepted_socket(make, connection, ssl=self._context, ssl_handshake_timeout=TLS_TIMEOUT)
+        except (OSError, ssl.SSLError):  # no TLS, not this one, or gone
+            if client is None or not hasattr(client, "transport"):
+                self.ended()
+
+
+def main() -> None:
+    """Serves."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    descriptor, settings = int(sys.argv[1]), json.loads(sys.argv[2])
+    files = {name: Path(settings[name]) if settings[name] else None for name in ("key", "ca")}
+    tls = ServerTLS(Path(settings["certificate"]), **files, client=settings["client"])
+    try:
+        with socket.socket(fileno=descriptor) as broker:
+            uvloop.run(_serve(broker, tls))
+    except CertificateError as error:
+        sys.exit(f"jumpmq: {error}")
+
+
+async def _serve(broker: socket.socket, tls: ServerTLS) -> None:
+    await Process(broker, tls).serve()
+
+
+if __name__ == "__main__":
+    main()

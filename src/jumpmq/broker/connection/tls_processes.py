@@ -1,0 +1,233 @@
+"""Processes that do TLS for the clients of AMQP, so that the broker's own does not have to.
+
+The broker accepts each client, and gives its socket to the process that has the fewest. What comes back is a socket of
+the client in the clear, with its origin (:mod:`origin`). A process that ends is started again, and later each time if
+it ends soon; its clients are disconnected, and those who come meanwhile are for the others, or wait to be accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.tls_process import AT_ONCE, CLIENT, ENDED, LAST_WORDS, RELOAD
+from jumpmq.broker.security.certificates import ServerTLS
+
+log = logging.getLogger(__name__)
+
+SHORT_LIFE = 10.0
+"""Seconds within which a process that ends has failed to start."""
+
+LONGEST_PAUSE = 10.0
+"""Seconds before it is started again, at most; at first none, then 0.1, and twice as many each time."""
+
+PACKAGES = Path(__file__).parents[3]
+"""Where `jumpmq` is imported from."""
+
+Accept = Callable[[Origin], asyncio.BaseProtocol]
+"""Makes the protocol of a new client."""
+
+
+class TLSProcesses:
+    """So many processes.
+
+    Args:
+        count: how many, at least one.
+        tls: the files of certificates.
+        accept: makes the protocol of a new client, whose TLS is done elsewhere.
+    """
+
+    def __init__(self, count: int, tls: ServerTLS, accept: Accept) -> None:
+        self._accept = accept
+        self._sockets: Sequence[socket.socket] = ()  # that are listened on
+        self._listening = False  # whether the event loop looks at them
+        self._processes = [_Process(self, tls) for _ in range(count)]
+
+    async def listen(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept clients from these sockets, which listen already, and do TLS with the certificates as they are now."""
+        for listening in sockets:
+            listening.setblocking(False)
+        self._sockets = sockets
+        for process in self._processes:
+            if process.is_started:
+                process.send(RELOAD)
+            else:
+                await process.start()
+        self.look()
+
+    def close(self) -> None:
+        """Accept no more clients; who is connected stays so."""
+        if self._listening:
+            for listening in self._sockets:
+                asyncio.get_running_loop().remove_reader(listening)
+        self._sockets, self._listening = (), False
+
+    async def stop(self) -> None:
+        """End the processes, once they have written to their clients what they were given."""
+        self.close()
+        await asyncio.gather(*(process.stop() for process in self._processes))
+
+    def look(self) -> None:
+        """Look at the sockets that are listened on if there is a process to give clients to, else do not."""
+        able = any(process.is_running for process in self._processes)
+        if able is self._listening:
+            return
+        self._listening = able and bool(self._sockets)
+        loop = asyncio.get_running_loop()
+        for listening in self._sockets:
+            if able:
+                loop.add_reader(listening, self._take, listening)
+            else:
+                loop.remove_reader(listening)
+
+    def join(self, connection: socket.socket) -> None:
+        """A client has done its part of TLS; this is its connection in the clear."""
+        connection.setblocking(False)
+        try:
+            origin = Origin.receive(connection)
+        except (OSError, ValueError):  # the process has died meanwhile
+            connection.close()
+            return
+        joining = asyncio.get_running_loop().connect_accepted_socket(lambda: self._accept(origin), connection)
+        task = asyncio.get_running_loop().create_task(joining)
+        task.add_done_callback(_finished)
+
+    def _take(self, listening: socket.socket) -> None:
+        """Accept a client, and give it to the process that has the fewest."""
+        try:
+            client, _ = listening.accept()
+        except OSError:  # it is gone, or there are too many files
+            return
+        with client:
+            for process in sorted(self._processes, key=lambda one: one.clients):
+                if process.is_running and process.give(client):
+                    return
+
+
+def _finished(task: asyncio.Task[object]) -> None:
+    if not task.cancelled():
+        task.exception()  # the client is gone, which is no error
+
+
+class _Process:
+    """One of the processes.
+
+    Attributes:
+        clients: how many it has.
+    """
+
+    def __init__(self, processes: TLSProcesses, tls: ServerTLS) -> None:
+        self._processes = processes
+        files = {"certificate": tls.certificate, "key": tls.key, "ca": tls.ca}
+        settings = {name: path and str(path.absolute()) for name, path in files.items()} | {"client": tls.client}
+        self._settings = json.dumps(settings)
+        self._socket: socket.socket | None = None  # this end
+        self._child: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0  # by the monotonic clock
+        self._pause = 0.0  # seconds, before it is started again
+        self._restart: asyncio.Task[None] | None = None
+        self.clients = 0
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it runs, or will again."""
+        return self._child is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can be given clients."""
+        return self._socket is not None
+
+    async def start(self) -> None:
+        """Start it; it takes clients at once, and deals with them when it is there."""
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-m", "jumpmq.broker.connection.tls_process"]
+        paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
+        with theirs:
+            self._child = await asyncio.to_thread(
+                subprocess.Popen,
+                [*command, str(theirs.fileno()), self._settings],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            )
+        ours.setblocking(False)
+        self._socket, self._started_at, self.clients = ours, time.monotonic(), 0
+        asyncio.get_running_loop().add_reader(ours, self._take)
+
+    def send(self, octets: bytes) -> None:
+        """Tell it something; one that is ending is not told."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.send(octets)
+
+    def give(self, client: socket.socket) -> bool:
+        """Give it a client, unless it does not take any."""
+        assert self._socket is not None
+        try:
+            socket.send_fds(self._socket, [CLIENT], [client.fileno()])
+        except OSError:
+            return False
+        self.clients += 1
+        return True
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._restart is not None:
+            self._restart.cancel()
+        self._disconnect()
+        if self._child is not None:
+            child, self._child = self._child, None
+            await asyncio.to_thread(_ended, child)
+
+    def _take(self) -> None:
+        """Read what it has sent."""
+        assert self._socket is not None
+        try:
+            octets, descriptors, _, _ = socket.recv_fds(self._socket, AT_ONCE, AT_ONCE)
+        except BlockingIOError:
+            return
+        except OSError:
+            octets, descriptors = b"", []
+        if not octets:
+            self._disconnect()
+            self._restart = asyncio.get_running_loop().create_task(self._start_again(), name="TLS process")
+        self.clients -= octets.count(ENDED)
+        for descriptor in descriptors:
+            self._processes.join(socket.socket(fileno=descriptor))
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+            self._processes.look()
+
+    async def _start_again(self) -> None:
+        assert self._child is not None
+        status = await asyncio.to_thread(_ended, self._child)
+        is_short = time.monotonic() - self._started_at < SHORT_LIFE
+        self._pause = min(LONGEST_PAUSE, max(0.1, 2 * self._pause)) if is_short else 0.0
+        log.error("a TLS process has ended with status %d; it is started again in %g s", status, self._pause)
+        await asyncio.sleep(self._pause)
+        await self.start()
+        self._processes.look()
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int:
+    """The status of a process, which has a little time to end by itself."""
+    try:
+        return child.wait(2 * LAST_WORDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait()
