@@ -6,9 +6,11 @@ Methods are named by their class and method numbers of the AMQP 0-9-1 specificat
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 METHOD, HEADER, BODY = 1, 2, 3
 FRAME_END = 0xCE
@@ -29,13 +31,14 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens, and as whom to log in."""
+    """Where a broker listens, and as whom to log in; with TLS where there is the certificate of its authority."""
 
     port: int
     host: str = "127.0.0.1"
     user: str = "guest"
     password: str = "guest"
     vhost: str = "/"
+    tls_ca: Path | None = None
 
 
 class Connection:
@@ -57,6 +60,10 @@ class Connection:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # Python's own timeouts cost a call for each call
             self.socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", PATIENCE, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._tls: ssl.SSLSocket | None = None
+        if address.tls_ca is not None:
+            context = ssl.create_default_context(cafile=address.tls_ca)
+            self.socket = self._tls = context.wrap_socket(self.socket, server_hostname=address.host)
         self.frame_max = self._open(address)
 
     def _open(self, address: Address) -> int:
@@ -79,6 +86,9 @@ class Connection:
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
         """The same with octets in many parts."""
+        if self._tls is not None:
+            self.send(b"".join(parts))
+            return
         for at in range(0, len(parts), MAX_PARTS):
             some = parts[at : at + MAX_PARTS]
             sent, length = self.socket.sendmsg(some), sum(map(len, some))
@@ -103,6 +113,8 @@ class Connection:
         if not received:
             raise LoadError("the broker closed the connection")
         self.filled += received
+        while self._tls is not None and self._tls.pending() and self.filled < self.room:  # no selector tells of these
+            self.filled += self._tls.recv_into(self._view[self.filled : self.room])
 
     def discard(self, octets: int) -> None:
         """Forgets the first octets of the buffer; the rest moves to the beginning."""

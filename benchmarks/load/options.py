@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.load.client import BUFFER_SIZE, Address, Connection
 from benchmarks.load.traffic import Messages
@@ -62,6 +63,7 @@ def parse(arguments: Sequence[str] | None, description: str | None, scenarios: C
     parser.add_argument("--user", default="guest")
     parser.add_argument("--password", default="guest")
     parser.add_argument("--vhost", default="/")
+    parser.add_argument("--tls-ca", type=Path, help="connect with TLS; the authority that vouches for the broker")
     parser.add_argument("--exchange", default="load", help="its name, also the beginning of the queues' names")
     parser.add_argument("--type", default="x-consistent-hash", help="type of the exchange")
     parser.add_argument("--queues", type=int, default=4)
@@ -94,7 +96,7 @@ def parse(arguments: Sequence[str] | None, description: str | None, scenarios: C
 def load_of(options: argparse.Namespace) -> Load:
     """The run that the options describe."""
     return Load(
-        address=Address(options.port, options.host, options.user, options.password, options.vhost),
+        address=Address(options.port, options.host, options.user, options.password, options.vhost, options.tls_ca),
         messages=Messages(options.exchange, options.size, options.keys, options.persistent),
         kind=options.type,
         queues=options.queues,

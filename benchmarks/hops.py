@@ -1,0 +1,303 @@
+"""What a hop between two processes of one machine costs, each part by itself, in microseconds of processor time.
+
+The processes do nothing else; what the broker has a codec for is done by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import cast
+
+import uvloop
+
+from benchmarks.load.client import METHOD, method
+from benchmarks.load.processes import Clock, Figures, Role, together
+from benchmarks.load.traffic import Messages
+from jumpmq.amqp.events import Publish
+from jumpmq.amqp.messages import Message, encode_deliveries, scan
+from jumpmq.amqp.protocol import FRAME_MAX
+
+SMALL = 100
+"""Octets of a small body."""
+READ = 1 << 20
+OCTETS = 400 << 20
+RUN = 400
+"""Small messages that one read of a busy connection brings."""
+ACK = method(1, 60, 80, struct.pack(">QB", 1, 0))
+ENTRY = json.dumps({"change": "DeclareQueue", "of": "x" * 250}).encode()
+"""A change of definitions, of a usual size."""
+
+Rewrite = Callable[[bytearray, int], int]
+"""Given octets and how many there are, deals with the whole frames among them and returns how many octets those are."""
+
+
+class Hops:
+    """Measures.
+
+    Args:
+        rewrite: what a process between does to the frames that it passes on.
+        rounds: how often each is measured; the least counts, as neighbours only add to it.
+    """
+
+    def __init__(self, rewrite: Rewrite, rounds: int) -> None:
+        self._rewrite = rewrite
+        self._rounds = rounds
+
+    def enqueue(self, size: int) -> float:
+        """A message, one of many: encoded for a Unix socket, written, read there and scanned; in both processes."""
+        messages, octets = published(size)
+        batches = max(1, OCTETS // 4 // len(octets))
+
+        def send(near: socket.socket) -> None:
+            for _ in range(batches):
+                encode_deliveries(messages, 1, b"", 1, FRAME_MAX)  # of a publish there is no encoder; it would do this
+                near.sendall(octets)
+
+        def receive(far: socket.socket) -> None:
+            found = 0
+
+            def take(buffer: bytearray, filled: int) -> int:
+                nonlocal found
+                begin, used = 0, -1
+                while used:
+                    events, used = scan(memoryview(buffer)[begin:filled], FRAME_MAX, 0.0)
+                    for event in events:  # what a read cuts in two comes as single frames
+                        found += len(event.messages) if isinstance(event, Publish) else event.type == METHOD
+                    begin += used
+                return begin
+
+            pass_on(far, len(octets) * batches, take)
+            assert found == batches * len(messages), found
+
+        return sum(self._cost(lambda: pair(send, receive), batches * len(messages)))
+
+    def relay(self, size: int) -> float:
+        """A delivery, one of many: it goes through a process more, which writes channel and tag into it."""
+        messages, _ = published(size)
+        octets = b"".join(bytes(part) for part in encode_deliveries(messages, 1, b"consumer", 1, FRAME_MAX))
+        batches = max(1, OCTETS // 4 // len(octets))
+        return self._more(octets, batches, self._rewrite) / (batches * len(messages))
+
+    def octets(self) -> float:
+        """An octet goes through a process more, which looks at nothing."""
+        return self._more(bytes(READ), OCTETS // READ, lambda buffer, filled: filled) / OCTETS
+
+    def acknowledge(self) -> float:
+        """A method that acknowledges one delivery goes through a process more; so little is saved that none counts."""
+        batches = 2_000
+        total = len(ACK) * RUN * batches
+
+        def between(near: socket.socket) -> None:
+            for _ in range(batches):
+                buffer = bytearray(ACK * RUN)
+                self._rewrite(buffer, len(buffer))
+                near.sendall(buffer)
+
+        return sum(self._cost(lambda: pair(between, lambda far: pass_on(far, total)), batches * RUN))
+
+    def wake(self) -> float:
+        """A few octets are written and read by event loops: the receipt of a batch, say."""
+        rounds = 10_000
+
+        def call(near: socket.socket) -> None:
+            uvloop.run(_ping(near, rounds, begin=True))
+
+        def answer(far: socket.socket) -> None:
+            uvloop.run(_ping(far, rounds, begin=False))
+
+        return sum(self._cost(lambda: pair(call, answer), 2 * rounds))
+
+    def hand_over(self) -> float:
+        """A connected socket is passed to another process."""
+        count = 5_000
+
+        def give(near: socket.socket) -> None:
+            for _ in range(count):
+                socket.send_fds(near, [b"x"], [near.fileno()])
+
+        def take(far: socket.socket) -> None:
+            left = count
+            while left:
+                octets, descriptors, _, _ = socket.recv_fds(far, 1, 1)
+                left -= len(octets)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+        return sum(self._cost(lambda: pair(give, take), count))
+
+    def barrier(self, workers: int) -> float:
+        """Milliseconds from a change that one worker proposes until all have applied it: the first syncs it."""
+        return min(_barrier(workers) for _ in range(self._rounds)) * 1e3
+
+    def _more(self, octets: bytes, batches: int, rewrite: Rewrite) -> float:
+        """What it takes more to send octets by Unix socket to a process that sends them to TCP, than there at once."""
+        total = len(octets) * batches
+
+        def send(near: socket.socket) -> None:
+            for _ in range(batches):
+                near.sendall(octets)
+
+        def receive(far: socket.socket) -> None:
+            pass_on(far, total)
+
+        def through() -> Sequence[Role]:
+            home, near = socket.socketpair()
+            far, client = tcp()
+
+            def between(gate: socket.socket) -> None:
+                pass_on(gate, total, rewrite, far)
+
+            return [role(home, send), role(near, between), role(client, receive)]
+
+        def direct() -> Sequence[Role]:
+            far, client = tcp()
+            return [role(far, send), role(client, receive)]
+
+        home, between, _ = self._cost(through, 1)
+        return home + between - self._cost(direct, 1)[0]
+
+    def _cost(self, roles: Callable[[], Sequence[Role]], units: int) -> list[float]:
+        """Of each process, for one of so many units."""
+        runs = [[each["cpu"] / units * 1e6 for each in together(roles())] for _ in range(self._rounds)]
+        return [min(column) for column in zip(*runs, strict=True)]
+
+
+@contextmanager
+def compiled() -> Iterator[Rewrite]:
+    """``frames.c``, which writes a channel number and delivery tags into frames."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "frames.so"
+        source = Path(__file__).with_name("frames.c")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+        relay = ctypes.CDLL(str(library)).relay
+        relay.restype = ctypes.c_size_t
+        relay.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint16, ctypes.c_void_p]
+        tag = ctypes.c_uint64()
+
+        def rewrite(buffer: bytearray, filled: int) -> int:
+            place = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+            return int(relay(ctypes.addressof(place), filled, 7, ctypes.byref(tag)))
+
+        yield rewrite
+
+
+def published(size: int) -> tuple[list[Message], bytes]:
+    """Messages of one batch, and their octets as a client publishes them."""
+    octets = Messages("load", size, 1_000_000, persistent=False).encode(0, RUN if size == SMALL else 4, FRAME_MAX)
+    return [message for event in scan(octets, FRAME_MAX, 0.0)[0] for message in event.messages], octets
+
+
+def pair(near: Callable[[socket.socket], None], far: Callable[[socket.socket], None]) -> Sequence[Role]:
+    """Two processes, joined by a Unix socket."""
+    first, second = socket.socketpair()
+    return [role(first, near), role(second, far)]
+
+
+def tcp() -> tuple[socket.socket, socket.socket]:
+    """A connection over loopback, both ends."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        return listener.accept()[0], client
+
+
+def role(connection: socket.socket, work: Callable[[socket.socket], None]) -> Role:
+    """A process that does one thing with its socket."""
+
+    def run(gate: Barrier) -> Figures:
+        gate.wait()
+        clock = Clock()
+        work(connection)
+        return clock.stop()
+
+    return run
+
+
+def pass_on(
+    source: socket.socket,
+    total: int,
+    use: Rewrite = lambda buffer, filled: filled,
+    target: socket.socket | None = None,
+) -> None:
+    """Receive so many octets, a read at a time, and send on what was used of each."""
+    buffer, filled = bytearray(2 * READ), 0
+    view = memoryview(buffer)
+    while total:
+        received = source.recv_into(view[filled : filled + READ])
+        total, filled = total - received, filled + received
+        used = use(buffer, filled)
+        if target is not None:
+            target.sendall(view[:used])
+        view[: filled - used] = bytes(view[used:filled])
+        filled -= used
+
+
+async def _ping(connection: socket.socket, rounds: int, *, begin: bool) -> None:
+    done = asyncio.Event()
+
+    class Player(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport, self.left = cast("asyncio.Transport", transport), rounds
+            if begin:
+                self.transport.write(ACK)
+
+        def data_received(self, data: bytes) -> None:
+            self.left -= 1
+            if self.left or not begin:
+                self.transport.write(data)
+            if not self.left:
+                done.set()
+
+    await asyncio.get_running_loop().create_connection(Player, sock=connection)
+    await done.wait()
+
+
+def _barrier(workers: int) -> float:
+    """Seconds of one change of definitions, of many one after the other."""
+    changes = 200
+    links = [socket.socketpair() for _ in range(workers - 1)]
+
+    def first(gate: Barrier) -> Figures:
+        with tempfile.TemporaryFile(dir=".", buffering=0) as log:
+            gate.wait()
+            asker, others = links[0][0], [near for near, _ in links]
+            for _ in range(changes):
+                asker.recv(len(ENTRY))
+                log.write(ENTRY)
+                os.fdatasync(log.fileno())
+                for one in others:
+                    one.sendall(ENTRY)
+                for one in others:
+                    one.recv(1)
+                asker.sendall(b"!")
+        return {}
+
+    def other(index: int) -> Role:
+        def run(gate: Barrier) -> Figures:
+            connection = links[index][1]
+            gate.wait()
+            began = time.perf_counter()
+            for _ in range(changes):
+                if index == 0:
+                    connection.sendall(ENTRY)
+                connection.recv(len(ENTRY))
+                connection.sendall(b"+")
+                if index == 0:
+                    connection.recv(1)
+            return {"seconds": time.perf_counter() - began}
+
+        return run
+
+    seconds: float = together([first, *(other(index) for index in range(workers - 1))])[1]["seconds"]
+    return seconds / changes

@@ -1,0 +1,284 @@
+"""What several processes would do for one machine: a model, made of what a hop between two of them costs.
+
+    python -m benchmarks.workers [--rounds N]
+
+First JumpMQ as it is: its processor time for a message, of which the reading and routing is what messages cost that
+reach no queue. Then the parts of a hop, each by itself (`hops.py`). The model adds up what a message costs all
+workers: `N` of them, on as many cores with nothing else to do, do N times what one does, divided by how much more it
+costs. Where one process has a share of its own, the busiest one counts. Clients that take cores of their own are not in
+it, nor is the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.hops import RUN, SMALL, Hops, compiled
+from benchmarks.load.client import Address, Connection
+from benchmarks.load.traffic import Messages
+from jumpmq.amqp.protocol import FRAME_MAX
+from jumpmq.cli.certificates import make_certificates
+from jumpmq.testing import JumpMQ
+
+WORKERS = (2, 4, 8, 16)
+LARGE = 100_000
+LOADS = {
+    "small": ("flow", "-n", "200000"),
+    "large": ("flow", "-n", "2000", "--size", str(LARGE)),
+    "singly": ("singly", "--persistent", "-n", "10000", "--connections", "1000", "--publishers", "2"),
+    "connections": ("connections", "-n", "300"),
+}
+TOGETHER = 20
+"""Messages that are confirmed together where 1,000 connections wait for one each; each worker has a share of them."""
+
+
+class Costs(NamedTuple):
+    """Microseconds of processor time: of one process for a message (or a connection), and of the parts of a hop."""
+
+    plain: dict[str, float]
+    tls: dict[str, float]
+    routing: float
+    enqueue: dict[str, float]
+    relay: dict[str, float]
+    acknowledge: float
+    octet: float
+    wake: float
+
+
+Line = Callable[[Costs, int], float]
+"""How many times what one process does, of so many workers."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    plain, tls, routing = of_one_process(rounds)
+    with compiled() as rewrite:
+        hops = Hops(rewrite, rounds)
+        sizes = {"small": SMALL, "large": LARGE}
+        costs = Costs(
+            plain,
+            tls,
+            routing,
+            {name: hops.enqueue(size) for name, size in sizes.items()},
+            {name: hops.relay(size) for name, size in sizes.items()},
+            hops.acknowledge(),
+            hops.octets(),
+            hops.wake(),
+        )
+        print(parts(costs, hops.hand_over(), {workers: hops.barrier(workers) for workers in WORKERS}))
+    print(f"\n| times one process | {' | '.join(f'{n} workers' for n in WORKERS)} |\n| --- |{' ---: |' * len(WORKERS)}")
+    for title, line in LINES.items():
+        print(f"| {title} | {' | '.join(f'{line(costs, n):.1f}' for n in WORKERS)} |")
+    print("\n| TLS aside, microseconds | broker: model | measured | TLS: model | measured |\n| --- |" + " ---: |" * 4)
+    for name, (own, other) in with_tls_aside(rounds).items():
+        expected = costs.plain[name], tls_alone(costs, name)
+        print(f"| {name} | {expected[0]:.2f} | {own:.2f} | {expected[1]:.2f} | {other:.2f} |")
+
+
+@contextmanager
+def speaking_tls(processes: int) -> Iterator[tuple[JumpMQ, int, tuple[str, ...]]]:
+    """A broker with so many processes for TLS, its port with TLS, and options of the load generator."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = make_certificates(Path(folder))
+        files = [
+            "--tls-port",
+            "0",
+            "--https-port",
+            "off",
+            "--tls-cert",
+            str(made.server),
+            "--tls-key",
+            str(made.server_key),
+        ]
+        with JumpMQ(arguments=[*files, "--tls-processes", str(processes)]) as broker:
+            found = re.search(r"amqps://[^\s/]*:(\d+)", broker.log.read_text())
+            assert found is not None
+            yield broker, int(found[1]), ("--tls-ca", str(made.ca))
+
+
+def of_one_process(rounds: int) -> tuple[dict[str, float], dict[str, float], float]:
+    """What one process takes for each load, without TLS and with it, and for a message that reaches no queue."""
+    with speaking_tls(0) as (broker, tls_port, options):
+        plain = {name: cpu_of(broker, load, broker.port, (), rounds)[0] for name, load in LOADS.items()}
+        tls = {name: cpu_of(broker, load, tls_port, options, rounds)[0] for name, load in LOADS.items()}
+        return plain, tls, min(cpu_of_routing(broker) for _ in range(rounds))
+
+
+def with_tls_aside(rounds: int) -> dict[str, tuple[float, float]]:
+    """What a broker whose TLS is done by one other process takes for each load: itself, and that one."""
+    with speaking_tls(1) as (broker, port, options):
+        return {name: cpu_of(broker, load, port, options, rounds) for name, load in LOADS.items()}
+
+
+def cpu_of(
+    broker: JumpMQ, load: tuple[str, ...], port: int, options: tuple[str, ...], rounds: int
+) -> tuple[float, float]:
+    """Microseconds of the broker for one message, or one connection, of a load: of its own process, and of others. The
+    least of all rounds but a first."""
+    count = int(load[load.index("-n") + 1])
+    command = [sys.executable, "-m", "benchmarks.load", *load, "--port", str(port), *options]
+    runs = []
+    for _ in range(rounds + 1):
+        all_began, own_began = broker.cpu_seconds(), own_seconds(broker)
+        subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parent.parent)
+        used, own = broker.cpu_seconds() - all_began, own_seconds(broker) - own_began
+        runs.append((own / count * 1e6, (used - own) / count * 1e6))
+    return min(runs[1:])
+
+
+def own_seconds(broker: JumpMQ) -> float:
+    """Processor seconds of the broker's own process."""
+    fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of_routing(broker: JumpMQ) -> float:
+    """Microseconds of the broker for one small message that is published to an exchange without bindings."""
+    connection, batches = Connection(Address(broker.port)), 1_000
+    connection.declare_exchange("unbound", "x-consistent-hash")
+    octets = Messages("unbound", SMALL, 1_000_000, persistent=False).encode(0, RUN, FRAME_MAX)
+    began = broker.cpu_seconds()
+    for _ in range(batches):
+        connection.send(octets)
+    connection.close()
+    return (broker.cpu_seconds() - began) / (batches * RUN) * 1e6
+
+
+def parts(costs: Costs, hand_over: float, barriers: dict[int, float]) -> str:
+    """What was measured, as a table."""
+    rows = {
+        "a message of 100 octets, one process": costs.plain["small"],
+        "of it, read and routed": costs.routing,
+        "with TLS, a message of 100 octets": costs.tls["small"],
+        "a message of 100 KB": costs.plain["large"],
+        "with TLS, a message of 100 KB": costs.tls["large"],
+        "a message confirmed singly, 1,000 connections": costs.plain["singly"],
+        "with TLS, a message confirmed singly": costs.tls["singly"],
+        "a connection opened and closed": costs.plain["connections"],
+        "with TLS, a connection opened and closed": costs.tls["connections"],
+        "to enqueue over a link, 100 octets": costs.enqueue["small"],
+        "to enqueue over a link, 100 KB": costs.enqueue["large"],
+        "to relay a delivery, 100 octets": costs.relay["small"],
+        "to relay a delivery, 100 KB": costs.relay["large"],
+        "to relay an acknowledgement of one delivery": costs.acknowledge,
+        "to relay 100 KB unread": costs.octet * LARGE,
+        "a write and a read of event loops": costs.wake,
+        "a socket handed over": hand_over,
+    }
+    lines = ["| microseconds of processor time | |", "| --- | ---: |"]
+    lines += [f"| {title} | {value:,.2f} |" for title, value in rows.items()]
+    lines += [f"| a change of definitions, {n} workers: milliseconds | {ms:.2f} |" for n, ms in barriers.items()]
+    return "\n".join(lines)
+
+
+# --- the model ---
+
+
+def away(workers: int) -> float:
+    """The share of messages whose queue is another worker's, where queues are placed at random."""
+    return (workers - 1) / workers
+
+
+def random_placement(costs: Costs, workers: int) -> float:
+    batch = RUN / workers
+    hop = costs.enqueue["small"] + 2 * costs.wake / batch + costs.relay["small"]
+    return workers * costs.plain["small"] / (costs.plain["small"] + away(workers) * hop)
+
+
+def singly_acknowledged(costs: Costs, workers: int) -> float:
+    batch = RUN / workers
+    hop = costs.enqueue["small"] + 2 * costs.wake / batch + costs.relay["small"] + costs.acknowledge
+    return workers * costs.plain["small"] / (costs.plain["small"] + away(workers) * hop)
+
+
+def consumers_at_home(costs: Costs, workers: int) -> float:
+    hop = costs.enqueue["small"] + 2 * costs.wake * workers / RUN
+    return workers * costs.plain["small"] / (costs.plain["small"] + away(workers) * hop)
+
+
+def apart(costs: Costs, workers: int) -> float:
+    return float(workers)
+
+
+def one_worker_with_queues(costs: Costs, workers: int) -> float:
+    """One has all queues; the others read, route, and relay."""
+    queues = costs.plain["small"] - costs.routing + costs.enqueue["small"] / 2
+    each = (costs.routing + costs.enqueue["small"] / 2 + costs.relay["small"]) / (workers - 1)
+    return costs.plain["small"] / max(queues, each)
+
+
+def large_random(costs: Costs, workers: int) -> float:
+    hop = costs.enqueue["large"] + costs.relay["large"]
+    return workers * costs.plain["large"] / (costs.plain["large"] + away(workers) * hop)
+
+
+def confirmed_singly(costs: Costs, workers: int) -> float:
+    """Confirms are gathered in each worker and in each pair of them, so batches shrink."""
+    hop = costs.enqueue["small"] + 2 * costs.wake / max(1.0, TOGETHER / workers**2)
+    return workers * costs.plain["singly"] / (costs.plain["singly"] + away(workers) * hop)
+
+
+def tls_random(load: str) -> Line:
+    """As with random placement, where reading takes so much more."""
+
+    def line(costs: Costs, workers: int) -> float:
+        hop = costs.enqueue[load] + costs.relay[load] + 2 * costs.wake * (workers / RUN if load == "small" else 0.25)
+        return workers * costs.tls[load] / (costs.tls[load] + away(workers) * hop)
+
+    return line
+
+
+RELAYED = {
+    "small": (2 * (SMALL + 70), 0.05),
+    "large": (2 * LARGE, 2),
+    "singly": (2 * SMALL, 2),
+    "connections": (4_000, 12),
+}
+"""Octets that a process which does TLS relays of each load, and how often it reads and writes them."""
+
+
+def tls_alone(costs: Costs, load: str) -> float:
+    """What such a process takes."""
+    octets, times = RELAYED[load]
+    return costs.tls[load] - costs.plain[load] + octets * costs.octet + times * costs.wake
+
+
+def tls_aside(load: str) -> Line:
+    """One does all but TLS; the others do TLS, and relay octets to it unread."""
+
+    def line(costs: Costs, workers: int) -> float:
+        return costs.tls[load] / max(costs.plain[load], tls_alone(costs, load) / (workers - 1))
+
+    return line
+
+
+LINES: dict[str, Line] = {
+    "one virtual host, queues placed at random": random_placement,
+    "the same, each delivery acknowledged by itself": singly_acknowledged,
+    "consumers at the workers of their queues": consumers_at_home,
+    "virtual hosts apart": apart,
+    "all queues at one worker, the others read and route": one_worker_with_queues,
+    "100 KB, placed at random": large_random,
+    "1,000 connections confirmed singly, placed at random": confirmed_singly,
+    "TLS, 100 octets, placed at random": tls_random("small"),
+    "TLS, 100 KB, placed at random": tls_random("large"),
+    "TLS, 100 octets, only TLS aside": tls_aside("small"),
+    "TLS, 100 KB, only TLS aside": tls_aside("large"),
+    "TLS, 1,000 connections confirmed singly, only TLS aside": tls_aside("singly"),
+    "TLS, connections opened and closed, only TLS aside": tls_aside("connections"),
+}
+
+
+if __name__ == "__main__":
+    main()
