@@ -7,6 +7,7 @@ every channel. What a broker does in its own time beyond that (confirms from its
 waited for by whoever compares.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -290,6 +291,8 @@ class Side:
     def _properties(self, octets: bytes) -> dict[str, Any]:
         properties = Properties.parse(octets)
         present = {one.name: getattr(properties, one.name) for one in fields(properties)}
+        with contextlib.suppress(TypeError, ValueError):
+            present["expiration"] = str(int(present["expiration"]))  # RabbitMQ 4.0 leaves out a plus sign
         return {name: self._neutral(value) for name, value in present.items() if value is not None}
 
     def _neutral(self, value: Any) -> Any:

@@ -60,7 +60,7 @@ def test_of_several_wrong_arguments_of_a_consumer_a_wrong_value_is_told(
     assert f"invalid arg 'x-priority' {place}: \"expected integer" in refused.value.text
 
 
-@pytest.mark.parametrize("first", ["x-stream-offset"])
+@pytest.mark.parametrize("first", ["x-stream-offset", "x-stream-filter"])
 def test_of_several_arguments_that_a_kind_does_not_take_the_first_is_told(
     broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str], first: str
 ) -> None:

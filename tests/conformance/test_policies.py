@@ -98,9 +98,12 @@ def governed(channel: WireChannel, operator: Operator, unique: Name) -> Governed
         ({"queue-mode": "a"}, '<<"a">> is not a valid queue-mode value'),
         ({"queue-version": 3}, "3 is not a valid queue-version value"),
         ({"queue-leader-locator": "x"}, '<<"x">> is not a valid queue leader locator value'),
-        ({"queue-master-locator": "x"}, '<<"x">> invalid queue-master-locator value'),
+        ({"queue-master-locator": "x"}, '<<"x">> is not a valid master locator'),
         ({"initial-cluster-size": "a"}, '<<"a">> is not a valid cluster size'),
         ({"stream-max-segment-size-bytes": -1}, "-1 is not a valid segment size"),
+        ({"stream-filter-size-bytes": 15}, "15 is not a valid filter size. Valid range is 16-255"),
+        ({"consumer-timeout": -1}, "-1 is not a valid consumer timeout"),
+        ({"target-group-size": 0}, "0 is not a valid qq target count value"),
         ({"max-age": "1 D"}, '<<"1 D">> is not a valid max age'),
         ({"max-age": "0D"}, '<<"0D">> is not a valid max age'),
         ({"alternate-exchange": 1}, "1 is not a valid alternate exchange name"),
@@ -172,7 +175,8 @@ def test_the_other_parts_are_refused_in_the_same_words(operator: Operator) -> No
         'Validation failed\n\npriority should be a number, actually was <<"5">>\n'
     )
     assert operator.refusal(ttl, **{"apply-to": "x"}) == (
-        "Validation failed\n\napply-to 'x' unrecognised; should be 'queues', 'exchanges' or 'all'\n"
+        "Validation failed\n\napply-to 'x' unrecognised; should be one of: 'queues', 'classic_queues',  "
+        "'quorum_queues', 'streams', 'exchanges', or 'all'\n"
     )
     for body, missing in (({}, "pattern},{key_missing,definition"), ({"pattern": ""}, "definition")):
         assert operator.put("refused", body).json()["reason"] == f"[{{key_missing,{missing}}}]"

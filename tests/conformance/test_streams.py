@@ -229,3 +229,42 @@ def test_an_offset_that_came_along_is_replaced(channel: WireChannel, stream: Dec
     channel.publish("", queue, b"x", Basic.Properties(headers={"x-stream-offset": "mine", "a": "b"}))
     read(channel, queue, "first")
     assert channel.next().properties.headers == {"a": "b", "x-stream-offset": 0}
+
+
+# --- filters ---
+
+
+@pytest.mark.usefixtures("since_4_0")
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"x-stream-filter": "a"}, [0, 4]),
+        ({"x-stream-filter": ["a", 5, "b"]}, [0, 1, 4]),
+        ({"x-stream-filter": "a", "x-stream-match-unfiltered": True}, [0, 2, 3, 4]),
+        ({"x-stream-filter": "a", "x-stream-match-unfiltered": "yes"}, [0, 4]),
+        ({"x-stream-filter": ""}, [2, 3]),
+        ({"x-stream-filter": 5}, [0, 1, 2, 3, 4]),
+        ({"x-stream-match-unfiltered": True}, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_a_consumer_filters_by_the_value_of_messages(
+    channel: WireChannel, stream: Declare, arguments: dict[str, Any], expected: list[int]
+) -> None:
+    queue = stream()
+    channel.confirm_select()
+    values: list[Any] = ["a", "b", None, {"x-stream-filter-value": "a"}, "a"]
+    for number, value in enumerate(values):
+        name = "x-stream-filter-value" if isinstance(value, str) else "other"
+        headers = {} if value is None else {name: value}
+        channel.publish("", queue, str(number).encode(), Basic.Properties(headers=headers))
+        assert isinstance(channel.next(), Basic.Ack)  # a chunk each: RabbitMQ filters by chunks
+    channel.call(Basic.Qos(prefetch_count=2))
+    channel.consume(queue, arguments={"x-stream-offset": "first", **arguments})
+    found = []
+    for _ in expected:
+        delivery = channel.next()
+        found.append((int(delivery.body), delivery.properties.headers["x-stream-offset"]))
+        channel.send(Basic.Ack(delivery.method.delivery_tag))
+    assert [body for body, _ in found] == expected
+    assert all(body == offset for body, offset in found)
+    assert channel.is_silent()

@@ -108,7 +108,11 @@ def test_the_default_exchange_keeps_to_itself(built: Built) -> None:
         ),
         ({"priority": float("nan")}, "priority should be a number, actually was nan"),
         ({"priority": True}, "priority should be a number, actually was true"),
-        ({"apply_to": 5}, "apply-to '5' unrecognised; should be 'queues', 'exchanges' or 'all'"),
+        (
+            {"apply_to": 5},
+            "apply-to '5' unrecognised; should be one of: 'queues', 'classic_queues',  "
+            "'quorum_queues', 'streams', 'exchanges', or 'all'",
+        ),
         ({"pattern": None}, "pattern should be a binary but was null"),
         (
             {"pattern": "a)", "priority": "high"},

@@ -39,8 +39,7 @@ class Timers:
         self._loop = asyncio.get_running_loop()
         self._tick: asyncio.TimerHandle | None = None
         self._settled_at = self._flushed_at = 0.0
-        timeout = services.config.consumer_timeout
-        self._overdue = Overdue(timeout) if timeout else None
+        self._overdue = Overdue(services.config.consumer_timeout)
         self._looked_at = 0.0
         self._failed: set[str] = set()  # steps whose failure is in the log
 
@@ -82,7 +81,7 @@ class Timers:
 
     def _look_for_overdue(self, now: float) -> None:
         overdue = self._overdue
-        if overdue is None or now - self._looked_at < overdue.interval:
+        if now - self._looked_at < overdue.interval:
             return
         self._looked_at = now
         for connection in list(self._services.connections):

@@ -25,6 +25,7 @@ class Limits:
             often as it likes.
         max_age: seconds that a stream keeps messages.
         segment_bytes: octets of a stream's segment.
+        consumer_timeout: milliseconds that a delivery may wait for its acknowledgement.
     """
 
     message_ttl: int | None = None
@@ -39,6 +40,7 @@ class Limits:
     delivery_limit: int | None = None
     max_age: int | None = None
     segment_bytes: int | None = None
+    consumer_timeout: int | None = None
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], policy: Mapping[str, Any] = NO_POLICY) -> "Limits":
@@ -49,7 +51,8 @@ class Limits:
         known = {POLICY_KEYS[key]: _read(POLICY_KEYS[key], policy[key]) for key in policy if key in POLICY_KEYS}
         for key in arguments:
             if (name := ARGUMENTS.get(key)) is not None:
-                declared = _read(name, arguments[key])
+                if (declared := _read(name, arguments[key])) is None:
+                    continue
                 known[name] = _lower(declared, known[name]) if name in NUMBERS and name in known else declared
         return cls(**known)
 
@@ -75,7 +78,14 @@ def _lower(declared: int, by_policy: int) -> int:
 
 
 def _read(name: str, value: Any) -> Any:
+    if name == "consumer_timeout":
+        return timeout_of(value)
     return seconds_of(value) if name == "max_age" else value
+
+
+def timeout_of(value: object) -> int | None:
+    """Milliseconds that a delivery may wait for its acknowledgement; None for what is no such number, and ignored."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def seconds_of(age: str) -> int | None:
@@ -101,10 +111,20 @@ ARGUMENTS = {
     "x-delivery-limit": "delivery_limit",
     "x-max-age": "max_age",
     "x-stream-max-segment-size-bytes": "segment_bytes",
+    "x-consumer-timeout": "consumer_timeout",
 }
 
 NUMBERS = frozenset(
-    {"message_ttl", "expires", "max_length", "max_length_bytes", "delivery_limit", "max_age", "segment_bytes"}
+    {
+        "message_ttl",
+        "expires",
+        "max_length",
+        "max_length_bytes",
+        "delivery_limit",
+        "max_age",
+        "segment_bytes",
+        "consumer_timeout",
+    }
 )
 
 POLICY_KEYS = {

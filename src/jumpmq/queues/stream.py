@@ -6,7 +6,7 @@ of a file as they lie there; acknowledging them only makes room for the next.
 """
 
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -17,12 +17,14 @@ from jumpmq.amqp.frames import APART, FRAME_METHOD, encode_content, encode_frame
 from jumpmq.amqp.messages import Message, encode_rows
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues import argument_checks as checks
+from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits, seconds_of
 from jumpmq.queues.base import NO_ATTEMPTS, STREAMS, Held, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.memory import held_octets
 from jumpmq.queues.runs import carries
+from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
 from jumpmq.store import Batch
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import SEGMENT_BYTES
@@ -36,6 +38,9 @@ _OFFSET = OFFSET.encode()
 
 ROWS_OCTETS = 1 << 20
 """Most octets of bodies handed to a consumer at once, give or take one message."""
+
+SEARCHED = 100_000
+"""Rows that are searched for a consumer with a filter in one step, give or take a chunk."""
 
 _SENT = ("exchange", "routing_key", "properties", "body")
 
@@ -63,7 +68,7 @@ class Stream(Queue):
     always_durable = True
     append_only = True
     source = STREAMS
-    consumer_argument_names = frozenset({OFFSET})
+    consumer_argument_names = frozenset({OFFSET, FILTER, UNFILTERED})
 
     def __init__(self, vhost: str, name: str, *, streams: StreamFiles | None = None, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
@@ -208,6 +213,7 @@ class Stream(Queue):
             self._serve(reader)
 
     def _serve(self, reader: "_Reader") -> None:
+        searched = 0
         while (capacity := reader.consumer.capacity()) > 0 and reader.offset < self._log.end:
             if reader.rows is None or not reader.rows.has(reader.offset):
                 chunk = self._log.chunk_from(reader.offset)
@@ -215,8 +221,19 @@ class Stream(Queue):
                     reader.offset = self._log.end
                     return
                 reader.offset = max(reader.offset, chunk.first)  # retention was faster, or what was there is lost
+                if reader.filter is not None:
+                    if searched >= SEARCHED:
+                        self.wake(clock.now())
+                        return
+                    searched += chunk.rows
+                    reader.wanted = reader.filter.rows(chunk.batch)
                 reader.rows = Rows(chunk.first, chunk.rows, chunk.batch)
-            rows = reader.rows.cut(reader.offset, min(capacity, CHUNK))
+            most = min(capacity, CHUNK)
+            if reader.filter is not None:
+                reader.offset, most = reader.rows.run(reader.wanted, reader.offset, most)
+                if not most:
+                    continue
+            rows = reader.rows.cut(reader.offset, most)
             reader.offset += len(rows)
             self.delivered += len(rows)
             self.unacknowledged_count += len(rows)
@@ -265,6 +282,8 @@ class Stream(Queue):
 
     def trim(self, now: float) -> None:
         self._retain()
+        for reader in [one for one in self._readers.values() if one.filter is not None]:
+            self._serve(reader)
 
     def _on_growth(self, begun: bool) -> None:
         if self.deleted:
@@ -296,6 +315,20 @@ class Rows:
     def has(self, offset: int) -> bool:
         """Whether a message is among them."""
         return self._first + self._start <= offset < self._first + self._stop
+
+    def run(self, wanted: list[int], offset: int, count: int) -> tuple[int, int]:
+        """The offset of the first wanted message from an offset on, and how many neighbours are wanted, ``count`` at
+        most; 0 with the offset behind the last row where none is.
+
+        Args:
+            wanted: their rows, in order.
+        """
+        place = bisect_left(wanted, offset - self._first)
+        if place == len(wanted):
+            return self._first + self._stop, 0
+        row, end = wanted[place], min(place + count, len(wanted))
+        length = next((one for one in range(1, end - place) if wanted[place + one] != row + one), end - place)
+        return self._first + row, length
 
     def cut(self, offset: int, count: int) -> "Rows":
         """Up to ``count`` of them from an offset on, not too many octets."""
@@ -346,14 +379,18 @@ class _Reader:
     Attributes:
         offset: of the next message for it.
         rows: the chunk that it is in.
+        filter: what it filters by; None if it takes everything.
+        wanted: the rows of the chunk that it takes, with a filter.
     """
 
-    __slots__ = ("consumer", "offset", "rows")
+    __slots__ = ("consumer", "filter", "offset", "rows", "wanted")
 
     def __init__(self, consumer: Consumer, offset: int) -> None:
         self.consumer = consumer
         self.offset = offset
         self.rows: Rows | None = None
+        self.filter = StreamFilter.of(consumer.arguments)
+        self.wanted: list[int] = []
 
 
 def _without_offset(message: Message) -> Message:

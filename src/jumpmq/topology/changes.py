@@ -259,7 +259,7 @@ class SetPolicy(Change):
         pattern: regular expression, searched in the names of queues and exchanges.
         definition: a JSON object; :mod:`jumpmq.topology.policy_definitions` has its keys.
         priority: of all policies that match an object the highest is in force.
-        apply_to: ``queues``, ``exchanges`` or ``all``.
+        apply_to: a key of :data:`jumpmq.topology.policies.APPLY_TO`.
     """
 
     vhost: str

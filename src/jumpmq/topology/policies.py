@@ -16,8 +16,15 @@ from jumpmq.topology import patterns, policy_definitions
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import SetOperatorPolicy, SetPolicy
 
-APPLY_TO = {"queues": ("queue",), "exchanges": ("exchange",), "all": ("queue", "exchange")}
-"""The kinds of objects that each ``apply-to`` means."""
+APPLY_TO = {
+    "queues": ("queue",),
+    "classic_queues": ("classic",),
+    "quorum_queues": ("quorum",),
+    "streams": ("stream",),
+    "exchanges": ("exchange",),
+    "all": ("queue", "exchange"),
+}
+"""The kinds of objects, or types of queues, that each ``apply-to`` means (RabbitMQ since 3.12)."""
 
 
 class InvalidPolicy(PreconditionFailed):
@@ -65,9 +72,10 @@ class Policy:
         )
         return [problem for problem in found if problem is not None]
 
-    def matches(self, kind: Kind, name: str) -> bool:
-        """Whether the policy is meant for a queue or exchange of this name."""
-        return kind in APPLY_TO[self.apply_to] and patterns.search(self.pattern, name)
+    def matches(self, kind: Kind, name: str, queue_type: str = "") -> bool:
+        """Whether the policy is meant for an exchange, or a queue of a type, of this name."""
+        meant = APPLY_TO[self.apply_to]
+        return (kind in meant or queue_type in meant) and patterns.search(self.pattern, name)
 
 
 def policy_of(change: SetPolicy | SetOperatorPolicy) -> Policy:
@@ -143,14 +151,15 @@ class Policies:
         """The policies, or the operator policies, the first set first."""
         return list(self._of_kind(operator).values())
 
-    def in_force(self, kind: Kind, name: str, refused: Set[str] = frozenset()) -> InForce:
+    def in_force(self, kind: Kind, name: str, refused: Set[str] = frozenset(), queue_type: str = "") -> InForce:
         """What is in force for a queue or exchange of this name.
 
         Args:
             refused: keys that it has no use for; as in RabbitMQ, a policy with one of them is not for it.
+            queue_type: of a queue.
         """
-        policy = _first(self._order, kind, name, refused)
-        operator_policy = _first(self._operator_order, kind, name, refused)
+        policy = _first(self._order, kind, name, refused, queue_type)
+        operator_policy = _first(self._operator_order, kind, name, refused, queue_type)
         return NOTHING_IN_FORCE if policy is operator_policy is None else InForce(policy, operator_policy)
 
     def with_policy(self, policy: Policy, operator: bool = False) -> "Policies":
@@ -187,9 +196,9 @@ def _rank(policy: Policy) -> tuple[float, str]:
     return -policy.priority, policy.name
 
 
-def _first(order: list[Policy], kind: Kind, name: str, refused: Set[str]) -> Policy | None:
+def _first(order: list[Policy], kind: Kind, name: str, refused: Set[str], queue_type: str) -> Policy | None:
     return next(
-        (one for one in order if one.matches(kind, name) and refused.isdisjoint(one.definition)),
+        (one for one in order if one.matches(kind, name, queue_type) and refused.isdisjoint(one.definition)),
         None,
     )
 
@@ -210,11 +219,14 @@ def _pattern_problem(pattern: object) -> str | None:
     return None
 
 
+_APPLY_TO = "'queues', 'classic_queues',  'quorum_queues', 'streams', 'exchanges', or 'all'"  # as in RabbitMQ 4.0
+
+
 def _apply_to_problem(apply_to: object) -> str | None:
     if isinstance(apply_to, str) and apply_to in APPLY_TO:
         return None
     shown = apply_to if isinstance(apply_to, str) else erlang.json_term(apply_to)
-    return f"apply-to '{shown}' unrecognised; should be 'queues', 'exchanges' or 'all'"
+    return f"apply-to '{shown}' unrecognised; should be one of: {_APPLY_TO}"
 
 
 def _text_problem(value: object) -> str | None:

@@ -81,6 +81,10 @@ def _is_positive(value: object) -> bool:
     return _is_count(value) and value != 0
 
 
+def _is_filter_size(value: object) -> bool:
+    return isinstance(value, int) and is_whole(value) and 16 <= value <= 255
+
+
 def _is_string(value: object) -> bool:
     return isinstance(value, str)
 
@@ -115,9 +119,12 @@ _VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
     ),
     "queue-master-locator": (
         _one_of("client-local", "random", "min-masters"),
-        "{} invalid queue-master-locator value",
+        "{} is not a valid master locator",
     ),
     "initial-cluster-size": (_is_count, "{} is not a valid cluster size"),
+    "stream-filter-size-bytes": (_is_filter_size, "{} is not a valid filter size. Valid range is 16-255"),
+    "consumer-timeout": (_is_count, "{} is not a valid consumer timeout"),
+    "target-group-size": (_is_positive, "{} is not a valid qq target count value"),
     "stream-max-segment-size-bytes": (_is_count, "{} is not a valid segment size"),
 }
 """By key, what its value must be, and what is said of another."""

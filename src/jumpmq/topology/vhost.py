@@ -290,7 +290,7 @@ class VirtualHost:
         """
         queue = declared.contents
         kind = QUEUE_TYPES[queue_type_of(declared.definition.arguments)] if queue is None else queue
-        in_force = policies.in_force("queue", declared.name, kind.refused_policy_keys)
+        in_force = policies.in_force("queue", declared.name, kind.refused_policy_keys, kind.type)
         if queue is not None:
             self._limit(queue, declared.shard, in_force, policies, coming)
         return in_force

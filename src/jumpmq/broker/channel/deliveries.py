@@ -66,6 +66,14 @@ class Deliveries:
         """The lowest tag."""
         return next((tag for piece in self._pieces.values() for tag in piece), None)
 
+    def before(self, tag: int) -> Iterator[tuple[int, Message]]:
+        """Those with a lower tag, with their tags, in order, but for those that are parked."""
+        for number, piece in self._pieces.items():
+            if number << BITS >= tag:
+                return
+            if not isinstance(piece, _ParkedPiece):
+                yield from (held for held in piece.items() if held[0] < tag)
+
     def look_at(self, count: int) -> Iterator[list[Message]]:
         """All that are not parked, up to ``count`` at once; others may come and go meanwhile."""
         for piece in list(self._pieces.values()):

@@ -4,10 +4,20 @@ Nothing is noted of a delivery. A channel remembers where its delivery tags stoo
 what they were a while ago is at least so old.
 """
 
+import math
 from collections import deque
+from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker.channel.channel import Channel
+from jumpmq.queues.arguments import timeout_of
+
+if TYPE_CHECKING:
+    from jumpmq.amqp.messages import Message
+    from jumpmq.queues import Queue
+    from jumpmq.queues.consumer import Consumer
+
+ARGUMENT = "x-consumer-timeout"
 
 LONGEST_INTERVAL = 60.0
 """Seconds between looks, at most: as often as RabbitMQ looks."""
@@ -17,15 +27,15 @@ class Overdue:
     """Looks for deliveries that are older than they may be.
 
     Args:
-        timeout: seconds.
+        timeout: seconds, where neither the consumer nor the queue has a timeout of its own; 0 is for ever.
 
     Attributes:
         interval: seconds between looks; a delivery may be so much older before it is found.
     """
 
     def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
-        self.interval = min(LONGEST_INTERVAL, timeout / 2)
+        self._timeout = timeout or math.inf
+        self.interval = min(LONGEST_INTERVAL, self._timeout / 2)
 
     def look(self, channel: Channel, now: float) -> PreconditionFailed | None:
         """What there is to say of a channel with a delivery that is too old; None where there is none.
@@ -41,13 +51,48 @@ class Overdue:
             channel.tags_at = deque()
         looks = channel.tags_at
         looks.append((now, channel.next_delivery_tag))
-        while len(looks) > 1 and looks[1][0] <= now - self._timeout:
+        own = _own_timeouts(channel)
+        longest = max(self._timeout, *own) if own else self._timeout
+        while len(looks) > 1 and looks[1][0] <= now - longest:
             looks.popleft()
-        at, next_tag = looks[0]
-        if at > now - self._timeout or first >= next_tag:
-            return None
-        return PreconditionFailed(
-            f"delivery acknowledgement on channel {channel.number} timed out. "
-            f"Timeout value used: {self._timeout * 1000:.0f} ms. "
-            "This timeout value can be configured, see consumers doc guide to learn more"
-        )
+        if not own:
+            return _refusal(channel, self._timeout) if first < _tag_at(looks, now - self._timeout) else None
+        ends = {timeout: _tag_at(looks, now - timeout) for timeout in {self._timeout, *own}}
+        for tag, message in channel.unacknowledged.before(max(ends.values())):
+            timeout = _own_timeout(message)
+            timeout = self._timeout if timeout is None else timeout
+            if tag < ends.get(timeout, 0):
+                return _refusal(channel, timeout)
+        return None
+
+
+def _tag_at(looks: deque[tuple[float, int]], at: float) -> int:
+    """The delivery tag that would have been given next at a time; 0 where that is before the first look."""
+    return next((tag for looked_at, tag in reversed(looks) if looked_at <= at), 0)
+
+
+def _own_timeouts(channel: Channel) -> set[float]:
+    """The timeouts, in seconds, of consumers and queues that the channel may hold deliveries of."""
+    found = {_timeout_of(part, part.queue) for one in channel.consumers.values() for part in one.parts}
+    return {timeout for timeout in found if timeout is not None}
+
+
+def _own_timeout(message: "Message") -> float | None:
+    return _timeout_of(message.consumer, message.queue)
+
+
+def _timeout_of(consumer: "Consumer | None", queue: "Queue | None") -> float | None:
+    """Seconds by the consumer's ``x-consumer-timeout``, else by the queue's or its policy's; None for neither."""
+    arguments = () if consumer is None else consumer.arguments
+    found = next((timeout_of(field.value) for field in arguments if field.name == ARGUMENT), None)
+    if found is None and queue is not None:
+        found = queue.limits.consumer_timeout
+    return None if found is None else found / 1000
+
+
+def _refusal(channel: Channel, timeout: float) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"delivery acknowledgement on channel {channel.number} timed out. "
+        f"Timeout value used: {timeout * 1000:.0f} ms. "
+        "This timeout value can be configured, see consumers doc guide to learn more"
+    )

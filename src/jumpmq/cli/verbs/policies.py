@@ -18,7 +18,12 @@ Name = Annotated[str, typer.Argument(help="name of the policy")]
 Pattern = Annotated[str, typer.Argument(help="regular expression that matches names of queues and exchanges")]
 Definition = Annotated[str, typer.Argument(help="what the policy says: a JSON object")]
 Priority = Annotated[int, typer.Option("--priority", help="of several policies that match the highest is in force")]
-ApplyTo = Annotated[str, typer.Option("--apply-to", metavar="queues|exchanges|all", help="what the policy is for")]
+ApplyTo = Annotated[
+    str,
+    typer.Option(
+        "--apply-to", metavar="queues|classic_queues|quorum_queues|streams|exchanges|all", help="what the policy is for"
+    ),
+]
 
 
 def list_policies(session: Session) -> None:

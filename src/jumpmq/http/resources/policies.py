@@ -24,9 +24,10 @@ from jumpmq.topology import (
     SetPolicy,
     VirtualHost,
 )
+from jumpmq.topology.policies import APPLY_TO
 
 SHAPE = Shape(
-    {"pattern": TEXT, "definition": OBJECT, "priority": INTEGER, "apply-to": one_of("queues", "exchanges", "all")},
+    {"pattern": TEXT, "definition": OBJECT, "priority": INTEGER, "apply-to": one_of(*APPLY_TO)},
     ("pattern", "definition"),
 )
 

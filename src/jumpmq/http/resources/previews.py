@@ -130,7 +130,7 @@ async def _discards(request: Request, host: VirtualHost, policies: Policies) -> 
     async for definition in broker.slices.through(host.queue_definitions()):
         queue = host.queues.get(definition.name)
         if queue is not None:
-            in_force = policies.in_force("queue", queue.name, queue.refused_policy_keys)
+            in_force = policies.in_force("queue", queue.name, queue.refused_policy_keys, queue.type)
             before, after = queue.limits_under(host.in_force(queue).definition), queue.limits_under(in_force.definition)
             if before != after:
                 changed.append((definition, before, after))
@@ -160,7 +160,7 @@ async def _matched(host: VirtualHost, policy: Policy, operator: bool, slices: Sl
     counts = {"queues": 0, "exchanges": 0, "in_force": 0}
     items: list[Entry] = []
     async for kind, one in slices.through(_objects(host)):
-        if policy.matches(kind, one.name):
+        if policy.matches(kind, one.name, "" if isinstance(one, Exchange) else one.type):
             in_force = host.in_force(one)
             before = in_force.operator_policy if operator else in_force.policy
             winner = before if before is not None and _goes_before(before, policy) else None
