@@ -1,6 +1,7 @@
 """What was found missing from the data directory alarms operators until they acknowledge it, across restarts."""
 
 import contextlib
+import shutil
 
 import pika
 import pytest
@@ -27,12 +28,15 @@ def connected(running):
 
 @pytest.fixture
 def directory(tmp_path):
-    """A data directory of a queue with 100 messages, of which the log's file is gone."""
+    """A data directory of a queue with 100 messages and a stream with 10, of which the files are gone."""
     with jumpmq.running(data_dir=tmp_path) as running, connected(running) as channel:
         channel.queue_declare("orders", durable=True)
         publish(channel, "orders", [b"%d" % number for number in range(100)])
+        channel.queue_declare("events", durable=True, arguments={"x-queue-type": "stream"})
+        publish(channel, "events", [b"%d" % number for number in range(10)])
     for path in tmp_path.glob("log/*.log"):
         path.unlink()
+    shutil.rmtree(tmp_path / "streams")
     return tmp_path
 
 
@@ -41,13 +45,14 @@ def test_a_loss_alarms_until_it_is_acknowledged(directory):
     for _ in range(2):
         with jumpmq.running(data_dir=directory) as running:
             api = API(running.http_url)
-            (loss,) = api.get("losses")
+            loss, other = api.get("losses")
             assert "messages 1 to 100 of queue 'orders' in vhost '/' are missing" in loss["loss"]
+            assert "offsets 0 to 9 are lost of queue 'events' in vhost '/'" in other["loss"]
             for check in checks:
                 answer = api.request("GET", "health", "checks", check)
                 assert answer.status_code == 503 and "1 to 100 of queue 'orders'" in answer.text
             assert "1 to 100 of queue 'orders'" in api.request("GET", "healthchecks", "node").text
-            assert metric(running) == 1
+            assert metric(running) == 2
             assert [one["kind"] for one in api.get("warnings")] == ["losses"]
             assert api.counts("orders") == (0, 0)
             shown = run("jumpmqctl", "--url", running.http_url, "list_losses").stdout

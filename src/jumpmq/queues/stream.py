@@ -26,6 +26,7 @@ from jumpmq.queues.memory import held_octets
 from jumpmq.queues.runs import carries
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
 from jumpmq.store import Batch
+from jumpmq.store.definitions import named
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import SEGMENT_BYTES
 from jumpmq.store.stream_segment import messages_of
@@ -73,7 +74,7 @@ class Stream(Queue):
     def __init__(self, vhost: str, name: str, *, streams: StreamFiles | None = None, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
         self._files = StreamFiles(None) if streams is None else streams
-        self._log = self._files.open(self.id)
+        self._log = self._files.open(self.id, named(name, vhost))
         self._log.on_growth = self._on_growth
         self._log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
         self._next = self._log.end

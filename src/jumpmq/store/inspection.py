@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from jumpmq.store.reader import Reader
 from jumpmq.store.records import CLEAN, DEFINITIONS, DROPPED, MESSAGES, MOVED, SETTLED
 from jumpmq.store.recovery import OpenSegment, Recovery
 from jumpmq.store.scan import Place
+from jumpmq.store.stream_bounds import KIND, Bounds
 
 if TYPE_CHECKING:
     from jumpmq.store.store import Store
@@ -51,21 +53,31 @@ def check(directory: Path) -> Iterator[str]:
         queue_name = queue_naming(found.definitions)
         for segment in found.segments:
             yield from _check_segment(segment.path, queue_name)
-        for number, path in _streams(directory):
-            for finding in stream_log.check(path):
-                yield f"{finding} of {queue_name(number)}"
+        yield from _check_streams(directory, found.definitions, queue_name)
 
 
 def _losses(found: Recovery) -> Iterator[str]:
     """What is missing now, and what a broker found missing and no operator has acknowledged."""
-    recorded = [key for kind, key in found.definitions if kind == losses.KIND]
-    yield from dict.fromkeys([*found.losses, *recorded])
+    recorded = {key: json.loads(text) for (kind, key), text in found.definitions.items() if kind == losses.KIND}
+    yield from dict.fromkeys([*found.losses, *(loss for loss, found_at in recorded.items() if found_at > 0)])
 
 
 def _streams(directory: Path) -> list[tuple[int, Path]]:
     """The directories of streams, by the stream's number."""
     streams = directory / stream_files.DIRECTORY
     return sorted((int(path.name), path) for path in streams.glob("*") if path.name.isdigit())
+
+
+def _check_streams(
+    directory: Path, definitions: dict[tuple[str, str], str], queue_name: Callable[[int], str]
+) -> Iterator[str]:
+    """What is wrong with the files of streams, by themselves and by what the store says of them."""
+    bounds = {int(key): Bounds.decode(text) for (kind, key), text in definitions.items() if kind == KIND}
+    paths = dict(_streams(directory))
+    for number in sorted(paths.keys() | bounds.keys()):
+        path = paths.get(number, directory / stream_files.DIRECTORY / str(number))
+        for finding in stream_log.check(path, bounds.get(number)):
+            yield f"{finding} of {queue_name(number)}"
 
 
 def _check_segment(path: Path, queue_name: Callable[[int], str]) -> Iterator[str]:
@@ -125,9 +137,8 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         finally:
             store.close(clean=False)
             log.close()
-        for number, path in _streams(directory):
-            for finding in stream_log.check(path):
-                yield f"{finding} of {queue_name(number)}"
+        yield from _check_streams(directory, found.definitions, queue_name)
+        for _, path in _streams(directory):
             shutil.copytree(path, to / stream_files.DIRECTORY / path.name)  # what is damaged is set aside when read
             streams += 1
         copied = f", {streams} stream{'s' * (streams != 1)}" if streams else ""

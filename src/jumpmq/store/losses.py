@@ -8,7 +8,8 @@ from collections.abc import Iterable
 log = logging.getLogger(__name__)
 
 KIND = "loss"
-"""The kind of the records in which losses are kept: the key is the sentence, the value when it was found."""
+"""The kind of the records in which losses are kept: the key is the sentence, the value when it was found, in seconds
+since the epoch. It is negative once the loss is acknowledged: the same damage may be found again."""
 
 REMIND_INTERVAL = 3600.0
 """Seconds after which the log says again that something is missing."""
@@ -24,6 +25,7 @@ class Losses:
 
     def __init__(self) -> None:
         self._found: dict[str, float] = {}  # when each was found, in seconds since the epoch
+        self._acknowledged: dict[str, float] = {}  # the same of those that are not told of any more
         self._unkept: list[str] = []  # those that are not recorded yet
         self._lock = threading.Lock()
         self._told_at = time.monotonic()
@@ -34,13 +36,16 @@ class Losses:
     def restore(self, recorded: Iterable[tuple[str, float]]) -> None:
         """Take over what was found in earlier runs, and say it once more."""
         for loss, found_at in recorded:
+            if found_at < 0:
+                self._acknowledged[loss] = -found_at
+                continue
             self._found[loss] = found_at
             log.warning("not acknowledged yet: %s", loss)
 
     def add(self, loss: str) -> None:
         """Something is missing; what is known already is not told again. Any thread may call it."""
         with self._lock:
-            if loss in self._found:
+            if loss in self._found or loss in self._acknowledged:
                 return
             if len(self._found) >= LIMIT:
                 if MORE in self._found:
@@ -69,9 +74,18 @@ class Losses:
             self._told_at = time.monotonic()
             log.warning("%d losses are not acknowledged: `jumpmqctl list_losses` names them", len(self._found))
 
-    def acknowledge(self) -> list[str]:
-        """Forget all; returns their sentences."""
+    def acknowledge(self) -> tuple[dict[str, float], list[str]]:
+        """Tell of none any more.
+
+        Returns:
+            those that were acknowledged now, with when each was found, and the oldest ones that are forgotten for that.
+        """
         with self._lock:
-            found, self._found = list(self._found), {}
+            found, self._found = self._found, {}
+            found.pop(MORE, None)
             self._unkept.clear()
-        return found
+            self._acknowledged |= found
+            forgotten = list(self._acknowledged)[:-LIMIT]
+            for loss in forgotten:
+                del self._acknowledged[loss]
+        return found, [*forgotten, MORE]

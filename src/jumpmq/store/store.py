@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import losses, opening, schema
+from jumpmq.store import losses, opening, schema, stream_bounds
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes, Definitions
@@ -39,6 +39,7 @@ from jumpmq.store.reader import Reader
 from jumpmq.store.records import GATHER
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.reserve import Reserve
+from jumpmq.store.stream_bounds import Bounds
 from jumpmq.store.upkeep import SPARSE, Moves, Upkeep
 from jumpmq.store.writer import NO_ROOM, WRITTEN, Result, Writer
 
@@ -86,6 +87,7 @@ class Store:
         whole: whether all definitions could be read.
         committed: the last receipt that is on disk, and with it all lower ones.
         error: why the last attempt of a commit failed; None while all is well.
+        stream_bounds: what was noted of streams' files, by the stream's number; see :meth:`bound_stream`.
         losses: what is missing, and not acknowledged; see :meth:`keep_losses`.
     """
 
@@ -103,7 +105,10 @@ class Store:
         on_error: Callable[[StoreError], None],
     ) -> None:
         self.losses = Losses()
-        self.losses.restore(_take_losses(found.definitions))
+        self.losses.restore((loss, json.loads(text)) for loss, text in _take(found.definitions, losses.KIND))
+        self.stream_bounds = {
+            int(number): Bounds.decode(text) for number, text in _take(found.definitions, stream_bounds.KIND)
+        }
         for loss in found.losses:
             self.losses.add(loss)
         self.clean = found.clean
@@ -304,10 +309,21 @@ class Store:
 
     def acknowledge_losses(self) -> None:
         """Stage that what is missing is no longer told of."""
-        for loss in self.losses.acknowledge():
+        acknowledged, forgotten = self.losses.acknowledge()
+        for loss, found_at in acknowledged.items():
+            self.put(losses.KIND, loss, -found_at)
+        for loss in forgotten:
             self.delete(losses.KIND, loss)
         self._upkeep.forget_lost(self._lost)
         self._lost = {}
+
+    def bound_stream(self, number: int, bounds: Bounds) -> None:
+        """Stage what is on disk of a stream."""
+        self.put_text(stream_bounds.KIND, str(number), bounds.encode())
+
+    def drop_stream(self, number: int) -> None:
+        """Stage that a stream is gone."""
+        self.delete(stream_bounds.KIND, str(number))
 
     # --- committing ---
 
@@ -737,10 +753,9 @@ class Store:
                 self._conclude(result)
 
 
-def _take_losses(definitions: dict[tuple[str, str], str]) -> list[tuple[str, float]]:
-    """Take the records of losses out of definitions, as (sentence, when it was found)."""
-    keys = [key for key in definitions if key[0] == losses.KIND]
-    return [(key[1], json.loads(definitions.pop(key))) for key in keys]
+def _take(definitions: dict[tuple[str, str], str], kind: str) -> list[tuple[str, str]]:
+    """Take the records of a kind out of definitions, as (key, JSON text)."""
+    return [(key, definitions.pop((kind, key))) for one, key in list(definitions) if one == kind]
 
 
 def _is_much(changes: Changes, octets: int) -> bool:

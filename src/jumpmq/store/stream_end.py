@@ -42,16 +42,17 @@ class StreamEnd:
 
     Args:
         directory: of the stream.
-        last: its last segment.
+        last: its last segment; None where a new one is to be begun.
+        offset: of the next message, where a new one is.
         sync: whether anybody waits for the disk.
     """
 
-    def __init__(self, directory: Path, last: Segment | None, files: Files, sync: bool) -> None:
+    def __init__(self, directory: Path, last: Segment | None, files: Files, sync: bool, offset: int = 0) -> None:
         self._directory = directory
         self._files = files
         self._sync = SYNC if sync else NO_SYNC
         if last is None:
-            self._state = _State(-1, None, 0, 0, 0, 0)
+            self._state = _State(-1, None, offset, 0, 0, 0)
         else:
             self._state = _State(-1, last.path, last.end, last.size, 0, last.salt)
         self._done_with: list[tuple[int, int | None]] = []

@@ -15,17 +15,19 @@ import select
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.background import Background
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.layout import body_octets
-from jumpmq.store.stream_log import StreamLog
-from jumpmq.store.stream_segment import ChunkPlace
+from jumpmq.store.stream_bounds import Bounds
+from jumpmq.store.stream_log import StreamLog, is_foreign
+from jumpmq.store.stream_segment import ChunkPlace, Segment
 from jumpmq.store.writer import WRITTEN, Append, Writer
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,9 @@ class StreamFiles:
         on_error: called each time a commit fails.
         watch: called once, with a descriptor and what to call whenever it is readable.
         files: the file calls to use.
+        bounds: what the store says of the streams' files, by the stream's number.
+        on_loss: told of what is found missing.
+        on_retire: gets segments that retention has let go of, to be deleted.
 
     Attributes:
         committed: number of the last finished commit.
@@ -79,6 +84,9 @@ class StreamFiles:
         on_error: Callable[[StoreError], None] = lambda error: None,
         watch: Callable[[int, Callable[[], None]], object] = lambda file, readable: None,
         files: Files | None = None,
+        bounds: Mapping[int, Bounds] = MappingProxyType({}),
+        on_loss: Callable[[str], object] = log.error,
+        on_retire: Callable[[Segment], object] = Segment.remove,
     ) -> None:
         self.committed = 0
         self.error: StoreError | None = None
@@ -91,6 +99,10 @@ class StreamFiles:
         self._files = Files() if files is None else files
         self._background = Background("jumpmq-streams", lambda: None)
         self._writer: Writer | None = None
+        self._bounds = bounds
+        self._on_loss = on_loss
+        self._on_retire = on_retire
+        self._unbound: set[StreamLog] = set()  # those whose files have changed since the store noted what they hold
         self._logs: dict[int, StreamLog] = {}
         self._staged: dict[StreamLog, list[Message]] = {}
         self._number = 0
@@ -116,20 +128,46 @@ class StreamFiles:
         """The commit that covers all that was appended so far."""
         return self._number + (bool(self._staged) and not self._requested)
 
-    def open(self, number: int) -> StreamLog:
+    def open(self, number: int, name: str = "") -> StreamLog:
         """The log of a stream, with what it has on disk.
+
+        Args:
+            name: what operators call it.
 
         Raises:
             StoreError: its directory cannot be made or read.
         """
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="jumpmq-streams-"))
+        directory, bounds = self._directory / str(number), self._bounds.get(number)
         try:
-            log = StreamLog(self._directory / str(number), self._files, sync=self._durable)
+            if bounds is not None and is_foreign(directory, bounds):
+                _set_aside(directory, self._directory.parent / UNCLAIMED, "has the files of another stream")
+            log = StreamLog(
+                directory,
+                self._files,
+                sync=self._durable,
+                bounds=bounds,
+                name=name,
+                on_loss=self._on_loss,
+                on_retire=lambda segment: self._retire(number, segment),
+            )
         except OSError as error:
             raise StoreError(f"cannot open stream {number} in {self._directory}: {error}") from error
         self._logs[number] = log
+        if bounds != log.bounds:
+            self._unbound.add(log)
         return log
+
+    def _retire(self, number: int, segment: Segment) -> None:
+        if number in self._logs:
+            self._unbound.add(self._logs[number])
+        self._on_retire(segment)
+
+    def take_unbound(self) -> list[tuple[int, Bounds]]:
+        """What the store is to note of streams whose files have changed since the last call."""
+        changed, self._unbound = self._unbound, set()
+        return [(log.number, log.bounds) for log in changed]
 
     def set_unclaimed_aside(self) -> None:
         """Move the directories of streams that were not opened to :data:`UNCLAIMED`, and say so in the log.
@@ -141,7 +179,7 @@ class StreamFiles:
         for path in self._directory.iterdir():
             if path.name.isdigit() and int(path.name) not in self._logs:
                 try:
-                    _set_aside(path, self._directory.parent / UNCLAIMED)
+                    _set_aside(path, self._directory.parent / UNCLAIMED, _WITHOUT_DEFINITION)
                 except OSError as error:
                     log.error("stream %s has no definition, and cannot be moved aside: %s", path, error)
 
@@ -154,6 +192,7 @@ class StreamFiles:
         """A stream is deleted: what is staged for it is dropped, its files stay until :meth:`delete_removed`."""
         log = self._logs.pop(number)
         self.staged_bytes -= body_octets(self._staged.pop(log, []))
+        self._unbound.discard(log)
         self._removed.append(log)
 
     def take_removed(self) -> list[StreamLog]:
@@ -256,13 +295,18 @@ class StreamFiles:
         self.staged_bytes -= commit.octets
         for log, places in commit.places.items():
             log.publish(places)
+            if log.number in self._logs:
+                self._unbound.add(log)
         self.delete([])
         if self._requested:
             self._begin()
         self._on_commit()
 
 
-def _set_aside(path: Path, unclaimed: Path) -> None:
+_WITHOUT_DEFINITION = "has no definition: it was deleted just before a crash, or its definition is lost"
+
+
+def _set_aside(path: Path, unclaimed: Path, why: str) -> None:
     if not any(path.iterdir()):
         path.rmdir()
         return
@@ -271,9 +315,9 @@ def _set_aside(path: Path, unclaimed: Path) -> None:
     to = next(free for name in names if not (free := unclaimed / name).exists())
     path.rename(to)
     log.warning(
-        "stream %s has no definition: it was deleted just before a crash, or its definition is lost. Its files are now "
-        "in %s: delete them, or give them to a new stream as in docs/durability.md",
+        "stream %s %s. Its files are now in %s: delete them, or give them to a new stream as in docs/durability.md",
         path.name,
+        why,
         to,
     )
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from jumpmq.amqp.messages import Message
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
+from jumpmq.store.stream_bounds import Bounds
 from jumpmq.store.stream_end import StreamEnd, segment_path
-from jumpmq.store.stream_segment import SUFFIX, Chunk, ChunkPlace, Segment
+from jumpmq.store.stream_segment import SUFFIX, Chunk, ChunkPlace, Segment, salt_of
 from jumpmq.store.writer import Append
 
 if TYPE_CHECKING:
@@ -43,25 +44,77 @@ class StreamLog:
         size: octets of the segment files in use.
         on_growth: called when messages were added, and whether a segment was begun.
         segment_bytes: a segment that has reached so many octets is followed by the next.
+
+    Args:
+        directory: of its files; the name is the stream's number.
+        sync: whether anybody waits for the disk.
+        bounds: what the store says of the files; None where it says nothing.
+        name: what operators call it.
+        on_loss: told of what is found missing.
+        on_retire: gets segments that retention has let go of, to be deleted.
     """
 
-    def __init__(self, directory: Path, files: Files, *, sync: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        *,
+        sync: bool,
+        bounds: Bounds | None = None,
+        name: str = "",
+        on_loss: Callable[[str], object] = log.error,
+        on_retire: Callable[[Segment], object] = Segment.remove,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
+        self.number = int(directory.name)
+        self._name = f" of {name}" if name else ""
+        self._tell = on_loss
+        self._on_retire = on_retire
         self.segment_bytes = SEGMENT_BYTES
         self.on_growth: Callable[[bool], None] = lambda begun: None
-        self._segments = _segments(directory)
-        self._end = StreamEnd(directory, self._segments[-1] if self._segments else None, files, sync)
+        self._segments = _segments(directory, bounds, self._on_loss)
+        self._floor = 0  # the next offset, where there is no segment
+        if bounds is not None:
+            self._hold_against(bounds)
+        whole = self._segments and self._segments[-1].is_last
+        self._end = StreamEnd(directory, self._segments[-1] if whole else None, files, sync, self.end)
         self._cache: OrderedDict[int, Chunk] = OrderedDict()
         self._damaged: set[int] = set()
 
     @property
     def first(self) -> int:
-        return self._segments[0].first if self._segments else 0
+        return self._segments[0].first if self._segments else self._floor
 
     @property
     def end(self) -> int:
-        return self._segments[-1].end if self._segments else 0
+        return self._segments[-1].end if self._segments else self._floor
+
+    @property
+    def bounds(self) -> Bounds:
+        """What the store is to note of it."""
+        segments = self._segments
+        if not segments:
+            return Bounds(self._floor, self._floor, 0, 0, 0)
+        octets = sum(segment.size for segment in segments[:-1])
+        return Bounds(self.first, self.end, len(segments), octets, segments[-1].salt)
+
+    def _on_loss(self, loss: str) -> None:
+        self._tell(loss + self._name)
+
+    def _hold_against(self, bounds: Bounds) -> None:
+        """Tell of what the store says is there and is not. Offsets go on behind it."""
+        for lost_first, lost_end in lost_at_ends(self._segments, bounds):
+            if not self._segments or lost_end <= self._segments[0].first:
+                self._on_loss(f"{self._directory} lacks files: offsets {lost_first} to {lost_end - 1} are lost")
+        held = [segment for segment in self._segments if segment.first < bounds.end]
+        if len(held) < bounds.segments or sum(segment.size for segment in held[:-1]) < bounds.octets:
+            for segment in held:
+                segment.learn()
+        if self._segments:
+            self._segments[-1].end_at(bounds.end)
+        else:
+            self._floor = bounds.end
 
     @property
     def size(self) -> int:
@@ -103,7 +156,7 @@ class StreamLog:
             try:
                 found = self._cache[first] = segment.chunk(row)
             except StoreError as error:
-                log.error("%s: offsets %d to %d are lost", error, first, end - 1)
+                self._on_loss(f"{error}: offsets {first} to {end - 1} are lost")
                 self._damaged.add(first)
             if len(self._cache) > CACHED:
                 self._cache.popitem(last=False)
@@ -149,7 +202,7 @@ class StreamLog:
             if not (too_much or too_old):
                 return
             del self._segments[0]
-            first.remove()
+            self._on_retire(first)
 
     # --- its end ---
 
@@ -170,26 +223,67 @@ class StreamLog:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def check(directory: Path) -> Iterator[str]:
-    """What is wrong with the files of a stream, a line a finding. Nothing is changed."""
-    paths = sorted(directory.glob(f"*{SUFFIX}"))
-    ends = [int(path.name.removesuffix(SUFFIX)) for path in paths[1:]]
-    for path, end in zip(paths, [*ends, None], strict=True):
-        segment = Segment.open(path, end)
+def is_foreign(directory: Path, bounds: Bounds) -> bool:
+    """Whether all the files that there should be are there, and are those of another stream."""
+    paths = [path for path in _paths(directory) if _first(path) < bounds.end]
+    if not bounds.salt or len(paths) < bounds.segments:
+        return False
+    return salt_of(paths[-1]) not in (0, bounds.salt)
+
+
+def lost_at_ends(segments: list[Segment], bounds: Bounds) -> list[tuple[int, int]]:
+    """Offsets that are missing before the first segment and behind the last, as (first, end)."""
+    first, end = (segments[0].first, segments[-1].end) if segments else (bounds.end, bounds.end)
+    ends = (bounds.first, min(first, bounds.end)), (end, bounds.end)
+    return [(lost_first, lost_end) for lost_first, lost_end in ends if lost_first < lost_end]
+
+
+def check(directory: Path, bounds: Bounds | None = None) -> Iterator[str]:
+    """What is wrong with the files of a stream, a line a finding. Nothing is changed.
+
+    Args:
+        bounds: what the store says of the files; None where it says nothing.
+    """
+    if bounds is not None and is_foreign(directory, bounds):
+        yield f"{directory} has the files of another stream: offsets {bounds.first} to {bounds.end - 1} are lost"
+        return
+    segments: list[Segment] = []
+    paths = _paths(directory)
+    ends = [_first(path) for path in paths[1:]]
+    for path, end in zip(paths, [*ends, None], strict=False):
+        segment = Segment.open(path, end, on_loss=lambda loss: None)
+        segments.append(segment)
         lost = [segment.bounds(row) for row in range(segment.rows) if not segment.is_whole(row)]
         for first, behind in sorted(lost + segment.lost):
             yield f"{path} is damaged or too short: offsets {first} to {behind - 1} are lost"
+    if bounds is not None:
+        for first, behind in lost_at_ends(segments, bounds):
+            yield f"{directory} lacks files or parts of them: offsets {first} to {behind - 1} are lost"
 
 
-def _segments(directory: Path) -> list[Segment]:
-    """The segments in a directory; files at the end that were begun, and got no whole chunk, are deleted."""
-    paths = sorted(directory.glob(f"*{SUFFIX}"))
+def _paths(directory: Path) -> list[Path]:
+    return sorted(directory.glob(f"*{SUFFIX}"))
+
+
+def _segments(directory: Path, bounds: Bounds | None, on_loss: Callable[[str], object]) -> list[Segment]:
+    """The segments in a directory. Files at the end that were begun, and got no whole chunk, are deleted; of those that
+    had one, which the store knows, the name is changed. What retention let go of before a crash is deleted, too."""
+    paths = _paths(directory)
+    while bounds is not None and len(paths) > 1 and _first(paths[1]) <= bounds.first:
+        paths.pop(0).unlink()
     while paths:
-        last = Segment.open(paths[-1])
+        last = Segment.open(paths[-1], on_loss=on_loss)
         if last.rows:
-            others = [
-                Segment.open(path, int(following.name.removesuffix(SUFFIX))) for path, following in pairwise(paths)
-            ]
+            others = [Segment.open(path, _first(following), on_loss) for path, following in pairwise(paths)]
             return [*others, last]
-        paths.pop().unlink()
+        path = paths.pop()
+        if bounds is not None and last.first < bounds.end:
+            path.rename(path.with_name(f"{path.name}.damaged"))
+        else:
+            path.unlink()
     return []
+
+
+def _first(path: Path) -> int:
+    """The first offset of a segment file, as its name says."""
+    return int(path.name.removesuffix(SUFFIX))

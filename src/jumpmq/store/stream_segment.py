@@ -27,7 +27,7 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -119,19 +119,24 @@ class Segment:
     Args:
         first: offset of its first message; the file is named after it.
         end: the offset after its last one, where that is known: the file is not the last of its stream.
+        on_loss: told of what is found missing.
 
     Attributes:
         salt: the segment's; 0 until there is a chunk.
         lost: stretches of offsets that the file should have and that no chunk covers, as (first, end).
     """
 
-    def __init__(self, path: Path, first: int, end: int | None = None) -> None:
+    def __init__(
+        self, path: Path, first: int, end: int | None = None, on_loss: Callable[[str], object] = log.error
+    ) -> None:
         self.path = path
         self.first = first
         self.end = first if end is None else end
+        self._limit = (1 << 63) - 1 if end is None else end  # chunks behind it are of another file
         self.salt = 0
         self.lost: list[tuple[int, int]] = []
         self._is_last = end is None
+        self._on_loss = on_loss
         self._size = 0
         self._last_time = 0
         self._firsts = array("q")
@@ -142,9 +147,9 @@ class Segment:
         self._map: mmap.mmap | None = None
 
     @classmethod
-    def open(cls, path: Path, end: int | None = None) -> Segment:
+    def open(cls, path: Path, end: int | None = None, on_loss: Callable[[str], object] = log.error) -> Segment:
         """A file that is there."""
-        segment = cls(path, int(path.name.removesuffix(SUFFIX)), end)
+        segment = cls(path, int(path.name.removesuffix(SUFFIX)), end, on_loss)
         segment._size = path.stat().st_size
         if end is None:
             segment._learn()
@@ -156,6 +161,11 @@ class Segment:
         segment = cls(path, first)
         segment._known = True
         return segment
+
+    @property
+    def is_last(self) -> bool:
+        """Whether more may be appended to it."""
+        return self._is_last
 
     @property
     def size(self) -> int:
@@ -179,6 +189,16 @@ class Segment:
         """How many chunks it has."""
         self._learn()
         return len(self._firsts)
+
+    def learn(self) -> None:
+        """Look for its chunks, and tell of those that are missing."""
+        self._learn()
+
+    def end_at(self, end: int) -> None:
+        """It has had offsets up to this one, which are lost at its end; nothing more is appended."""
+        if self.end < end:
+            self._report_lost(end)
+            self.end, self._is_last = end, False
 
     def add(self, place: ChunkPlace) -> None:
         """A chunk was appended."""
@@ -271,15 +291,16 @@ class Segment:
         while (position := octets.find(_MAGIC_OCTETS, position + 1)) >= 0:
             if position % ALIGNMENT or (place := _place(octets, position)) is None:
                 continue
-            if place.first >= end and salt in (0, place.salt) and _is_whole(octets, position):
+            fits = place.first >= end and place.first + place.rows <= self._limit
+            if fits and salt in (0, place.salt) and _is_whole(octets, position):
                 yield place
                 end, salt = place.first + place.rows, place.salt
                 position += place.length - 1
 
     def _report_lost(self, end: int) -> None:
         self.lost.append((self.end, end))
-        log.error("%s is damaged %d octets from its start: offsets %d to %d are lost",
-                  self.path, self._size, self.end, end - 1)  # fmt: skip
+        where = f"{self.path} is damaged or cut {self._size} octets from its start"
+        self._on_loss(f"{where}: offsets {self.end} to {end - 1} are lost")
 
     def _drop_torn(self, octets: mmap.mmap) -> None:
         """Forget chunks of the last commit from the first on that is not whole."""
@@ -305,6 +326,16 @@ class Segment:
             with self.path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         return self._map
+
+
+def salt_of(path: Path) -> int:
+    """The salt of a segment file, as its first chunk says; 0 where that is damaged."""
+    with path.open("rb") as file:
+        octets = file.read(HEADER.size)
+    if len(octets) < HEADER.size:
+        return 0
+    magic, *_, salt, crc = HEADER.unpack(octets)
+    return int(salt) if magic == MAGIC and zlib.crc32(octets[CHECKED]) == crc else 0
 
 
 _MAGIC_OCTETS = MAGIC.to_bytes(4, "little")

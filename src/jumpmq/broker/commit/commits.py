@@ -17,6 +17,7 @@ from jumpmq.queues.base import STORE, STREAMS
 from jumpmq.store import Store, StoreError, stream_files
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
+from jumpmq.store.stream_segment import Segment
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,10 @@ class Commits:
         self._awaited = 0  # the last commit that somebody waits for
         self._beginning = False  # whether a commit begins when what others have sent is read
         self._others = _Sockets(self._loop)
-        self._removed: deque[tuple[int, list[StreamLog]]] = deque()  # streams that go when a commit is complete
+        self._removed: deque[tuple[int, list[StreamLog], list[Segment]]] = (
+            deque()
+        )  # what goes when a commit is complete
+        self._retired: list[Segment] = []  # segments of streams that retention has let go of
 
     def open(self, directory: Path, linger_bytes: int) -> Store:
         """Open the store in a directory.
@@ -78,7 +82,17 @@ class Commits:
         return self.store
 
     def _stream_files(self, directory: Path | None) -> StreamFiles:
-        return StreamFiles(directory, on_commit=self._on_streams, on_error=_log_error, watch=self._watch)
+        if self.store is None:
+            return StreamFiles(directory, on_commit=self._on_streams, on_error=_log_error, watch=self._watch)
+        return StreamFiles(
+            directory,
+            on_commit=self._on_streams,
+            on_error=_log_error,
+            watch=self._watch,
+            bounds=self.store.stream_bounds,
+            on_loss=self.store.losses.add,
+            on_retire=self._retired.append,
+        )
 
     def _watch(self, file: int, readable: Callable[[], None]) -> None:
         self._loop.add_reader(file, self._or_fail, readable)
@@ -112,6 +126,7 @@ class Commits:
             self._loop.remove_reader(self.streams.fileno)
         await asyncio.to_thread(self.streams.close)
         if self.store is not None:
+            self._bind_streams(self.store)
             store, self.store = self.store, None
             self._loop.remove_reader(store.fileno())
             await asyncio.to_thread(store.close)
@@ -163,8 +178,13 @@ class Commits:
             self.streams.delete(removed)
             return 0
         self.before_flush()
+        retired, self._retired[:] = self._retired.copy(), []
+        for log in removed:
+            self.store.drop_stream(log.number)
+        if settlements or retired:
+            self._bind_streams(self.store)
         wanted = self.store.staging or (waiting and self.store.dirty)
-        if not (settlements or wanted or removed or streams != self._flushed[1]):
+        if not (settlements or wanted or streams != self._flushed[1]):
             return self._number
         stored = self.store.flush(settlements=settlements, waiting=waiting, begin=False)
         if (stored, streams) != self._flushed:
@@ -174,9 +194,14 @@ class Commits:
             self._open.append((self._number, stored, streams))
             if stored <= self.store.committed:
                 self._complete()  # all of it may be on disk already, be it by more than one commit
-        if removed:
-            self._removed.append((self._number, removed))
+        if removed or retired:
+            self._removed.append((self._number, removed, retired))
         return self._number
+
+    def _bind_streams(self, store: Store) -> None:
+        """Have the store note what is on disk of streams: a start then misses what is gone."""
+        for number, bounds in self.streams.take_unbound():
+            store.bound_stream(number, bounds)
 
     @property
     def more_to_read(self) -> bool:
@@ -250,7 +275,10 @@ class Commits:
         self._complete()
         completed = self.completed
         while self._removed and self._removed[0][0] <= completed:  # a crash before would bring the stream back, empty
-            self.streams.delete(self._removed.popleft()[1])
+            _, streams, segments = self._removed.popleft()
+            self.streams.delete(streams)
+            for segment in segments:
+                segment.remove()
         if self._waiters:
             self._tell_waiters(completed)
         self.on_complete()

@@ -1,0 +1,34 @@
+"""What the store notes of a stream's files, so that a start misses what is no longer there."""
+
+import json
+from typing import NamedTuple
+
+KIND = "stream"
+"""The kind of the records that hold it; the key is the stream's number."""
+
+
+class Bounds(NamedTuple):
+    """What is on disk of a stream, at least.
+
+    Attributes:
+        first: the lowest offset that retention has left.
+        end: the offset after the last one.
+        segments: how many files these offsets are in.
+        octets: those of all these files but the last.
+        salt: of the last one; no other stream has it.
+    """
+
+    first: int
+    end: int
+    segments: int
+    octets: int
+    salt: int
+
+    def encode(self) -> str:
+        """As JSON text."""
+        return json.dumps(self, separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str) -> "Bounds":
+        """From JSON text."""
+        return cls(*json.loads(text))

@@ -1,0 +1,142 @@
+"""What is missing of a stream's files is named by its offsets, and what is written later follows behind it."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.store.stream_opened import Opened, bodies, message
+
+from jumpmq.store.stream_bounds import Bounds
+from jumpmq.store.stream_files import StreamFiles
+from jumpmq.store.stream_log import check
+from jumpmq.store.stream_segment import Segment
+
+COUNT = 100
+
+
+def make(directory: Path) -> Bounds:
+    """A stream of five segments of 20 messages in chunks of 5, closed; what the store would note of it."""
+    opened = Opened(directory)
+    opened.log.segment_bytes = 5000
+    for first in range(0, COUNT, 5):
+        opened.append(*(message(number, 100) for number in range(first, first + 5)))
+    bounds = dict(opened.files.take_unbound())[7]
+    opened.files.close()
+    assert bounds.segments == 5 == len(files(directory))
+    return bounds
+
+
+def files(directory: Path) -> list[Path]:
+    return sorted((directory / "7").glob("*.segment"))
+
+
+def delete(place: int) -> Callable[[Path], None]:
+    return lambda directory: files(directory)[place].unlink()
+
+
+def cut(place: int) -> Callable[[Path], None]:
+    """Cut a file where its second chunk ends."""
+
+    def cut_file(directory: Path) -> None:
+        path = files(directory)[place]
+        octets = path.read_bytes()
+        segment = Segment.open(path)
+        path.write_bytes(octets[: segment._positions[2]])
+
+    return cut_file
+
+
+def swap(directory: Path) -> None:
+    """Give two files each other's name."""
+    one, other = files(directory)[1], files(directory)[3]
+    kept = one.rename(one.with_name("kept"))
+    other.rename(one)
+    kept.rename(other)
+
+
+@pytest.mark.parametrize(
+    ("hurt", "missing"),
+    [
+        (lambda directory: shutil.rmtree(directory / "7"), range(COUNT)),
+        (delete(0), range(20)),
+        (delete(2), range(40, 60)),
+        (delete(-1), range(80, 100)),
+        (cut(0), range(10, 20)),
+        (cut(2), range(50, 60)),
+        (cut(-1), range(90, 100)),
+        (swap, [*range(20, 40), *range(60, 80)]),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, hurt: Callable[[Path], None], missing: range) -> None:
+    directory = tmp_path / "streams"
+    bounds = {7: make(directory)}
+    hurt(directory)
+    assert offsets(list(check(directory / "7", bounds[7]))) >= set(missing)
+    for _ in range(2):
+        losses: list[str] = []
+        found = StreamFiles(directory, bounds=bounds, on_loss=losses.append)
+        log = found.open(7, "queue 'events'")
+        assert log.end == COUNT
+        assert set(bodies(log)) == set(range(COUNT)) - set(missing)
+        assert offsets(losses) == set(missing)
+        assert all("of queue 'events'" in loss for loss in losses)
+        found.close()
+    opened = Opened(directory)
+    opened.files.close()
+    opened.files = StreamFiles(directory, bounds=bounds, on_loss=losses.append)
+    opened.log = opened.files.open(7)
+    opened.append(*(message(number, 100) for number in range(COUNT, COUNT + 10)))
+    bounds = dict(opened.files.take_unbound())
+    opened.files.close()
+    found = StreamFiles(directory, bounds={7: bounds[7]}, on_loss=losses.append)
+    assert set(bodies(found.open(7))) == set(range(COUNT + 10)) - set(missing)
+    found.close()
+
+
+def offsets(losses: list[str]) -> set[int]:
+    """The offsets that losses name."""
+    found: set[int] = set()
+    for loss in losses:
+        for first, last in re.findall(r"offsets (\d+) to (\d+)", loss):
+            found.update(range(int(first), int(last) + 1))
+    return found
+
+
+def test_the_files_of_another_stream_are_not_served(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    mine, others = make(tmp_path / "one" / "streams"), make(tmp_path / "other" / "streams")
+    assert mine.salt != others.salt
+    directory = tmp_path / "one" / "streams"
+    shutil.rmtree(directory / "7")
+    shutil.copytree(tmp_path / "other" / "streams" / "7", directory / "7")
+    (finding,) = check(directory / "7", mine)
+    assert "files of another stream" in finding
+    losses: list[str] = []
+    found = StreamFiles(directory, bounds={7: mine}, on_loss=losses.append)
+    log = found.open(7)
+    assert (log.end, bodies(log), offsets(losses)) == (COUNT, [], set(range(COUNT)))
+    found.close()
+    assert len(list((tmp_path / "one" / "unclaimed-streams" / "7").glob("*.segment"))) == 5
+
+
+def test_what_retention_lets_go_of_is_not_missed(tmp_path: Path) -> None:
+    """Its files go when the store has noted that they may."""
+    directory = tmp_path / "streams"
+    bounds = make(directory)
+    retired: list[Segment] = []
+    losses: list[str] = []
+    found = StreamFiles(directory, bounds={7: bounds}, on_loss=losses.append, on_retire=retired.append)
+    log = found.open(7)
+    log.retain(max_bytes=6000, oldest=None)
+    ((_, noted),) = found.take_unbound()
+    assert log.first == noted.first > 0 and len(files(directory)) == 5
+    found.close()
+    for known in (bounds, noted):  # a crash before that, and after it
+        found = StreamFiles(directory, bounds={7: known}, on_loss=losses.append)
+        assert found.open(7).first == known.first
+        found.close()
+    assert len(files(directory)) == noted.segments
+    assert not losses
