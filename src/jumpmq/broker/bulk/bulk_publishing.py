@@ -194,6 +194,7 @@ def push_all_or_none(judged: Judged, authorization: Authorization) -> Generator[
             queue: [message for message in share if id(message) not in ids] for queue, share in judged.shares.items()
         }
         _send_on(judged, authorization, refused, FULL)
+        judged.require_one_step()
         refused_there = _refused(judged)
     else:
         refused_there = refused
