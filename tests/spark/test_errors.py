@@ -11,7 +11,7 @@ from tests.spark.sources import declare, stream, table
 
 import jumpmq
 from jumpmq.management import ManagementClient
-from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, Router
+from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, Router, plain_errors
 from jumpmq.spark.client import Client
 from jumpmq.spark.options import Broker, SourceOptions
 from jumpmq.spark.schema import check_schema
@@ -116,6 +116,19 @@ def test_a_table_of_queues_has_no_data_to_lose(broker, channel):
     reader = JumpMQDataSource({"url": broker.http_url, "exchange": "x", "failOnDataLoss": "false"}).reader(SCHEMA)
     with pytest.raises(JumpMQError, match="option 'failOnDataLoss' is for streams, and for streaming queries"):
         reader.partitions()
+
+
+def test_an_error_is_one_sentence_in_notebooks(spark, broker, tmp_path):
+    with pytest.raises(JumpMQError) as error, plain_errors():
+        table(spark, broker, queue="nothing").collect()
+    address = broker.http_url.replace("guest:guest@", "")
+    assert str(error.value) == f"no queue 'nothing' in vhost '/' (broker at {address})"
+    assert error.value.__suppress_context__, "Spark's account is not shown"
+    query = stream(spark, broker, queue="nothing").writeStream.format("noop")
+    with pytest.raises(JumpMQError, match=r"^no queue 'nothing' in vhost '/' \(broker at [^\n]*\)$"), plain_errors():
+        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    with pytest.raises(JumpMQError, match=r"^Spark failed: [^\n]*no_such_column[^\n]*$"), plain_errors():
+        spark.range(1).select("no_such_column")
 
 
 def test_a_wrong_password(spark, broker):

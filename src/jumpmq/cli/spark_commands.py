@@ -287,7 +287,7 @@ def _spark(master: str, name: str) -> Iterator[SparkSession]:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
-        from jumpmq.spark.errors import JumpMQError
+        from jumpmq.spark.errors import JumpMQError, reason
         from jumpmq.spark.pipelines.session import session
     except ModuleNotFoundError as missing:
         fail(f"this needs the package {missing.name}: pip install 'jumpmq[spark]'")
@@ -297,7 +297,7 @@ def _spark(master: str, name: str) -> Iterator[SparkSession]:
     except JumpMQError as error:
         fail(str(error))
     except (PySparkException, Py4JJavaError) as error:
-        fail(_reason(str(error)))
+        fail(reason(error))
     except KeyboardInterrupt:
         fail("interrupted", INTERRUPTED)
 
@@ -322,13 +322,3 @@ def _require_writable(report: Path | None) -> None:
     """Refuse a report that could not be written, before there is anything to report."""
     if report is not None and (report.is_dir() or not os.access(report.parent, os.W_OK)):
         fail(f"cannot write {report}: it is a directory, or its own is not there or not yours to write to", 2)
-
-
-def _reason(text: str) -> str:
-    """The sentence that matters in Spark's account of an error."""
-    lines = [line for line in map(str.strip, text.splitlines()) if line]
-    ours = [line.partition(": ")[2] for line in lines if line.startswith("jumpmq.spark.errors.")]
-    if ours:
-        return ours[-1]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return f"Spark failed: {causes[-1] if causes else lines[0]}"

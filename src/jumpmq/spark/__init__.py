@@ -20,7 +20,7 @@ from jumpmq._first_use import import_name
 
 if TYPE_CHECKING:
     from jumpmq.spark.delta import delta_writer
-    from jumpmq.spark.errors import JumpMQError
+    from jumpmq.spark.errors import JumpMQError, plain_errors
     from jumpmq.spark.iceberg import iceberg_writer
     from jumpmq.spark.metrics import Exporter, progress
     from jumpmq.spark.moves import movement
@@ -39,6 +39,7 @@ __all__ = [
     "delta_writer",
     "iceberg_writer",
     "movement",
+    "plain_errors",
     "progress",
     "register",
     "register_route",
@@ -56,6 +57,7 @@ _HOMES = {
     "iceberg_writer": "jumpmq.spark.iceberg",
     "Exporter": "jumpmq.spark.metrics",
     "movement": "jumpmq.spark.moves",
+    "plain_errors": "jumpmq.spark.errors",
     "progress": "jumpmq.spark.metrics",
     "register_route": "jumpmq.spark.routing",
     "repartition_by_queue": "jumpmq.spark.routing",

@@ -288,12 +288,12 @@ def _said_here(broker: ManagementClient) -> Iterator[None]:
     try:
         yield
     except pa.ArrowException as error:
-        raise BrokerAway(f"lost the broker: its answer broke off ({error})") from error
+        raise BrokerAway(f"lost the broker: its answer broke off ({error})") from None
     except NoAnswer as error:
         if error.refused:
             text = f"nothing listens at {broker.address}: is the broker running, and is this its management port?"
             raise BrokerAway(text) from None
-        raise BrokerAway(f"lost the broker: {error}") from error
+        raise BrokerAway(f"lost the broker: {error}") from None
     except Refusal as refusal:
         if refusal.code == 401:
             hint = ": wrong name or password?" if refusal.reason == LOGIN_FAILED else ""

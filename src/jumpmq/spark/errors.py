@@ -1,5 +1,10 @@
 """What goes wrong between Spark and a broker; each text is a sentence that says what to do."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class JumpMQError(Exception):
     """A wrong option, or a broker that cannot do what was asked; the text says which and what to do."""
@@ -31,3 +36,35 @@ class BrokerAway(JumpMQError):
 
 class TooLarge(JumpMQError):
     """What was sent is too much for one request; part of it may be sent."""
+
+
+def reason(error: BaseException) -> str:
+    """The sentence that matters of an error, without Spark's account of where it came from.
+
+    Args:
+        error: as an action or a streaming query raised it.
+    """
+    if isinstance(error, JumpMQError):
+        return str(error)
+    lines = [line for line in map(str.strip, str(error).splitlines()) if line]
+    ours = [line.partition(": ")[2] for line in lines if line.startswith("jumpmq.spark.errors.")]
+    if ours:
+        return ours[-1]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return f"Spark failed: {(causes or lines or [type(error).__name__])[-1 if causes else 0]}"
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise what goes wrong in the block as one sentence, for notebooks: without Spark's and Java's lines.
+
+    Raises:
+        JumpMQError: an action, or a query that is waited for, has failed.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise JumpMQError(reason(error)) from None
