@@ -1,0 +1,35 @@
+"""What `docs/spark-recipes.md` says to type works, from top to bottom."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.http.api import API
+from tests.spark.sources import table
+
+PAGE = (Path(__file__).parents[2] / "docs/spark-recipes.md").read_text()
+
+
+def test_its_programs_run_one_after_the_other(
+    spark, broker, channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for exchange, queue in (("payments", "payments"), ("refunds", "refunds"), ("payments.bad", "bad")):
+        channel.exchange_declare(exchange, "fanout", durable=True)
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, exchange)
+    channel.queue_declare("checked", durable=True)
+    names: dict[str, object] = {}
+    for source in re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE):
+        source = source.replace("http://guest:guest@127.0.0.1:15672", broker.http_url)
+        # Java stays where it began
+        source = re.sub(r'"([\w{}]+\.(?:parquet|checkpoint))"', rf'"{tmp_path}/\1"', source)
+        exec(compile(source, "docs/spark-recipes.md", "exec"), names)
+    assert sorted(bytes(row.body) for row in table(spark, broker, queue="bad").collect()) == [
+        b"no JSON",
+        b'{"id": 3, "amount": "much"}',
+    ]
+    assert API(broker.http_url).counts("checked") == (2, 0)
+    counts = spark.read.parquet(f"{tmp_path}/counted.parquet").orderBy("window").collect()
+    assert [row["count"] for row in counts] == [2, 1], "m2 once; the window of m4 is not over"
+    assert capsys.readouterr().out.splitlines()[-2:] == ["['m1', 'm2', 'm3']", "True"]
