@@ -1,4 +1,4 @@
-"""What `docs/rabbitmq-from-spark.md` says to type works with each RabbitMQ that is installed."""
+"""What the pages on RabbitMQ and Spark say to type works with each RabbitMQ that is installed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ import pytest
 
 from jumpmq.testing import Installation, RabbitMQ
 
-PAGE = (Path(__file__).parents[2] / "docs/rabbitmq-from-spark.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
 
 pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
 
+each_installation = pytest.mark.parametrize("installation", Installation.all(), ids=lambda one: one.number)
 
-@pytest.mark.parametrize("installation", Installation.all(), ids=lambda one: one.number)
-def test_its_programs_run_one_after_the_other(
+
+def run_page(name: str, port: int, directory: Path) -> None:
+    """Run the programs of a page, one after the other."""
+    names: dict[str, object] = {}
+    for source in re.findall(r"^```python\n(.*?)^```$", (DOCS / name).read_text(), flags=re.DOTALL | re.MULTILINE):
+        source = source.replace("localhost:5672", f"127.0.0.1:{port}")
+        source = re.sub(r'"(\w+\.(?:parquet|checkpoint))"', rf'"{directory}/\1"', source)  # Java stays where it began
+        exec(compile(source, f"docs/{name}", "exec"), names)
+
+
+@each_installation
+def test_rabbitmq_from_spark(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], installation: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -29,14 +40,28 @@ def test_its_programs_run_one_after_the_other(
             channel.queue_declare("clicks", durable=True, arguments={"x-queue-type": "stream"})
             for number in range(100):
                 channel.basic_publish("", "clicks", b"%d" % number)
-        names: dict[str, object] = {}
-        for source in re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE):
-            source = source.replace("localhost:5672", f"127.0.0.1:{broker.port}")
-            source = re.sub(
-                r'"(\w+\.(?:parquet|checkpoint))"', rf'"{tmp_path}/\1"', source
-            )  # Java stays where it began
-            exec(compile(source, "docs/rabbitmq-from-spark.md", "exec"), names)
+        run_page("rabbitmq-from-spark.md", broker.port, tmp_path)
         assert capsys.readouterr().out.split() == ["1000", "1000", "1000", "100"]
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
             channel = connection.channel()
             assert channel.queue_declare("orders", passive=True).method.message_count == 0
+
+
+@each_installation
+def test_rabbitmq_to_delta(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], installation: Any
+) -> None:
+    """The consumers that there are keep what they get."""
+    for needed in ("deltalake", "pandas"):
+        pytest.importorskip(needed)
+    monkeypatch.chdir(tmp_path)
+    with RabbitMQ(installation=installation) as broker:
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
+            channel = connection.channel()
+            channel.exchange_declare("orders", "topic", durable=True)
+            channel.queue_declare("orders", durable=True)
+            channel.queue_bind("orders", "orders", "#")
+        run_page("rabbitmq-to-delta.md", broker.port, tmp_path)
+        assert capsys.readouterr().out.split() == ["100", "100", "7425.0", "100"]
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
+            assert connection.channel().queue_declare("orders", passive=True).method.message_count == 100
