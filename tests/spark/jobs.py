@@ -7,8 +7,11 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+from pyspark import TaskContext
 
 from jumpmq.management import ManagementClient
 from jumpmq.spark import Router, delta_writer
@@ -60,7 +63,45 @@ def run_delta(spark: Any, url: str, table: str, limit: int) -> int:
     return 0
 
 
-JOBS = {"delta": run_delta, "archive": run_archive, "rebalance": run_rebalance, "pipelines": run_pipelines}
+def run_dawdling(spark: Any, url: str, queue: str, marks: str, rows: int) -> int:
+    """Write numbers to a queue, from a table and then from a stream; the first attempt at a partition dawdles, and each
+    attempt leaves a mark ``KIND-PARTITION-ATTEMPT``.
+    """
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10_000)
+
+    def dawdling(kind: str) -> Any:
+        def slow(batches: Any) -> Any:
+            context = TaskContext.get()
+            assert context is not None
+            Path(marks, f"{kind}-{context.partitionId()}-{context.attemptNumber()}").touch()
+            for batch in batches:
+                yield batch
+                if context.partitionId() == 0 and context.attemptNumber() == 0:
+                    time.sleep(3)
+
+        return slow
+
+    def numbers(kind: str, frame: Any) -> Any:
+        found = frame.selectExpr("cast(id as string) as body")
+        return found.mapInArrow(dawdling(kind), found.schema)
+
+    table = spark.range(0, rows, numPartitions=4)
+    options = {"url": url, "queue": queue}
+    numbers("table", table).write.format("jumpmq").mode("append").options(**options).save()
+    table.write.parquet(f"{marks}/in")
+    stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", 4).parquet(f"{marks}/in")
+    writer = numbers("stream", stream).writeStream.format("jumpmq").options(**options)
+    writer.option("checkpointLocation", f"{marks}/checkpoint").trigger(availableNow=True).start().awaitTermination()
+    return rows
+
+
+JOBS = {
+    "delta": run_delta,
+    "archive": run_archive,
+    "rebalance": run_rebalance,
+    "pipelines": run_pipelines,
+    "dawdling": run_dawdling,
+}
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +20,8 @@ from jumpmq.spark.interpreter import without_archives
 from jumpmq.testing import ending_with_us
 
 HOST = "127.0.0.1"
+HOSTS = ("127.0.0.2", "127.0.0.3")
+"""Of the workers."""
 PATIENCE = 120.0
 """Seconds that a busy machine may take to start a process of Spark's."""
 
@@ -29,10 +31,26 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """What Java is told: a process of seconds is over before its second compiler pays back."""
 
 
-def environment(directory: Path) -> dict[str, str]:
-    """Everything on this machine's loopback address, executors with this interpreter, quickly started."""
+SPECULATIVE = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.minTaskRuntime": "500ms",
+    "spark.speculation.multiplier": "1.2",
+    "spark.speculation.quantile": "0.3",
+    "spark.task.maxFailures": "8",
+}
+"""Settings with which Spark runs a task a second time, beside the first, as soon as that takes longer than others."""
+
+
+def environment(directory: Path, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Everything on this machine's loopback address, executors with this interpreter, quickly started.
+
+    Args:
+        settings: more of Spark's.
+    """
+    more = " ".join(f"--conf {name}={value}" for name, value in (settings or {}).items())
     options = {
-        "PYSPARK_SUBMIT_ARGS": f"{SMALL} pyspark-shell",
+        "PYSPARK_SUBMIT_ARGS": f"{SMALL} {more} pyspark-shell",
         "JAVA_TOOL_OPTIONS": SHORT_LIVED,
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_PYTHON": without_archives(str(directory)),
@@ -43,13 +61,13 @@ def environment(directory: Path) -> dict[str, str]:
 class Driver:
     """A Spark of its own, with its JVM, in a process group of its own, that does jobs of ``tests.spark.jobs``."""
 
-    def __init__(self, master: str, directory: Path) -> None:
+    def __init__(self, master: str, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self._errors = directory / f"driver-{time.monotonic_ns()}.log"
         command = [sys.executable, "-m", "tests.spark.jobs", master]
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                ending_with_us(command), env=environment(directory), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=errors, text=True, start_new_session=True,
+                ending_with_us(command), env=environment(directory, settings or {}), stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
             )  # fmt: skip
 
     @property
@@ -111,24 +129,30 @@ class Drivers:
 
 
 class Cluster:
-    """A standalone cluster: one master and two workers of one core each, three processes.
+    """A standalone cluster: one master and two workers, three processes. Each worker has an address of its own, as
+    Spark runs a task a second time on another host only.
+
+    Args:
+        cores: of each worker, with as many executors.
 
     Attributes:
         url: for drivers.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, cores: int = 1) -> None:
         self._directory = directory
+        self._cores = cores
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = ""
 
     def __enter__(self) -> Self:
         try:
-            self._start("master.Master", "master", "--port", "0")
+            self._start("master.Master", "master", HOST, "--port", "0")
             self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
             for number in (1, 2):
                 place = str(self._directory / f"work-{number}")
-                self._start("worker.Worker", f"worker-{number}", "-c", "1", "-m", "1g", "-d", place, self.url)
+                size = ("-c", str(self._cores), "-m", f"{self._cores}g")
+                self._start("worker.Worker", f"worker-{number}", HOSTS[number - 1], *size, "-d", place, self.url)
             for number in (1, 2):
                 self._said(f"worker-{number}", r"(Successfully registered with master)")
         except BaseException:
@@ -142,13 +166,18 @@ class Cluster:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of master and workers."""
+        return [process.pid for process in self._processes]
+
     def executors(self) -> list[int]:
         """The process ids of the executors that the workers run."""
         workers = {process.pid for process in self._processes}
         return [pid for pid, parent, command in processes() if parent in workers and b"ExecutorBackend" in command]
 
-    def _start(self, kind: str, name: str, *arguments: str) -> None:
-        command = [f"{_find_spark_home()}/bin/spark-class", f"org.apache.spark.deploy.{kind}", "--host", HOST]
+    def _start(self, kind: str, name: str, host: str, *arguments: str) -> None:
+        command = [f"{_find_spark_home()}/bin/spark-class", f"org.apache.spark.deploy.{kind}", "--host", host]
         with (self._directory / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 ending_with_us([*command, "--webui-port", "0", *arguments]),

@@ -1,0 +1,108 @@
+"""The queries of :mod:`tests.spark.kills`, in a process that is killed: ``python -m tests.spark.kill_jobs MASTER``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from tests.spark.jobs import say
+
+from jumpmq.spark import delta_writer
+from jumpmq.spark.pipelines.session import session
+
+LIMIT = 10_000
+"""Messages of a micro-batch: so few that there are many to be killed in."""
+
+AGAIN = 0.5
+"""Seconds before a query that has failed is started again."""
+
+
+def to_parquet(rows: Any, directory: Path, url: str) -> Any:
+    return rows.writeStream.format("parquet").option("path", str(directory / "parquet"))
+
+
+def to_delta(rows: Any, directory: Path, url: str) -> Any:
+    return rows.writeStream.foreachBatch(delta_writer(str(directory / "delta"), app="kills"))
+
+
+def to_exchange(rows: Any, directory: Path, url: str) -> Any:
+    return rows.writeStream.format("jumpmq").option("url", url).option("exchange", "back")
+
+
+QUERIES: dict[str, Callable[[Any, Path, str], Any]] = {
+    "parquet": to_parquet, "delta": to_delta, "back": to_exchange
+}  # fmt: skip
+"""How each query writes; it reads the exchange ``feed.NAME``."""
+
+
+def dawdling(batches: Iterator[Any]) -> Iterator[Any]:
+    """Have the first attempt at some tasks take long, so that Spark tries them a second time meanwhile."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    slow = context.attemptNumber() == 0 and context.taskAttemptId() % 10 == 0
+    for batch in batches:
+        if slow:
+            time.sleep(2)
+        yield batch
+
+
+def start(spark: Any, name: str, url: str, directory: Path) -> Any:
+    source = {"url": url, "exchange": f"feed.{name}", "maxMessagesPerTrigger": str(LIMIT), "minPartitions": "3"}
+    rows = spark.readStream.format("jumpmq").options(**source).load().drop("queue", "exchange")
+    writer = QUERIES[name](rows.mapInArrow(dawdling, rows.schema), directory, url)
+    return writer.option("checkpointLocation", str(directory / f"{name}.checkpoint")).queryName(name).start()
+
+
+def run(spark: Any, url: str, directory: Path) -> None:
+    """Keep all queries running until there is a file ``stop``; what fails is said and started again."""
+    running: dict[str, Any] = {}
+    while not (directory / "stop").exists():
+        for name in QUERIES:
+            query = running.get(name)
+            if query is not None and query.isActive:
+                continue
+            if query is not None:
+                say("failed", json.dumps([name, str(query.exception()).strip()[:2000]]))
+            try:
+                running[name] = start(spark, name, url, directory)
+            except PySparkException as error:
+                say("failed", json.dumps([name, str(error).strip()[:2000]]))
+        time.sleep(AGAIN)
+    for query in running.values():
+        query.stop()
+
+
+def count(spark: Any, url: str, directory: Path) -> dict[str, dict[str, int]]:
+    """How often each number has arrived: ``{WHERE: {"rows": N, "numbers": N, "highest": N}}``."""
+    import deltalake
+
+    tables = {
+        "parquet": spark.read.parquet(str(directory / "parquet")),
+        "delta": spark.read.parquet(*deltalake.DeltaTable(str(directory / "delta")).file_uris()),
+        "back": spark.read.format("jumpmq").option("url", url).option("exchange", "back").load(),
+    }
+    wanted = [
+        "count(*) as rows",
+        "count(distinct body) as numbers",
+        "max(cast(cast(body as string) as long)) as highest",
+    ]
+    return {name: table.selectExpr(*wanted).first().asDict() for name, table in tables.items()}
+
+
+def main() -> None:
+    master, url, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    with session(master, "kills") as spark:
+        say("ready")
+        run(spark, url, directory)
+        say("counted", json.dumps(count(spark, url, directory)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,372 @@
+"""Kills whatever takes part in three streaming queries, and counts every message at the end.
+
+    python -m tests.spark.kills --minutes 10
+
+Numbered messages go to three hash exchanges; a query each takes them into a Parquet table, into a Delta table, and back
+into an exchange. Spark is a small cluster with speculation on, and some tasks dawdle. Every few seconds something is
+done to it: the driver with all its processes, its JVM, the process that plans, a Python worker, an executor or the
+broker is killed, or stopped for a while and continued; a query is started again on other cores; queues are bound,
+unbound and deleted. Then all is let in peace until the queues are empty. Each message has to be in each of the three
+places once; else the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from tests.spark.kill_jobs import QUERIES
+from tests.spark.processes import SPECULATIVE, Cluster, environment, processes
+
+from jumpmq.management import ManagementClient, ManagementError
+from jumpmq.spark.client import Client
+from jumpmq.spark.ipc import ipc_stream
+from jumpmq.spark.options import Broker
+from jumpmq.testing import JumpMQ, ending_with_us, free_ports
+
+CORES = (2, 3, 4)
+"""Of a driver: one executor for each."""
+
+AT_ONCE = 60
+"""Messages that are published together, and seconds between two such runs."""
+INTERVAL = 0.1
+
+PAUSE = (2.0, 9.0)
+"""Seconds between two blows."""
+
+PATIENCE = 300.0
+"""Seconds without progress after which the rest is not awaited."""
+
+
+class Feed(threading.Thread):
+    """Publishes numbered messages, each once however often the broker is killed, until it is told to stop.
+
+    Attributes:
+        count: how many are published.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(name="feed", daemon=True)
+        self.count = 0
+        self._client = Client(Broker(url, retry_seconds=PATIENCE), met=True)
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._stopped.wait(INTERVAL):
+                after = self.count + AT_ONCE
+                bodies = [b"%d" % number for number in range(self.count, after)]
+                rows = pa.table({"body": bodies, "routing_key": [b"%d" % (number % 999) for number in range(AT_ONCE)]})
+                place = {"writer": "feed", "batch": 0, "first": self.count, "rows": after, "digest": str(after)}
+                self._client.publish(ipc_stream(rows), {"exchange": "feed", "persistent": "true"} | place)
+                self.count = after
+        except BaseException as error:
+            self._error = error
+
+    def stop(self) -> int:
+        """Returns how many messages are published."""
+        self._stopped.set()
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self.count
+
+
+class Queries:
+    """The driver: the process that runs the three queries, with all that it starts."""
+
+    def __init__(self, cluster: Cluster, url: str, directory: Path) -> None:
+        self._cluster = cluster
+        self._url = url
+        self._directory = directory
+        self._log = directory / "driver.log"
+        self._process: subprocess.Popen[str] | None = None
+        self._counted: dict[str, dict[str, int]] | None = None
+        self._heard = threading.Event()
+        self.failures: list[str] = []
+
+    def start(self, cores: int) -> None:
+        settings = SPECULATIVE | {"spark.cores.max": str(cores)}
+        command = [sys.executable, "-m", "tests.spark.kill_jobs", self._cluster.url, self._url, str(self._directory)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ending_with_us(command), env=environment(self._directory, settings),
+                stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+            )  # fmt: skip
+        self.until("ready")
+        threading.Thread(target=self._listen, args=[self._process], daemon=True).start()
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def until(self, word: str) -> str:
+        assert self._process is not None and self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(word):
+                return line.removeprefix(word).strip()
+            self._hear(line)
+        raise RuntimeError(f"the driver ended before it said '{word}':\n{self._log.read_text()[-3000:]}")
+
+    def kill(self) -> None:
+        """End it at once; executors find that out by themselves."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def members(self, *words: bytes) -> list[int]:
+        """Those of its processes, and of the workers', whose commands have these words."""
+        assert self._process is not None
+        found, everyone = {self._process.pid, *self._cluster.pids}, list(processes())
+        while more := {pid for pid, parent, _ in everyone if parent in found} - found:
+            found |= more
+        return [pid for pid, _, command in everyone if pid in found and all(word in command for word in words)]
+
+    def counted(self) -> dict[str, dict[str, int]]:
+        """Have the queries stopped and what they have written counted."""
+        (self._directory / "stop").touch()
+        self._heard.wait(PATIENCE)
+        assert self._counted is not None, f"the driver has counted nothing:\n{self._log.read_text()[-3000:]}"
+        return self._counted
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("counted"):
+                self._counted = json.loads(line.removeprefix("counted"))
+                self._heard.set()
+            else:
+                self._hear(line)
+
+    def _hear(self, line: str) -> None:
+        if line.startswith("failed"):
+            name, error = json.loads(line.removeprefix("failed"))
+            self.failures.append(f"{name}: {error}")
+
+
+class Blows:
+    """What is done to broker and queries.
+
+    Attributes:
+        done: how often, by name.
+    """
+
+    def __init__(self, broker: JumpMQ, url: str, queries: Queries, chance: random.Random) -> None:
+        self._broker = broker
+        self._api = ManagementClient(url)
+        self._queries = queries
+        self._chance = chance
+        self._unbound: list[tuple[str, str]] = []
+        self._made = 0
+        self._next: list[str] = []
+        self.done: Counter[str] = Counter()
+        self._kinds: dict[str, Callable[[], bool]] = {
+            "kill driver": self._kill_driver,
+            "kill JVM": lambda: self._signal(signal.SIGKILL, b"java", b"SparkSubmit"),
+            "kill planner": lambda: self._signal(signal.SIGKILL, b"python_streaming_source_runner"),
+            "kill worker": lambda: self._signal(signal.SIGKILL, b"pyspark.daemon"),
+            "kill executor": lambda: self._signal(signal.SIGKILL, b"java", b"ExecutorBackend"),
+            "kill broker": self._kill_broker,
+            "stop broker": self._stop_broker,
+            "stop executor": lambda: self._stop(b"java", b"ExecutorBackend"),
+            "stop worker": lambda: self._stop(b"pyspark.daemon"),
+            "stop planner": lambda: self._stop(b"python_streaming_source_runner"),
+            "bind queue": self._bind_new,
+            "unbind queue": self._unbind,
+            "delete queue": self._delete,
+        }
+
+    def strike(self) -> str:
+        """Do one of them: all in turn, in an order that is chance; returns which."""
+        if not self._next:
+            self._next = self._chance.sample(list(self._kinds), len(self._kinds))
+        name = self._next.pop()
+        if not self._queries.alive:
+            self._queries.kill()
+            self._queries.start(self._chance.choice(CORES))
+        if self._kinds[name]():
+            self.done[name] += 1
+        return name
+
+    def make_good(self) -> None:
+        """Bind what was unbound, so that it has a reader."""
+        while self._unbound:
+            self._rebind(*self._unbound.pop())
+
+    def _kill_driver(self) -> bool:
+        self._queries.kill()
+        self._queries.start(self._chance.choice(CORES))
+        return True
+
+    def _signal(self, number: signal.Signals, *words: bytes) -> bool:
+        found = self._queries.members(*words)
+        if not found:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._chance.choice(found), number)
+        return True
+
+    def _stop(self, *words: bytes) -> bool:
+        found = self._queries.members(*words)
+        if not found:
+            return False
+        one = self._chance.choice(found)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGSTOP)
+            time.sleep(self._chance.uniform(1, 6))
+            os.kill(one, signal.SIGCONT)
+        return True
+
+    def _kill_broker(self) -> bool:
+        self._broker.kill()
+        time.sleep(self._chance.uniform(0, 3))
+        self._broker.start()
+        return True
+
+    def _stop_broker(self) -> bool:
+        os.killpg(self._broker.pid, signal.SIGSTOP)
+        time.sleep(self._chance.uniform(1, 6))
+        os.killpg(self._broker.pid, signal.SIGCONT)
+        return True
+
+    def _bind_new(self) -> bool:
+        self._made += 1
+        exchange = f"feed.{self._chance.choice(list(QUERIES))}"
+        declare_queue(self._api, exchange, f"{exchange}.new-{self._made}")
+        return True
+
+    def _unbind(self) -> bool:
+        exchange = f"feed.{self._chance.choice(list(QUERIES))}"
+        bound = self._api.get("exchanges", "/", exchange, "bindings", "source")
+        if len(bound) < 3:
+            return False
+        binding = self._chance.choice(bound)
+        path = ("bindings", "/", "e", exchange, "q", binding["destination"], binding["properties_key"])
+        self._api.delete(*path)
+        self._unbound.append((exchange, binding["destination"]))
+        return True
+
+    def _delete(self) -> bool:
+        """Delete a queue that is unbound, if nothing is in it; else bind it again."""
+        if not self._unbound:
+            return False
+        exchange, queue = self._unbound.pop(0)
+        if self._api.get("queues", "/", queue)["messages"]:
+            self._rebind(exchange, queue)
+            return False
+        self._api.delete("queues", "/", queue)
+        return True
+
+    def _rebind(self, exchange: str, queue: str) -> None:
+        self._api.post("bindings", "/", "e", exchange, "q", queue, body={"routing_key": "1"})
+
+
+def declare_queue(api: ManagementClient, exchange: str, queue: str) -> None:
+    api.put("queues", "/", queue, body={"durable": True})
+    api.post("bindings", "/", "e", exchange, "q", queue, body={"routing_key": "1"})
+
+
+def declare(api: ManagementClient) -> None:
+    """``feed`` spreads to a hash exchange ``feed.NAME`` for each query; ``back`` takes what comes back."""
+    api.put("exchanges", "/", "feed", body={"type": "fanout", "durable": True})
+    for exchange in (*(f"feed.{name}" for name in QUERIES), "back"):
+        api.put("exchanges", "/", exchange, body={"type": "x-consistent-hash", "durable": True})
+        for number in range(3):
+            declare_queue(api, exchange, f"{exchange}.{number}")
+        if exchange != "back":
+            api.post("bindings", "/", "e", "feed", "e", exchange, body={})
+
+
+def waiting(api: ManagementClient) -> int:
+    """Messages that no query has noted as done."""
+    queues = api.get("queues", "/")
+    return sum(one["messages"] for one in queues if one["name"].startswith("feed."))
+
+
+def drain(api: ManagementClient, queries: Queries) -> None:
+    """Wait until the queries have read everything, and are done with it."""
+    least, until = None, time.monotonic() + PATIENCE
+    while (left := waiting(api)) or least is None:
+        if not queries.alive:
+            queries.kill()
+            queries.start(max(CORES))
+        if least is None or left < least:
+            least, until = left, time.monotonic() + PATIENCE
+        if time.monotonic() > until:
+            raise RuntimeError(
+                "\n".join([f"{left} messages are not read; the queries failed with:", *queries.failures[-5:]])
+            )
+        time.sleep(0.5)
+
+
+def harm(seconds: float, directory: Path, seed: int, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Do harm for some seconds.
+
+    Returns:
+        ``published``; by query ``rows``, ``numbers`` (different ones) and the ``highest``; what was ``done``.
+    """
+    ports = free_ports(2)
+    arguments = ("--port", str(ports[0]), "--http-port", str(ports[1]))
+    url = f"http://guest:guest@127.0.0.1:{ports[1]}"
+    chance = random.Random(seed)
+    with JumpMQ(directory / "broker", arguments=arguments) as broker, Cluster(directory, cores=2) as cluster:
+        api = ManagementClient(url)
+        declare(api)
+        queries = Queries(cluster, url, directory)
+        try:
+            queries.start(chance.choice(CORES))
+            feed = Feed(url)
+            feed.start()
+            blows, began = Blows(broker, url, queries, chance), time.monotonic()
+            while time.monotonic() < began + seconds:
+                time.sleep(chance.uniform(*PAUSE))
+                try:
+                    say(f"{time.monotonic() - began:6.1f} s  {blows.strike()}")
+                except ManagementError as error:
+                    say(f"{time.monotonic() - began:6.1f} s  the broker does not answer: {error}")
+            blows.make_good()
+            published = feed.stop()
+            say(f"{time.monotonic() - began:6.1f} s  {published} messages are published; waiting for the rest")
+            drain(api, queries)
+            found = queries.counted()
+        finally:
+            queries.kill()
+    return {"published": published, "found": found, "done": dict(blows.done), "failures": queries.failures}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}")
+    with tempfile.TemporaryDirectory(prefix="kills-") as directory:
+        result = harm(60 * arguments.minutes, Path(directory), arguments.seed, lambda line: print(line, flush=True))
+    print(json.dumps(result["done"]))
+    for error, times in Counter(one.splitlines()[0] for one in result["failures"]).most_common():
+        print(f"{times} x {error}")
+    right = {"rows": result["published"], "numbers": result["published"], "highest": result["published"] - 1}
+    for name, found in result["found"].items():
+        print(f"{name}: {found} of {result['published']}: {'each once' if found == right else 'WRONG'}")
+    return int(any(found != right for found in result["found"].values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
