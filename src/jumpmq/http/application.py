@@ -52,6 +52,7 @@ from jumpmq.http.resources import (
     readers,
     rings,
     shards,
+    slots,
     stop,
     topic_permissions,
     users,
@@ -83,7 +84,7 @@ API = (
         limits,
         policies,
     ),
-    *(parameters, previews, definitions, health, readers, openapi, rings, what_if, shards, stop),
+    *(parameters, previews, definitions, health, readers, openapi, rings, what_if, shards, slots, stop),
     *(warnings, history, log, allowed, node_control, login_attempts, losses),
 )
 """The resources below ``/api``; ``ROUTES`` of each says which paths are its."""

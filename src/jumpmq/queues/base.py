@@ -7,7 +7,7 @@ from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from jumpmq.amqp.errors import ResourceLocked
+from jumpmq.amqp.errors import PreconditionFailed, ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.argument_checks import Check
@@ -140,11 +140,11 @@ class Queue(ABC):
         got_nothing: times that there was nothing to get.
         redelivered: of the delivered, those that were delivered before.
         requeues_in_place: whether what is put back comes where it was, so that it may come back in any order.
+        slots: its ready messages by slot; None where it has no slots.
         returned: whether a message of its may have been delivered before.
         unacknowledged_count: messages that were taken and not settled.
         undelivered_count, undelivered_octets: messages that are dead, and whose dead letters have not reached all their
             queues, and octets of their bodies.
-        slots: its ready messages by slot; None where it has no slots.
         consumer_group: the consumer group that alone takes messages from it; None where anyone may.
 
     Class attributes are what a kind declares of itself:
@@ -424,6 +424,18 @@ class Queue(ABC):
             raise ResourceLocked(
                 f"cannot obtain access to locked queue '{self.name}' in vhost '{self.vhost}'. "
                 f"It is consumed by consumer group '{self.consumer_group.name}'"
+            )
+
+    def require_reservable(self) -> None:
+        """Refuse readers that reserve many messages at once.
+
+        Raises:
+            PreconditionFailed: few messages of a slot may be unacknowledged.
+        """
+        if self.slots is not None and self.slots.limit:
+            raise PreconditionFailed(
+                f"queue '{self.name}' in vhost '{self.vhost}' has x-in-flight-per-slot {self.slots.limit}, and readers "
+                "reserve many messages at once: bind a queue without it, and read that"
             )
 
     def unshareable(self) -> str | None:

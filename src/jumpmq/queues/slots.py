@@ -8,6 +8,7 @@ looked at::
 
     idle       nothing ready                                     | in no ring
     blocked    as many unacknowledged as may be                  | in no ring
+    withheld   it was given to nobody                            | in no ring
     reading    what is next is being read back from the store    | in no ring
     waiting    else                                              | in the ring of the share that it was given to
 
@@ -17,9 +18,10 @@ All slots are in one share, unless some are given to others (:meth:`SlottedMessa
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
 from functools import partial
 from heapq import heapify, heappop, heappush, merge
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -78,6 +80,16 @@ class SlotKey:
         return [key if isinstance(key, bytes) else b"%d" % key for key in keys]
 
 
+class SlotState(Enum):
+    """What a slot is doing."""
+
+    IDLE = "idle"
+    BLOCKED = "blocked"
+    READING = "reading"
+    WITHHELD = "withheld"
+    WAITING = "waiting"
+
+
 class SlotFigures(NamedTuple):
     """What there is to show of a slot.
 
@@ -86,14 +98,14 @@ class SlotFigures(NamedTuple):
         ready, unacknowledged: messages.
         oldest: when the first ready message was published, in seconds since the epoch; None where that is not in
             memory, or nothing is ready.
-        blocked: whether it has as many unacknowledged messages as it may have.
+        state: what it is doing, as at the head of this module.
     """
 
     slot: int
     ready: int
     unacknowledged: int
     oldest: float | None
-    blocked: bool
+    state: SlotState
 
 
 class Share:
@@ -452,13 +464,29 @@ class SlottedMessages:
     def figures(self) -> Iterator[SlotFigures]:
         """Of each slot that has messages, by number."""
         for slot in range(self.slots):
-            ready, held = self._lists.get(slot), self._held[slot]
-            count = 0 if ready is None else len(ready)
-            if not count and not held:
-                continue
-            front = ready.front() if ready is not None else None
-            blocked = bool(self.limit and held >= self.limit)
-            yield SlotFigures(slot, count, held, None if front is None else front.published_at, blocked)
+            if self._held[slot] or ((ready := self._lists.get(slot)) is not None and len(ready)):
+                yield self.figures_of(slot)
+
+    def figures_of(self, slot: int) -> SlotFigures:
+        ready, held = self._lists.get(slot), self._held[slot]
+        front = None if ready is None else ready.front()
+        oldest = None if front is None else front.published_at
+        return SlotFigures(slot, 0 if ready is None else len(ready), held, oldest, self._state(slot))
+
+    def _state(self, slot: int) -> SlotState:
+        ready = self._lists.get(slot)
+        if ready is None or not len(ready):
+            return SlotState.IDLE
+        if self.limit and self._held[slot] >= self.limit:
+            return SlotState.BLOCKED
+        if self._share_of(slot) is None:
+            return SlotState.WITHHELD
+        return SlotState.READING if slot in self._reading else SlotState.WAITING
+
+    def before(self, slot: int) -> int:
+        """How many slots have their turn before this one, which waits for its."""
+        share = self._share_of(slot)
+        return 0 if share is None else sum(1 for _ in takewhile(slot.__ne__, share.ring))
 
     def in_memory(self) -> tuple[int, int]:
         return _sums(ready.in_memory() for ready in self._lists.values())

@@ -314,6 +314,7 @@ class ReaderGroups:
             if queue in host.queues:
                 queues.append(host.queue(queue, NO_CONNECTION))
                 queues[-1].require_unshared()
+                queues[-1].require_reservable()
             elif queue in deleted or wanted.accept_loss:
                 lost[queue] = deleted.get(queue)
             else:

@@ -1,4 +1,4 @@
-"""`purge_queue` and `delete_queue`."""
+"""`purge_queue`, `delete_queue`, `list_slots` and `explain`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import typer
 from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
 from jumpmq.management import Refusal
+
+SLOT_COLUMNS = ["slot", "state", "messages_ready", "messages_unacknowledged", "oldest_published_at"]
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="name of the queue")]
 
@@ -49,4 +51,46 @@ def delete_queue(
     session.inform(f"Queue was successfully deleted with {found.get('messages_ready', 0)} ready messages")
 
 
-VERBS = (purge_queue, delete_queue)
+def list_slots(session: Session, queue: Name) -> None:
+    """Lists the slots of a queue that have messages.
+
+    A slot is idle (nothing is ready), blocked (as many unacknowledged messages as `x-in-flight-per-slot` allows),
+    withheld (until its unacknowledged messages are settled), reading (from disk) or waiting for its turn.
+    """
+    session.inform(f"Listing slots of queue {queue} in vhost {session.vhost} ...")
+    _require_slots(session, queue)
+    found = session.api.get("queues", session.vhost, queue, "slots")
+    session.table(SLOT_COLUMNS, [[slot[name] for name in SLOT_COLUMNS] for slot in found])
+
+
+def explain(
+    session: Session,
+    queue: Name,
+    key: Annotated[str | None, typer.Option("--key", help="of messages; what x-slot-key says is their key")] = None,
+    slot: Annotated[int | None, typer.Option("--slot", min=0, help="number of a slot")] = None,
+) -> None:
+    """Says why messages of a queue, or of a key or slot of it, are not delivered."""
+    if key is not None and slot is not None:
+        raise CommandError("give a key or a slot, not both", os.EX_USAGE)
+    if key is not None or slot is not None:
+        _require_slots(session, queue)
+    asked = {name: str(value) for name, value in (("key", key), ("slot", slot)) if value is not None}
+    session.inform(f"Explaining queue {queue} in vhost {session.vhost} ...")
+    try:
+        found = session.api.get("queues", session.vhost, queue, "explain", **asked)
+    except Refusal as refusal:
+        if refusal.code == 404:
+            raise CommandError("not_found") from None
+        raise
+    typer.echo(found["reason"])
+
+
+def _require_slots(session: Session, queue: str) -> None:
+    found = session.api.find("queues", session.vhost, queue)
+    if found is None:
+        raise CommandError("not_found")
+    if "x-slots" not in found["arguments"]:
+        raise CommandError(f"Queue '{queue}' in vhost '{session.vhost}' has no slots", os.EX_DATAERR)
+
+
+VERBS = (purge_queue, delete_queue, list_slots, explain)

@@ -1,0 +1,28 @@
+"""`list_slots` and `explain`."""
+
+import json
+
+from jumpmq.queues.slots import slot_of
+
+
+def test_slots_are_listed_and_explained(channel, control, output) -> None:
+    channel.queue_declare("slotted", arguments={"x-slots": 8, "x-in-flight-per-slot": 1})
+    channel.confirm_delivery()
+    for _ in range(2):
+        channel.basic_publish("", "slotted", b"x")
+    slot = slot_of(b"slotted", 8)
+    channel.basic_get("slotted")
+    [found] = json.loads(output("list_slots", "slotted", "--formatter", "json"))
+    assert (found["slot"], found["state"], found["messages_ready"]) == (slot, "blocked", 1)
+    assert f"slot {slot} has 1 unacknowledged messages" in output("explain", "slotted", "--key", "slotted")
+    assert "the queue has no consumer" in output("explain", "slotted")
+    both = control("explain", "slotted", "--key", "a", "--slot", "1")
+    assert (both.returncode, "not both" in both.stderr) == (64, True)
+
+
+def test_a_queue_without_slots_has_none(channel, control) -> None:
+    channel.queue_declare("plain")
+    for arguments in (["list_slots", "plain"], ["explain", "plain", "--key", "a"]):
+        result = control(*arguments)
+        assert (result.returncode, "has no slots" in result.stderr) == (65, True)
+    assert control("list_slots", "none").returncode

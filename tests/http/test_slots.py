@@ -1,0 +1,77 @@
+"""The slots of a queue over HTTP: figures, why a message is not delivered, definitions, readers."""
+
+from typing import Any
+
+import pytest
+
+from jumpmq.queues.slots import slot_of
+
+ARGUMENTS = {"x-slots": 16, "x-in-flight-per-slot": 1}
+
+
+def reason(api: Any, **asked: object) -> str:
+    return api.get("queues", "/", "q", "explain", **{name: str(value) for name, value in asked.items()})["reason"]
+
+
+def test_figures_and_reasons(api, channel):
+    channel.queue_declare("q", arguments=ARGUMENTS)
+    assert reason(api) == "nothing is ready, and 0 messages are unacknowledged"
+    channel.queue_bind("q", "amq.topic", "#")
+    channel.confirm_delivery()
+    for key in "aab":
+        channel.basic_publish("amq.topic", key, b"x")
+    assert reason(api, key="b") == "the queue has no consumer"
+    a, b = slot_of(b"a", 16), slot_of(b"b", 16)
+    assert channel.basic_get("q")[0].routing_key == "a"
+    slots = {one["slot"]: one for one in api.get("queues", "/", "q", "slots")}
+    figures = {
+        slot: (one["state"], one["messages_ready"], one["messages_unacknowledged"]) for slot, one in slots.items()
+    }
+    assert figures == {a: ("blocked", 1, 1), b: ("waiting", 1, 0)}
+    assert slots[a]["oldest_published_at"] > 1_600_000_000
+    assert reason(api, key="a") == (
+        f"slot {a} has 1 unacknowledged messages, and x-in-flight-per-slot is 1: "
+        "it goes on when a consumer acknowledges, rejects or returns one"
+    )
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume("q", lambda *_: None)
+    assert reason(api, slot=b) == f"nothing is ready in slot {b}, and 1 of its messages are unacknowledged"
+    assert reason(api).startswith("no consumer has room")
+
+
+def test_what_cannot_be_explained(api, channel):
+    channel.queue_declare("q")
+    assert api.get("queues", "/", "q", "slots") == []
+    with pytest.raises(AssertionError, match="has no slots"):
+        reason(api, key="a")
+    channel.queue_declare("slotted", arguments=ARGUMENTS)
+    with pytest.raises(AssertionError, match="has slots 0 to 15, not 16"):
+        api.get("queues", "/", "slotted", "explain", slot="16")
+    with pytest.raises(AssertionError, match="no queue 'none'"):
+        api.get("queues", "/", "none", "explain")
+
+
+def test_slots_are_exported_and_imported(api, channel):
+    channel.queue_declare("q", durable=True, arguments=ARGUMENTS | {"x-slot-key": "header:tenant"})
+    definitions = api.get("definitions")
+    channel.queue_delete("q")
+    api.post("definitions", body=definitions)
+    assert api.get("queues", "/", "q")["arguments"] == ARGUMENTS | {"x-slot-key": "header:tenant"}
+    assert api.get("queues", "/", "q", "slots") == []
+
+
+def test_readers_that_reserve_are_refused_where_few_may_be_in_flight(api, channel):
+    channel.queue_declare("q", durable=True, arguments=ARGUMENTS)
+    with pytest.raises(AssertionError, match="bind a queue without it, and read that"):
+        api.post("readers", "/", "g", "reserve", body={"queues": {"q": None}})
+
+
+def test_readers_get_messages_of_all_slots_in_order(api, channel):
+    channel.queue_declare("q", durable=True, arguments={"x-slots": 16})
+    channel.queue_bind("q", "amq.topic", "#")
+    channel.confirm_delivery()
+    for number in range(30):
+        channel.basic_publish("amq.topic", str(number % 7), b"%d" % number)
+    api.post("readers", "/", "g", "reserve", body={"queues": {"q": None}, "max_messages": 20})
+    table = api.table("readers", "/", "g", "queues", "q", "messages", upto=1)
+    assert [int(body) for body in table["body"].to_pylist()] == list(range(20))
