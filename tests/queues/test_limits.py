@@ -6,8 +6,10 @@ import pytest
 from tests.queues.consumers import Taker, message, push, ready
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.queues.arguments import Limits
+from jumpmq.queues import QUEUE_TYPES, Queue, make_queue
+from jumpmq.queues.arguments import ARGUMENTS, Limits
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.store.stream_files import StreamFiles
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,18 @@ from jumpmq.queues.classic import ClassicQueue
 )
 def test_arguments_and_policies(arguments: dict[str, object], policy: dict[str, object], limits: Limits) -> None:
     assert Limits.of(arguments, policy) == limits
+
+
+@pytest.mark.parametrize("kind", QUEUE_TYPES.values())
+def test_an_argument_without_a_check_has_no_effect(kind: type[Queue]) -> None:
+    """A kind that forgets to check an argument cannot be given anything by it."""
+    arguments = {
+        "x-queue-type": kind.type,
+        **dict.fromkeys(ARGUMENTS.keys() - kind.argument_checks.keys(), "unchecked"),
+    }
+    made = make_queue("/", "q", id=1, arguments=arguments, streams=StreamFiles(None))
+    assert made.limits == Limits()
+    assert made.arguments == {"x-queue-type": kind.type}
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from jumpmq.hashing.arrow import KeyBuffers
+from jumpmq.hashing.sampling import ALL_NOTED, MEAN_GAP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -412,8 +413,6 @@ def modulus_of_arrow(out: Buffer, buckets: int, keys: KeyBuffers) -> None:
 _PLACE_BITS = 10
 _RANKS = 64 - _PLACE_BITS + 2
 _FREQUENT = 64
-ALL_NOTED = 16384
-MEAN_GAP = 16
 _LONGEST_KEY = 255
 _SPREAD = 0x9E3779B97F4A7C15
 

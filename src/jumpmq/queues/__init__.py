@@ -39,5 +39,10 @@ def queue_type(arguments: dict[str, Any]) -> type[Queue]:
 
 
 def make_queue(vhost: str, name: str, *, arguments: dict[str, Any], **declared: Any) -> Queue:
-    """A queue as declared; see :class:`Queue` for what a declaration has."""
-    return queue_type(arguments)(vhost, name, arguments=arguments, **declared)
+    """A queue as declared; see :class:`Queue` for what a declaration has.
+
+    It is given those arguments only that its kind checks: one without a check has no effect.
+    """
+    kind = queue_type(arguments)
+    checked = {key: value for key, value in arguments.items() if key in kind.argument_checks}
+    return kind(vhost, name, arguments=checked, **declared)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from jumpmq.amqp.errors import PreconditionFailed, ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
-from jumpmq.queues.argument_checks import Check
+from jumpmq.queues.argument_checks import Arguments, Check
 from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.consumer import Consumer
@@ -213,6 +213,11 @@ class Queue(ABC):
         self._dead_letters = dead_letters
         self._wake = wake
         self.wakes_at = NEVER
+
+    @classmethod
+    def problem_with(cls, arguments: Arguments) -> str | None:
+        """Why a queue cannot have arguments that passed ``argument_checks``, in RabbitMQ's words; None if it can."""
+        return None
 
     def __repr__(self) -> str:
         return f"<{self.type} queue {self.name!r} in vhost {self.vhost!r}>"

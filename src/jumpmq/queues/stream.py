@@ -46,6 +46,10 @@ SEARCHED = 100_000
 _SENT = ("exchange", "routing_key", "properties", "body")
 
 
+MAX_SEGMENT = 3_000_000_000
+"""Octets of a segment at most."""
+
+
 class Stream(Queue):
     """A stream of a virtual host."""
 
@@ -70,6 +74,13 @@ class Stream(Queue):
     append_only = True
     source = STREAMS
     consumer_argument_names = frozenset({OFFSET, FILTER, UNFILTERED})
+
+    @classmethod
+    def problem_with(cls, arguments: checks.Arguments) -> str | None:
+        segment = arguments.get("x-stream-max-segment-size-bytes")
+        if segment is not None and segment.value > MAX_SEGMENT:
+            return "Exceeded max value for x-stream-max-segment-size-bytes"
+        return None
 
     def __init__(self, vhost: str, name: str, *, streams: StreamFiles | None = None, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)

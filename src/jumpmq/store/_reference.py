@@ -1,12 +1,12 @@
 """Messages laid out as Arrow columns: the plain twin of the compiled kernel, its specification and its stand-in."""
 
 import itertools
-import struct
 from array import array
 from collections.abc import Sequence
 from typing import Any
 
 from jumpmq.amqp.messages import Message
+from jumpmq.store.block_format import BLOCK, EXPIRES, MESSAGES, ROW, SHORT_ROW
 
 
 def binary_column(messages: list[Any], name: str) -> tuple[bytes, bytes]:
@@ -60,21 +60,6 @@ def expiry_column(messages: list[Any]) -> bytes:
 
 
 # --- blocks of the log ---
-
-ROW = struct.Struct("<qqBBHI")
-"""A row: published and expires in microseconds, lengths of exchange, routing key, properties and body; then these."""
-SHORT_ROW = struct.Struct("<qBBHI")
-"""A row of messages that do not expire."""
-
-
-BLOCK = struct.Struct("<IBBHIIQQ")
-"""The head of a block: CRC-32, kind, flags, count, length, octets of bodies, queue, first seq."""
-
-MESSAGES = 1
-"""The kind of a block of messages."""
-
-EXPIRES = 8
-"""Its flag where some expire."""
 
 
 def row_block(messages: list[Any], queue: int, flags: int, gather: int) -> tuple[bytearray, list[Any], int] | None:

@@ -30,9 +30,9 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store._reference import BLOCK as BLOCK
-from jumpmq.store._reference import EXPIRES, ROW, SHORT_ROW
-from jumpmq.store._reference import MESSAGES as MESSAGES
+from jumpmq.store.block_format import BLOCK as BLOCK
+from jumpmq.store.block_format import EXPIRES, ROW, SHORT_ROW
+from jumpmq.store.block_format import MESSAGES as MESSAGES
 from jumpmq.store.checksums import checksum
 from jumpmq.store.layout import (
     alike,

@@ -11,8 +11,6 @@ from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.definitions import QueueDefinition
 
 SERVER_NAMED_PREFIX = "amq.gen-"
-MAX_SEGMENT = 3_000_000_000
-"""Octets of a stream's segment at most."""
 
 ARGUMENT_NAMES = frozenset().union(*(kind.argument_checks for kind in QUEUE_TYPES.values()))
 """Arguments that mean something to a kind of queue, and are refused by the others."""
@@ -40,8 +38,8 @@ def check_arguments(definition: QueueDefinition) -> None:
     for field in arguments:
         if field.name in ARGUMENT_NAMES and field.name not in kind.argument_checks:
             raise PreconditionFailed(f"invalid arg '{field.name}' for {subject} of queue type rabbit_{kind.type}_queue")
-    if (segment := arguments.get("x-stream-max-segment-size-bytes")) is not None and segment.value > MAX_SEGMENT:
-        raise PreconditionFailed("Exceeded max value for x-stream-max-segment-size-bytes")
+    if (problem := kind.problem_with(arguments)) is not None:
+        raise PreconditionFailed(problem)
 
 
 def check_properties(definition: QueueDefinition) -> None:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jumpmq.hashing._reference import ALL_NOTED, MEAN_GAP
 from jumpmq.hashing.kernel import KeyCounts
+from jumpmq.hashing.sampling import ALL_NOTED, MEAN_GAP
 
 WINDOW = 60.0
 """Seconds after which a window ends."""
