@@ -233,15 +233,15 @@ class ServerProtocol:
         self.channel_max = CHANNEL_MAX
         self.heartbeat = 0
         self.unfinished = 0
-        self._proposed = m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, 0)
-        self._partial_frame = b""
-        self._unread = NOTHING
-        self._borrowed = False
-        self._scanned: deque[_Scanned] = deque()
-        self._split: _SplitFrame | None = None
-        self._channels: dict[int, _Channel] = {}
-        self._out: list[bytes | memoryview] = []
-        self._now = 0.0
+        self._proposed = m.ConnectionTune(CHANNEL_MAX, FRAME_MAX, 0)  # the limits that the client was proposed
+        self._partial_frame = b""  # the beginning of a frame whose end did not arrive yet
+        self._unread = NOTHING  # what was received, from the first frame on that was not scanned
+        self._borrowed = False  # whether it is the caller's buffer, which is read into again
+        self._scanned: deque[_Scanned] = deque()  # what was scanned and is not yet an event
+        self._split: _SplitFrame | None = None  # a frame of which the beginning was acted on
+        self._channels: dict[int, _Channel] = {}  # what is known of each open channel
+        self._out: list[bytes | memoryview] = []  # what is to be sent
+        self._now = 0.0  # when this was received, in seconds since the epoch
 
     # --- sending ---
 

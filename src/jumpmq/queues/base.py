@@ -207,11 +207,12 @@ class Queue(ABC):
         self.slots: SlottedMessages | None = None
         self.consumer_group: ConsumerGroup | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = 0
+        # Where its messages are durable; None where they are not.
         self._journal = journal if durable and not exclusive else None
-        self._spill_store = journal
-        self._account = MemoryAccount() if memory is None else memory
-        self._dead_letters = dead_letters
-        self._wake = wake
+        self._spill_store = journal  # where bodies are paged to
+        self._account = MemoryAccount() if memory is None else memory  # what its messages are charged to
+        self._dead_letters = dead_letters  # takes what dies in it
+        self._wake = wake  # asked to be looked after
         self.wakes_at = NEVER
 
     @classmethod

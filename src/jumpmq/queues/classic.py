@@ -73,22 +73,24 @@ class ClassicQueue(Queue):
         delivery = Delivery if self.slots is None else SlotDelivery
         self._delivery = delivery(self, f"queue '{name}' in vhost '{vhost}'", self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
-        self._was_read = False
-        self._ready = self._ready_messages() if self.slots is None else self.slots
-        self._dispatching = False
+        self._was_read = False  # whether bodies were read back lately
+        self._ready = self._ready_messages() if self.slots is None else self.slots  # the messages that wait
+        self._dispatching = False  # whether it hands out messages now
         # Octets of memory of what was taken, and of its bodies.
         self._held = self._held_bodies = 0
+        # Messages that were taken and paged, octets of their bodies, and how many of them are parked.
         self._paged = self._paged_octets = self._parked = 0
+        # Messages that are not stored, and octets of their bodies.
         self._transient = self._transient_octets = 0
-        self._leaving: list[Iterator[None]] = []
-        self._returns = 0
+        self._leaving: list[Iterator[None]] = []  # the steps of what leaves it
+        self._returns = 0  # how many steps of returns are under way
         self._next_wanted: list[Callable[[], None]] = []  # who waits for the next message to be known
-        self._next_seq = 1
-        self._reserved_seq = 0
-        self._delivered_seq = 0
-        self._expiring = False
-        self._arriving = False
-        self._limited = self.limits.has_length
+        self._next_seq = 1  # the number of the next message
+        self._reserved_seq = 0  # the number that is given next after a crash
+        self._delivered_seq = 0  # the highest number delivered: after a crash those up to it are redelivered
+        self._expiring = False  # whether messages may expire
+        self._arriving = False  # whether a message is handed to a consumer that was ready: it cannot expire
+        self._limited = self.limits.has_length  # whether it has a length limit
         self._mind_lease()
 
     def _slotted_messages(self) -> SlottedMessages | None:

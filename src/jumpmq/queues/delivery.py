@@ -80,13 +80,13 @@ class Delivery:
         """
         self.consumers: list[Consumer] = []
         self.active: Consumer | None = None
-        self._source: Source = source
-        self._subject = subject
-        self._exclusive = exclusive
-        self._single = False
+        self._source: Source = source  # the queue
+        self._subject = subject  # what refusals call it
+        self._exclusive = exclusive  # whether a consumer may ask to be the only one
+        self._single = False  # whether one consumer at a time is served
         # Where each consumer stands among ``consumers``: its priority, negated, and its number in the order of arrival.
         self._ranks: dict[Consumer, tuple[int, int]] = {}
-        self._arrivals = 0
+        self._arrivals = 0  # how many consumers have come
         # The consumers of each priority that may have room, next in turn first; no ring is empty.
         self._rings: dict[int, OrderedDict[Consumer, None]] = {}
         # The priorities that have a ring, rising.

@@ -84,14 +84,14 @@ class Stream(Queue):
 
     def __init__(self, vhost: str, name: str, *, streams: StreamFiles | None = None, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
-        self._files = StreamFiles(None) if streams is None else streams
-        self._log = self._files.open(self.id, named(name, vhost))
+        self._files = StreamFiles(None) if streams is None else streams  # the files of all streams
+        self._log = self._files.open(self.id, named(name, vhost))  # its own
         self._log.on_growth = self._on_growth
         self._log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
-        self._next = self._log.end
-        self._staged: deque[tuple[int, int]] = deque()
-        self._memory = 0
-        self._readers: dict[Consumer, _Reader] = {}
+        self._next = self._log.end  # the offset of the next message
+        self._staged: deque[tuple[int, int]] = deque()  # what is not on disk yet
+        self._memory = 0  # octets of that
+        self._readers: dict[Consumer, _Reader] = {}  # where each consumer is
 
     # --- contents ---
 

@@ -91,27 +91,27 @@ class StreamFiles:
         self.committed = 0
         self.error: StoreError | None = None
         self.staged_bytes = 0
-        self._durable = directory is not None
+        self._durable = directory is not None  # whether the directory stays
         self._directory = directory
-        self._on_commit = on_commit
-        self._on_error = on_error
+        self._on_commit = on_commit  # told of each commit on disk
+        self._on_error = on_error  # told of each that fails
         self._watch = watch
-        self._files = Files() if files is None else files
-        self._background = Background("jumpmq-streams", lambda: None)
-        self._writer: Writer | None = None
+        self._files = Files() if files is None else files  # the file calls
+        self._background = Background("jumpmq-streams", lambda: None)  # deletes files
+        self._writer: Writer | None = None  # the thread that writes; None before the first commit
         self._bounds = bounds
         self._on_loss = on_loss
         self._on_retire = on_retire
         self._unbound: set[StreamLog] = set()  # those whose files have changed since the store noted what they hold
-        self._logs: dict[int, StreamLog] = {}
-        self._staged: dict[StreamLog, list[Message]] = {}
-        self._number = 0
-        self._requested = False
-        self._laid_out: _Commit | None = None
-        self._writing: _Commit | None = None
-        self._retry_at: float | None = None
-        self._removed: list[StreamLog] = []
-        self._doomed: list[StreamLog] = []
+        self._logs: dict[int, StreamLog] = {}  # the streams by number
+        self._staged: dict[StreamLog, list[Message]] = {}  # messages that wait for a commit
+        self._number = 0  # of the last commit that was asked for
+        self._requested = False  # whether what is staged is asked for
+        self._laid_out: _Commit | None = None  # a commit whose layout failed halfway
+        self._writing: _Commit | None = None  # the commit under way
+        self._retry_at: float | None = None  # when it is tried again, by the monotonic clock
+        self._removed: list[StreamLog] = []  # streams that :meth:`take_removed` has yet to return
+        self._doomed: list[StreamLog] = []  # streams whose files go once nothing is written to them
 
     @property
     def fileno(self) -> int | None:

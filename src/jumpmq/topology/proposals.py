@@ -58,8 +58,8 @@ class Pending:
         self.asker = asker
         self.decided = False
         self.effects: list[Change] = []
-        self._error: Exception | None = None
-        self._callbacks: list[Callable[[], None]] = []
+        self._error: Exception | None = None  # why it was refused
+        self._callbacks: list[Callable[[], None]] = []  # who waits for the decision
 
     def result(self) -> None:
         """Return if the change was accepted; to be called when it is decided.
@@ -107,10 +107,10 @@ class Proposals:
     """
 
     def __init__(self, take: Callable[[Pending], Iterator[None]], later: Later) -> None:
-        self._take = take
-        self._later = later
-        self._waiting: deque[Pending] = deque()
-        self._under_way: Iterator[None] | None = None
+        self._take = take  # decides one
+        self._later = later  # takes the steps that are left
+        self._waiting: deque[Pending] = deque()  # those that are not begun
+        self._under_way: Iterator[None] | None = None  # the steps of all; None where none waits
 
     def add(self, pending: Pending) -> None:
         """Decide a proposal when all before it are; at once where it can be."""

@@ -39,11 +39,11 @@ class Records:
     """
 
     def __init__(self, journal: Journal | None, shared: bool = False) -> None:
-        self._journal = journal
-        self._shared = shared
-        self._changed_rings: dict[ConsistentHashExchange, None] = {}
-        self._set_aside: Definitions | None = None
-        self._rings_aside: dict[ConsistentHashExchange, None] = {}
+        self._journal = journal  # the store
+        self._shared = shared  # whether transient definitions are kept too
+        self._changed_rings: dict[ConsistentHashExchange, None] = {}  # rings to be written before the next commit
+        self._set_aside: Definitions | None = None  # kept until it is handed over; None outside a change in steps
+        self._rings_aside: dict[ConsistentHashExchange, None] = {}  # the rings of such a change
 
     @contextmanager
     def aside(self) -> Iterator[None]:

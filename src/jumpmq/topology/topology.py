@@ -92,11 +92,11 @@ class Topology:
     ) -> None:
         self.node = node
         self.home = home
-        self._memory = memory
-        self._dead_letters = dead_letters
-        self._journal = journal
+        self._memory = memory  # what the queues charge
+        self._dead_letters = dead_letters  # takes what dies in them
+        self._journal = journal  # where they keep messages
         self._streams = StreamFiles(None) if streams is None else streams
-        self._wake = wake
+        self._wake = wake  # what they ask to be looked after
         self.later = later
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}
@@ -110,8 +110,8 @@ class Topology:
         self.revision = 0
         self.listeners: list[Listener] = []
         self.leaving: list[Callable[[VirtualHost], None]] = []
-        self._counters: dict[int, int] = {}
-        self._proposals = Proposals(self._take, later)
+        self._counters: dict[int, int] = {}  # the next number of a queue, by home
+        self._proposals = Proposals(self._take, later)  # the changes that wait
 
     @property
     def cluster_name(self) -> str:

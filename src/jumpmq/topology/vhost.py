@@ -73,7 +73,7 @@ class VirtualHost:
         self.tags: tuple[str, ...] = ()
         self.tracing = False
         self.records = records
-        self._holdings = holdings
+        self._holdings = holdings  # how much each user has made
         self.exchanges: dict[str, Exchange] = {}
         self.declared: dict[str, DeclaredQueue] = {}
         self.queues: dict[str, Queue] = {}
@@ -81,11 +81,11 @@ class VirtualHost:
         self.limits: dict[str, int] = {}
         self.past = Past()
         self.binding_count = 0
-        self._in_force: dict[Destination, InForce] = {}
-        self._policies_changed = 0
-        self._shards: dict[str, dict[tuple[str, int], DeclaredQueue]] = {}
-        self._owned: dict[str, dict[DeclaredQueue, None]] = {}
-        self._bound_to: dict[Destination, dict[Binding, str]] = {}
+        self._in_force: dict[Destination, InForce] = {}  # the policies of those that have one
+        self._policies_changed = 0  # how often they changed: older steps end
+        self._shards: dict[str, dict[tuple[str, int], DeclaredQueue]] = {}  # by exchange, and by node and number
+        self._owned: dict[str, dict[DeclaredQueue, None]] = {}  # exclusive queues by the identity of their connection
+        self._bound_to: dict[Destination, dict[Binding, str]] = {}  # bindings by where they lead, with who made them
         for exchange, kind in PREDECLARED.items():
             internal = exchange == "amq.rabbitmq.trace"
             self.insert_exchange(ExchangeDefinition(name, exchange, kind, durable=True, internal=internal))

@@ -80,19 +80,20 @@ class DeadLetters:
     def __init__(
         self, upkeep: Upkeep, account: MemoryAccount, streams: StreamFiles, spans: Spans | None = None
     ) -> None:
-        self._spans = spans
-        self._upkeep = upkeep
-        self._account = account
-        self._streams = streams
+        self._spans = spans  # told of messages that are traced
+        self._upkeep = upkeep  # continues what is too much for a turn
+        self._account = account  # what waits is charged to
+        self._streams = streams  # tell when a letter in one is on disk
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.arrived = 0
-        self._waiting: deque[Dead] = deque()
-        self._publishing = False
-        self._continuing = False
-        self._failed: set[int] = set()
-        self._undelivered = UndeliveredLetters()
+        self._waiting: deque[Dead] = deque()  # what is to be published
+        self._publishing = False  # whether that is under way
+        self._continuing = False  # whether the upkeep goes on with it
+        self._failed: set[int] = set()  # queues whose failure the log has told of
+        self._undelivered = UndeliveredLetters()  # letters that are tried again
+        # Originals whose letters in streams are not on disk yet, with the streams' commit that they are in.
         self._unwritten: deque[tuple[int, list[Message]]] = deque()
-        self._unwritten_octets = 0
+        self._unwritten_octets = 0  # octets of those
 
     @property
     def behind(self) -> bool:

@@ -28,7 +28,7 @@ class RunSizes:
     """The size of pieces, in messages, by virtual host and exchange."""
 
     def __init__(self) -> None:
-        self._sizes: dict[tuple[str, str], int] = {}
+        self._sizes: dict[tuple[str, str], int] = {}  # messages of the next piece
 
     def cut(self, vhost: str, run: Publish, most: int = LARGEST) -> tuple[Publish, Publish | None]:
         """A piece to route now, of at most so many messages, and the rest."""

@@ -55,13 +55,13 @@ class Authenticator:
     """
 
     def __init__(self, topology: Topology, tokens: Tokens | None = None) -> None:
-        self._topology = topology
-        self._tokens = tokens
-        self._key = os.urandom(32)
-        self._verified: dict[str, _Verified] = {}
-        self._throttle = LoginThrottle()
+        self._topology = topology  # has the users
+        self._tokens = tokens  # reads tokens; None where they are no logins
+        self._key = os.urandom(32)  # hashes the passwords that are remembered
+        self._verified: dict[str, _Verified] = {}  # logins that were right lately
+        self._throttle = LoginThrottle()  # slows down those who guess
         self.attempts: dict[str, Attempts] = {}
-        self._threads = _FairThreads()
+        self._threads = _FairThreads()  # verify passwords
 
     def count(self, protocol: str, succeeded: bool) -> None:
         """Somebody has tried to log in."""

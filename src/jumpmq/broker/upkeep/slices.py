@@ -27,8 +27,8 @@ class Slices:
     """The slices of an event loop's time."""
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_due = False
+        self._waiting: deque[asyncio.Future[None]] = deque()  # who wants a slice, the first first
+        self._is_due = False  # whether the next is scheduled
 
     async def next(self) -> None:
         """Wait for a slice. It lasts until the caller waits for anything, or comes back for another one."""
