@@ -2,9 +2,11 @@
 
 import os
 import re
+import resource
 import signal
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -152,6 +154,23 @@ def test_one_that_cannot_start_is_tried_again_ever_later(tmp_path: Path) -> None
         said = [float(found) for found in re.findall(r"started again in ([\d.]+) s", broker.log.read_text())]
         assert said[:3] == [0.1, 0.2, 0.4]
         assert is_open(login(broker.port))
+
+
+def test_without_files_clients_wait(broker: JumpMQ, context: ssl.SSLContext) -> None:
+    port = tls_port(broker)
+    login(port, tls=context).hang_up()
+    limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (8, limits[1]))
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(login, port, tls=context)
+        until(lambda: f"clients of port {port} must wait: Too many open files" in broker.log.read_text())
+        started = children(broker.pid)
+        os.kill(min(started), signal.SIGKILL)
+        until(lambda: "a TLS process cannot be started: Too many open files" in broker.log.read_text())
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
+        with closing(waiting.result()) as connection:
+            assert is_open(connection)
+    until(lambda: len(children(broker.pid)) == 2)
 
 
 def test_suspended_listeners_are_closed(certificates: Certificates, context: ssl.SSLContext) -> None:

@@ -122,6 +122,9 @@ class Listener:
         except CertificateError as error:
             self.close()
             raise BrokerError(str(error)) from None
+        except OSError as error:
+            self.close()
+            raise BrokerError(f"cannot serve {self.protocol} on port {self.port}: {error.strerror}") from None
 
     async def reload(self) -> None:
         """Use certificates from their files as they are now, for those who connect from now on.

@@ -31,6 +31,9 @@ SHORT_LIFE = 10.0
 LONGEST_PAUSE = 10.0
 """Seconds before it is started again, at most; at first none, then 0.1, and twice as many each time."""
 
+FULL_PAUSE = 1.0
+"""Seconds until what failed as too many files are open is tried again."""
+
 PACKAGES = Path(__file__).parents[3]
 """Where `jumpmq` is imported from."""
 
@@ -51,10 +54,15 @@ class TLSProcesses:
         self._accept = accept
         self._sockets: Sequence[socket.socket] = ()  # that are listened on
         self._listening = False  # whether the event loop looks at them
+        self._full = False  # whether there are too many files to accept clients
         self._processes = [_Process(self, tls) for _ in range(count)]
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept clients from these sockets, which listen already, and do TLS with the certificates as they are now."""
+        """Accept clients from these sockets, which listen already, and do TLS with the certificates as they are now.
+
+        Raises:
+            OSError: a process cannot be started.
+        """
         for listening in sockets:
             listening.setblocking(False)
         self._sockets = sockets
@@ -79,7 +87,7 @@ class TLSProcesses:
 
     def look(self) -> None:
         """Look at the sockets that are listened on if there is a process to give clients to, else do not."""
-        able = any(process.is_running for process in self._processes)
+        able = not self._full and any(process.is_running for process in self._processes)
         if able is self._listening:
             return
         self._listening = able and bool(self._sockets)
@@ -106,12 +114,22 @@ class TLSProcesses:
         """Accept a client, and give it to the process that has the fewest."""
         try:
             client, _ = listening.accept()
-        except OSError:  # it is gone, or there are too many files
+        except (BlockingIOError, ConnectionAbortedError):  # it is gone
+            return
+        except OSError as error:
+            log.error("clients of port %d must wait: %s", listening.getsockname()[1], error.strerror)
+            self._full = True
+            asyncio.get_running_loop().call_later(FULL_PAUSE, self._go_on)
+            self.look()
             return
         with client:
             for process in sorted(self._processes, key=lambda one: one.clients):
                 if process.is_running and process.give(client):
                     return
+
+    def _go_on(self) -> None:
+        self._full = False
+        self.look()
 
 
 def _finished(task: asyncio.Task[object]) -> None:
@@ -149,11 +167,15 @@ class _Process:
         return self._socket is not None
 
     async def start(self) -> None:
-        """Start it; it takes clients at once, and deals with them when it is there."""
+        """Start it; it takes clients at once, and deals with them when it is there.
+
+        Raises:
+            OSError: there are too many files or processes, or there is no memory for it.
+        """
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "jumpmq.broker.connection.tls_process"]
         paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
-        with theirs:
+        try:
             self._child = await asyncio.to_thread(
                 subprocess.Popen,
                 [*command, str(theirs.fileno()), self._settings],
@@ -161,6 +183,11 @@ class _Process:
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
             )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         ours.setblocking(False)
         self._socket, self._started_at, self.clients = ours, time.monotonic(), 0
         asyncio.get_running_loop().add_reader(ours, self._take)
@@ -220,7 +247,13 @@ class _Process:
         self._pause = min(LONGEST_PAUSE, max(0.1, 2 * self._pause)) if is_short else 0.0
         log.error("a TLS process has ended with status %d; it is started again in %g s", status, self._pause)
         await asyncio.sleep(self._pause)
-        await self.start()
+        while True:
+            try:
+                await self.start()
+                break
+            except OSError as error:
+                log.error("a TLS process cannot be started: %s; again in %g s", error.strerror, FULL_PAUSE)
+                await asyncio.sleep(FULL_PAUSE)
         self._processes.look()
 
 
