@@ -22,6 +22,7 @@ class Checker:
     faults: list[str] = field(default_factory=list)
     published: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     settled: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _mortal: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     _open: dict[Tag, tuple[str, int]] = field(default_factory=dict)
 
@@ -29,6 +30,10 @@ class Checker:
         """The number of the next message of a key, from 1; it is published now."""
         self.published[key] += 1
         return self.published[key]
+
+    def may_go(self, key: str, number: int) -> None:
+        """A message may leave its queue undelivered: it expires, or is purged."""
+        self._mortal[key].add(number)
 
     def delivered(self, consumer: str, tag: int, key: str, number: int, redelivered: bool) -> None:
         """A consumer has got a message."""
@@ -38,7 +43,7 @@ class Checker:
         if number <= self._seen[key]:
             if not redelivered:
                 self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}, not redelivered")
-        elif number != self._seen[key] + 1:
+        elif any(missed not in self._mortal[key] for missed in range(self._seen[key] + 1, number)):
             self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}")
         self._seen[key] = max(self._seen[key], number)
         self._open[consumer, tag] = key, number
@@ -61,7 +66,7 @@ class Checker:
     @property
     def left(self) -> int:
         """Messages that nobody has acknowledged yet."""
-        return sum(count - len(self.settled[key]) for key, count in self.published.items())
+        return sum(count - len(self.settled[key] | self._mortal[key]) for key, count in self.published.items())
 
     def check(self) -> None:
         """Object if something was wrong, or if something is missing at the end."""

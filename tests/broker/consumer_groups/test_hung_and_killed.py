@@ -1,0 +1,76 @@
+"""Consumer groups where a client hangs with its socket open, and where the broker is killed in mid-handover."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pika
+from tests.broker.consumer_groups.checker import Checker
+from tests.broker.consumer_groups.members import Member, Publisher, until
+
+import jumpmq
+from jumpmq.testing import JumpMQ
+
+SOON = {"x-rebalance-delay": 50}
+EXAMPLE = Path(__file__).parents[3] / "examples/python/consumer_group.py"
+
+
+def _declare(port: int, exchange: str, queues: int) -> None:
+    with pika.BlockingConnection(pika.ConnectionParameters(port=port)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare(exchange, "x-consistent-hash", durable=True)
+        for number in range(queues):
+            arguments = {"x-slots": 4, "x-in-flight-per-slot": 1} if number % 2 else {}
+            channel.queue_declare(f"{exchange}.{number}", durable=True, arguments=arguments)
+            channel.queue_bind(f"{exchange}.{number}", exchange, "1")
+
+
+def test_a_client_that_hangs_loses_its_messages_after_the_delivery_timeout() -> None:
+    with jumpmq.running(consumer_timeout=1) as broker:
+        _declare(broker.port, "orders", 2)
+        checker = Checker()
+        publisher = Publisher(broker.port, "orders", checker)
+        publisher.publish(20, 2)
+        hung = Member(broker.port, "orders", "g", "hung", checker, prefetch=5, arguments=SOON)
+        until(lambda: len(hung.held) == 5, hung)
+        with Member(broker.port, "orders", "g", "b", checker, arguments=SOON) as other:
+            checker.gone("hung")
+            until(lambda: not checker.left, other, settle=True)
+            hung.channel.basic_ack(0, multiple=True)
+            until(lambda: hung.cancelled, hung)
+        hung.close()
+        publisher.close()
+        checker.check()
+
+
+def test_a_broker_that_is_killed_in_a_handover_loses_nothing(tmp_path: Path) -> None:
+    checker = Checker()
+    with JumpMQ(data_dir=tmp_path) as broker:
+        _declare(broker.port, "orders", 3)
+        publisher = Publisher(broker.port, "orders", checker)
+        publisher.channel.confirm_delivery()
+        publisher.publish(20, 5)
+        first = Member(broker.port, "orders", "g", "a", checker, prefetch=0, arguments=SOON)
+        until(lambda: len(first.held) > 10, first)
+        second = Member(broker.port, "orders", "g", "b", checker, arguments=SOON)
+        for _ in range(20):
+            first.read(0.01)
+            second.read(0.005)
+        broker.kill()
+        for member in (first, second):
+            checker.gone(member.name)
+        broker.start()
+        with (
+            Member(broker.port, "orders", "g", "c", checker, arguments=SOON) as third,
+            Member(broker.port, "orders", "g", "d", checker, arguments=SOON) as fourth,
+        ):
+            until(lambda: not checker.left, third, fourth, settle=True)
+    checker.check()
+
+
+def test_the_example() -> None:
+    with jumpmq.running() as broker:
+        command = [sys.executable, str(EXAMPLE), "--url", broker.amqp_url, "--publish", "100", "--idle", "2"]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    assert len(lines) == 100
+    assert {line.split()[1] for line in lines} == {f"orders-{number}" for number in range(4)}

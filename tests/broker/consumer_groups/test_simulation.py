@@ -1,0 +1,273 @@
+"""A consumer group and its queues, as the broker has them, under a scheduler that may do anything at any time."""
+
+import itertools
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.broker.consumer_groups.checker import Checker
+from tests.generating import examples
+from tests.queues.consumers import Taker
+
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.consumer_groups.group import ConsumerGroup, Session, Unit
+from jumpmq.queues import Outcome, clock
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.slots import Share
+
+KEYS = 5
+"""Different keys of each queue."""
+
+
+class Feed(Taker):
+    """What a session is to one queue."""
+
+    def __init__(self, session: "Client", queue: ClassicQueue) -> None:
+        super().__init__(queue)
+        self.session = session
+        self.share = Share()
+        self.units: set[Unit] = set()
+        self.waits = False
+
+    def capacity(self) -> int:
+        return self.session.prefetch - self.session.count
+
+    def passed_over(self) -> None:
+        self.waits = True
+
+    def deliver(self, messages: list[Message]) -> None:
+        super().deliver(messages)
+        for message in messages:
+            self.session.world.checker.delivered(
+                self.session.name, next(self.session.world.tags), *_read(message), message.redelivered
+            )
+
+
+class Client(Session):
+    """A session of a member."""
+
+    def __init__(self, world: "World", name: str, prefetch: int, timeout: float | None) -> None:
+        self.world, self.name, self.prefetch, self.handover_timeout = world, name, prefetch, timeout
+        self.feeds: dict[int, Feed] = {}
+
+    @property
+    def count(self) -> int:
+        return sum(len(feed.held) for feed in self.feeds.values())
+
+    def start(self, unit: Unit) -> None:
+        queue = self.world.queues[unit.queue]
+        feed = self.feeds.setdefault(unit.queue_id, Feed(self, queue))
+        first = not feed.units
+        feed.units.add(unit)
+        if unit.slot is not None:
+            assert queue.slots is not None
+            queue.slots.give(unit.slot, feed.share)
+            if first:
+                queue.subscribe_to(feed, feed.share)
+        elif first:
+            queue.subscribe(feed)
+        queue.dispatch()
+
+    def stop(self, unit: Unit) -> None:
+        feed = self.feeds[unit.queue_id]
+        feed.units.discard(unit)
+        if unit.slot is not None and feed.queue.slots is not None:
+            feed.queue.slots.give(unit.slot, None)
+        if not feed.units:
+            feed.queue.unsubscribe(feed)
+
+    def held(self, unit: Unit) -> int:
+        feed = self.feeds.get(unit.queue_id)
+        if feed is None:
+            return 0
+        return len(feed.held) if unit.slot is None else sum(one.slot == unit.slot for one in feed.held)
+
+    def evict(self) -> None:
+        self.handover_timeout = None
+        self.world.checker.gone(self.name)
+        self.give_back(Outcome.RETURNED)
+
+    def give_back(self, outcome: Outcome) -> None:
+        for feed in self.feeds.values():
+            held, feed.held = feed.held, []
+            feed.queue.settle(held, outcome)
+        self.serve()
+
+    def settle(self, place: int, outcome: Outcome) -> None:
+        """Settle one of the deliveries that it holds."""
+        feeds = [feed for feed in self.feeds.values() if feed.held]
+        if not feeds:
+            return
+        feed = feeds[place % len(feeds)]
+        message = feed.held.pop(place % len(feed.held))
+        self.world.settled(self.name, message, outcome)
+        feed.queue.settle([message], outcome)
+        self.serve()
+
+    def serve(self) -> None:
+        for feed in list(self.feeds.values()):
+            if feed.waits and self.count < self.prefetch:
+                feed.waits = False
+                feed.queue.admit(feed)
+                feed.queue.dispatch()
+
+
+class World:
+    """Queues, a group, and who is there."""
+
+    def __init__(self) -> None:
+        self.checker = Checker()
+        self.now = 0.0
+        self.tags = itertools.count(1)
+        self.names = itertools.count(1)
+        self.group = ConsumerGroup("g", rebalance_delay=0.5)
+        self.queues: dict[str, ClassicQueue] = {}
+        self.clients: list[Client] = []
+        self.sent: dict[str, int] = {}
+        for arguments in ({}, {"x-slots": 3}, {"x-slots": 4, "x-in-flight-per-slot": 1}):
+            self.bind(arguments)
+
+    def bind(self, arguments: dict[str, int]) -> None:
+        name = f"q{len(self.sent)}"
+        self.sent[name] = 0
+        queue = self.queues[name] = ClassicQueue("/", name, id=len(self.sent), arguments=arguments)
+        if queue.slots is not None:
+            for slot in range(queue.slots.slots):
+                queue.slots.give(slot, None)
+        self.set_units()
+
+    def set_units(self) -> None:
+        units = []
+        for queue in self.queues.values():
+            slots = [None] if queue.slots is None else range(queue.slots.slots)
+            units += [Unit(queue.name, queue.id, slot) for slot in slots]
+        self.group.set_units(units, self.now)
+
+    def publish(self, place: int, mortal: bool) -> None:
+        queue = list(self.queues.values())[place % len(self.queues)]
+        key = f"{queue.name}/{place % KEYS}"
+        number = self.checker.publish(key)
+        message = Message("", key.encode(), b"\0\0", b"%d" % number)
+        if mortal:
+            self.checker.may_go(key, number)
+            message.expires_at = clock.now() - 1
+            queue.expect_expiry()
+        queue.push([message])
+
+    def purge(self, place: int) -> None:
+        queue = list(self.queues.values())[place % len(self.queues)]
+        for message in queue.peek(1, queue.next_seq):
+            self.checker.may_go(*_read(message))
+        queue.purge()
+
+    def unbind(self, place: int) -> None:
+        """A queue is unbound, and goes if it is empty."""
+        queue = list(self.queues.values())[place % len(self.queues)]
+        if len(self.queues) > 1 and not queue.message_count:
+            del self.queues[queue.name]
+            self.set_units()
+
+    def join(self, place: int) -> None:
+        if len(self.clients) < 6:
+            client = Client(self, f"c{next(self.names)}", 1 + place % 7, 0.7 if place % 3 == 0 else None)
+            named = place % 5 == 0
+            name, grace = (f"named{place % 2}", 2.0) if named else (client.name, 0.0)
+            self.clients.append(client)
+            self.group.join(client, name, 1 + place % 3, grace, self.now)
+
+    def leave(self, place: int, end: bool) -> None:
+        """A client cancels its consumer, or is gone."""
+        if self.clients:
+            client = self.clients[place % len(self.clients)]
+            self.group.leave(client, self.now)
+            if end:
+                self.end(client)
+
+    def end(self, client: Client) -> None:
+        self.checker.gone(client.name)
+        self.clients.remove(client)
+        client.give_back(Outcome.RETURNED)
+
+    def restart(self) -> None:
+        """The broker is killed: all sessions end, and there is a new group."""
+        for client in list(self.clients):
+            self.group.leave(client, self.now, for_good=True)
+            self.end(client)
+        self.group.step(self.now)
+        assert not self.group._draining
+        self.group = ConsumerGroup("g", rebalance_delay=0.5)
+        self.set_units()
+
+    def settled(self, name: str, message: Message, outcome: Outcome) -> None:
+        found = _read(message)
+        tag = next(tag for tag, one in self.checker._open.items() if tag[0] == name and one == found)
+        if outcome is Outcome.ACKNOWLEDGED:
+            self.checker.acknowledge(*tag)
+        else:
+            self.checker.requeue(*tag)
+
+    def check(self) -> None:
+        """What holds at any time."""
+        assert not self.checker.faults, self.checker.faults
+        for unit, place in self.group.places.items():
+            holders = [client for client in self.clients if client.held(unit)]
+            assert len(holders) <= 1
+            assert not holders or holders[0] is place.holder
+            fed = [client for client in self.clients if any(unit in feed.units for feed in client.feeds.values())]
+            assert fed == ([place.holder] if place.holder is not None and place.draining_since is None else [])
+
+
+def _read(message: Message) -> tuple[str, int]:
+    return message.routing_key.decode(), int(message.body)
+
+
+ACTIONS: dict[str, Callable[[World, int], None]] = {
+    "publish": lambda world, place: world.publish(place, False),
+    "publish one that expires": lambda world, place: world.publish(place, True),
+    "join": World.join,
+    "cancel": lambda world, place: world.leave(place, False),
+    "crash": lambda world, place: world.leave(place, True),
+    "purge": World.purge,
+    "unbind": World.unbind,
+    "bind": lambda world, place: world.bind({"x-slots": 2} if place % 2 else {}) if len(world.queues) < 5 else None,
+    "restart": lambda world, place: world.restart() if place % 20 == 0 else None,
+    "acknowledge": lambda world, place: _settle(world, place, Outcome.ACKNOWLEDGED),
+    "requeue": lambda world, place: _settle(world, place, Outcome.REQUEUED),
+    "wait": lambda world, place: setattr(world, "now", world.now + place % 10 / 10),
+}
+OFTEN = ["publish", "acknowledge", "acknowledge", "publish", "wait", "join"]
+
+
+def _settle(world: World, place: int, outcome: Outcome) -> None:
+    if world.clients:
+        world.clients[place % len(world.clients)].settle(place, outcome)
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(st.tuples(st.sampled_from([*ACTIONS, *OFTEN]), st.integers(0, 1000)), min_size=30, max_size=300))
+def test_nothing_is_lost_and_no_key_is_at_two_clients(actions: list[tuple[str, int]]) -> None:
+    world = World()
+    for name, place in actions:
+        ACTIONS[name](world, place)
+        world.group.step(world.now)
+        world.check()
+    for client in list(world.clients):
+        if world.group.member_of(client) is None:
+            world.end(client)
+    world.join(1)
+    for _ in range(20):
+        world.now += 1.0
+        world.group.step(world.now)
+        world.check()
+    for _ in range(1000):
+        for client in world.clients:
+            client.settle(0, Outcome.ACKNOWLEDGED)
+        world.group.step(world.now)
+        world.check()
+        if not any(client.count for client in world.clients):
+            break
+    world.checker.check()
+    weights = {member: member.weight for member in world.group.members.values()}
+    for member, weight in weights.items():
+        share = sum(place.owner is member for place in world.group.places.values())
+        assert abs(share * sum(weights.values()) - len(world.group.places) * weight) < sum(weights.values())
