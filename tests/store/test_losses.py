@@ -117,3 +117,17 @@ def test_a_file_that_is_deleted_or_cut_is_missed(directory: Path, tmp_path: Path
 def check_when_closed(opened: Opened) -> list[str]:
     opened.close()
     return list(check(opened.directory))
+
+
+def test_files_that_were_given_each_others_names_are_read_all_the_same(directory: Path) -> None:
+    one, other = sorted(directory.glob("log/*.log"))[:2]
+    kept = one.rename(one.with_name("kept"))
+    other.rename(one)
+    kept.rename(other)
+    opened = Opened(directory)
+    assert {queue: set(numbers) for queue, numbers in left(opened).items()} == QUEUES
+    assert not opened.store.losses
+    opened.store.append(1, make_messages(202, 203))
+    opened.commit()
+    assert left(opened.restart())[1] == [*range(1, 204)]
+    assert check_when_closed(opened) == []

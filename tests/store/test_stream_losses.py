@@ -1,5 +1,6 @@
 """What is missing of a stream's files is named by its offsets, and what is written later follows behind it."""
 
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -140,3 +141,27 @@ def test_what_retention_lets_go_of_is_not_missed(tmp_path: Path) -> None:
         found.close()
     assert len(files(directory)) == noted.segments
     assert not losses
+
+
+def test_one_bit_anywhere_is_served_or_named(tmp_path: Path) -> None:
+    directory = tmp_path / "streams"
+    bounds = make(directory)
+    chance = random.Random(3)
+    for _ in range(150):
+        path = chance.choice(files(directory))
+        whole = path.read_bytes()
+        octets = bytearray(whole)
+        place = chance.randrange(128) if chance.random() < 0.5 else chance.randrange(len(whole))
+        octets[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(octets)
+        losses: list[str] = []
+        found = StreamFiles(directory, bounds={7: bounds}, on_loss=losses.append)
+        log = found.open(7)
+        served = bodies(log)
+        assert log.end == COUNT and len(served) == len(set(served))
+        missing = set(range(COUNT)) - set(served)
+        assert len(missing) <= 20 and missing <= offsets(losses), (path, place)
+        found.close()
+        for one in (directory / "7").glob("*.damaged"):
+            one.unlink()
+        path.write_bytes(whole)
