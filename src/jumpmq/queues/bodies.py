@@ -68,14 +68,20 @@ def _restore(message: Message, stored: Message) -> None:
 
 
 def at_once(messages: list[Message], *, last: bool = False) -> int:
-    """How many of the first messages, or of the last, may have their bodies read back at one stretch."""
+    """How many of the first messages, or of the last, may be read back at one stretch.
+
+    What counts is what lies on disk, headers included: the octets of the message's batch, divided evenly.
+    """
     if not of_body(messages, PAGED):
         return len(messages)
-    count = octets = 0
+    count, octets, each = 0, 0.0, 0.0
+    batch = None
     for message in reversed(messages) if last else messages:
         count += 1
         if message.body is PAGED:
-            octets += message.paged
+            if message.batch is not batch and (batch := message.batch) is not None:
+                each = batch.stored / batch.count
+            octets += max(message.paged, each)
             if octets >= READ_AT_ONCE:
                 break
     return count

@@ -11,7 +11,7 @@ from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.segment import Segment
 
 AHEAD_COUNT, AHEAD_OCTETS = 4096, 2 << 20
-"""Messages and octets of bodies that are read at once, give or take a segment."""
+"""Messages and octets, of bodies or on disk, that are read at once, give or take a segment."""
 
 
 class ReadAhead:
@@ -45,7 +45,7 @@ class ReadAhead:
                 break
             self._asked.append((segment, segment.last_seq))
             count += segment.count
-            size += segment.size
+            size += max(segment.size, segment.stored_octets)
         if reader is None or not self._asked:
             return False
         ranges = [(one.batch, one.first_seq, last) for one, last in self._asked if one.batch is not None]

@@ -7,8 +7,8 @@ from jumpmq.queues.memory import held_octets
 from jumpmq.queues.runs import body_octets
 from jumpmq.store import Batch
 
-ABSORBED_OCTETS = 64 << 10
-"""Octets of bodies that small segments are put together to, as a segment is read back whole."""
+ABSORBED_OCTETS, ABSORBED_STORED = 64 << 10, 1 << 20
+"""Octets of bodies, and on disk, that small segments are put together to, as a segment is read back whole."""
 
 
 class Segment:
@@ -69,6 +69,12 @@ class Segment:
         return segment
 
     @property
+    def stored_octets(self) -> int:
+        """Octets on disk, headers included: its share of its batch's."""
+        batch = self.batch
+        return batch.stored * self.count // batch.count if batch is not None and batch.count else 0
+
+    @property
     def whole(self) -> bool:
         """Whether it is everything that is left of its batch."""
         return self.messages is None and self.batch is not None and self.count == self.batch.remaining
@@ -98,6 +104,7 @@ class Segment:
             or following.delivered_seq
             or not (self.exact and following.exact)
             or self.size + following.size > ABSORBED_OCTETS
+            or self.stored_octets + following.stored_octets > ABSORBED_STORED
         ):
             return False
         self.last_seq = following.last_seq

@@ -10,7 +10,8 @@ from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import MAX_COUNT
 
 MAX_BYTES = 4 << 20
-"""A batch takes no further message once its bodies hold this many octets, so that reading one back stays cheap."""
+"""A batch takes no further message once its bodies, or all of it on disk, have this many octets, so that reading one
+back stays cheap."""
 
 NOTHING = Ranges()
 """What is settled of a batch of which nothing is."""
@@ -30,6 +31,7 @@ class Batch:
         remaining: how many are not settled.
         closed: whether it takes no further message, however few it has.
         messages: those that are not yet on disk, in order; None where all are.
+        stored: octets of its blocks on disk.
         positions, lengths, firsts: of each block on disk, in order, where it lies, its octets, and its lowest number.
     """
 
@@ -48,6 +50,7 @@ class Batch:
         "positions",
         "queue_id",
         "remaining",
+        "stored",
     )
 
     def __init__(self, queue_id: int, note: Callable[[tuple["Batch", int, int]], object]) -> None:
@@ -63,6 +66,7 @@ class Batch:
         self.positions = array("Q")
         self.lengths = array("I")
         self.firsts = array("q")
+        self.stored = 0
         self._settled = NOTHING
         self._note = note
 
@@ -104,7 +108,7 @@ class Batch:
         Returns:
             how many, and the octets of their bodies; none where the first one needs another batch.
         """
-        if self.closed:
+        if self.closed or self.stored >= MAX_BYTES:
             return 0, 0
         taken, octets = join_batch(messages, self, MAX_COUNT - self.count, MAX_BYTES - self.bytes)
         if taken < len(messages):
@@ -155,15 +159,18 @@ class Batch:
             self.id = position
         self.positions.append(position)
         self.lengths.append(length)
+        self.stored += length
         self.firsts.append(first)
 
     def move(self, position: int, length: int, first: int) -> None:
         """All that is left of it lies elsewhere now. Whoever reads meanwhile keeps the places that it has."""
         self.positions, self.lengths, self.firsts = array("Q", (position,)), array("I", (length,)), array("q", (first,))
+        self.stored = length
 
     def gone(self) -> None:
         """It lies nowhere any more: its queue was deleted."""
         self.positions, self.lengths, self.firsts = array("Q"), array("I"), array("q")
+        self.stored = 0
 
     def blocks(self, first: int | None, last: int | None) -> Iterator[tuple[int, int]]:
         """Position and length of the blocks that may hold messages ``first`` to ``last``."""

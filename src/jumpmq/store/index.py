@@ -229,6 +229,7 @@ def _place(batch: Batch, places: bytes) -> None:
     batch.positions = array("Q", places[: 8 * count])
     batch.firsts = array("q", places[8 * count : 16 * count])
     batch.lengths = array("I", places[16 * count :])
+    batch.stored = sum(batch.lengths)
 
 
 def _settle(connection: sqlite3.Connection, path: Path, batches: dict[int, Batch], warnings: list[str]) -> None:
