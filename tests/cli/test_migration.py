@@ -88,7 +88,7 @@ def test_definitions_and_messages_are_moved(rabbitmq: RabbitMQ, broker: jumpmq.R
             for number in range(300):
                 properties = pika.BasicProperties(delivery_mode=2, message_id=str(number), headers={"n": number})
                 opened.basic_publish("orders", f"{queue}.{number}", b"%d" % number, properties)
-        opened.basic_publish("orders", "orders-1.large", b"x" * 20_000_000)
+        opened.basic_publish("orders", "orders-1.large", b"x" * 10_000_000)
         opened.basic_get("orders-2")  # goes back when the channel ends, and the broker counts a delivery
     result = run("jumpmq", "migrate", *urls(rabbitmq, broker), timeout=300)
     assert (result.returncode, result.stdout) == (
@@ -105,7 +105,7 @@ def test_definitions_and_messages_are_moved(rabbitmq: RabbitMQ, broker: jumpmq.R
         method, properties, body = opened.basic_get("orders-1", auto_ack=True)
         assert (method.exchange, method.routing_key, method.redelivered) == ("orders", "orders-1.0", False)
         assert (body, properties.message_id, properties.headers["n"], properties.delivery_mode) == (b"0", "0", 0, 2)
-    assert bodies(broker.port, "orders-1") == [*expected[1:], b"x" * 20_000_000]
+    assert bodies(broker.port, "orders-1") == [*expected[1:], b"x" * 10_000_000]
     assert bodies(broker.port, "orders-2") == expected
     assert bodies(rabbitmq.port, "orders-1") == bodies(rabbitmq.port, "orders-2") == []
     whoami = requests.get(f"http://127.0.0.1:{broker.http_port}/api/whoami", auth=("alice", "secret")).json()

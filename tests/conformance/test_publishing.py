@@ -166,3 +166,18 @@ def test_what_was_published_before_a_malformed_message_arrives(channel: WireChan
     with pytest.raises(ChannelClosed):
         channel.next()
     assert channel.connection.channel().bodies(queue) == [b"well"]
+
+
+def test_headers_that_are_longer_than_a_readers_frames_come_in_one(broker: BrokerProcess, queue: str) -> None:
+    """A content header cannot be cut: the reader gets a longer frame than it agreed to."""
+    with login(broker.port) as writer, login(broker.port, frame_max=4096) as reader:
+        name = writer.channel().queue(f"{queue}-shared", exclusive=False)
+        channel = writer.channel()
+        channel.confirm_select()
+        channel.publish("", name, b"body", Basic.Properties(headers={"long": "x" * 10_000}))
+        assert isinstance(channel.next(), Basic.Ack)
+        reader.channel(1)
+        reader.send_method(1, Basic.Get(queue=name, no_ack=True))
+        kinds = [reader.read_frame() for _ in range(3)]
+        assert [(kind, len(payload) > 4096) for kind, _, payload in kinds] == [(1, False), (2, True), (3, False)]
+        channel.call(Queue.Delete(queue=name))

@@ -101,7 +101,7 @@ def test_another_kind_is_another_queue(channel: WireChannel, quorum: Declare) ->
         channel.queue(queue, durable=True, exclusive=False)
     assert refused.value.text == (
         f"PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue '{queue}' in vhost '/': "
-        "received none but current is the value 'quorum' of type 'longstr'"
+        "received 'classic' but current is 'quorum'"
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
-from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
+from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology.arguments import Arguments, comparable
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Exchange
@@ -33,10 +33,11 @@ def check_queue(current: QueueDefinition, declared: QueueDefinition) -> None:
     for name in ("durable", "auto_delete"):
         _check_flag(name, subject, getattr(declared, name), getattr(current, name))
     kind = queue_type_of(current.arguments)
-    known = list(QUEUE_TYPES[kind].argument_checks)
-    if kind == queue_type_of(declared.arguments) == DEFAULT_QUEUE_TYPE:
-        known.remove("x-queue-type")  # it need not be said
-    _check_arguments(subject, declared.arguments, current.arguments, known)
+    for name in QUEUE_TYPES[kind].argument_checks:
+        if name == "x-queue-type":  # as in RabbitMQ 4.0 it is compared whether it was said or not
+            _check_field(name, subject, queue_type_of(declared.arguments), kind)
+        else:
+            _check_arguments(subject, declared.arguments, current.arguments, [name])
 
 
 def _check_flag(name: str, subject: str, received: bool, current: bool) -> None:
