@@ -85,7 +85,7 @@ class Client(Session):
     def evict(self) -> None:
         self.handover_timeout = None
         self.world.checker.gone(self.name)
-        self.give_back(Outcome.RETURNED)
+        self.give_back(Outcome.CONSUMER_GONE)
 
     def give_back(self, outcome: Outcome) -> None:
         for feed in self.feeds.values():
@@ -186,7 +186,7 @@ class World:
     def end(self, client: Client) -> None:
         self.checker.gone(client.name)
         self.clients.remove(client)
-        client.give_back(Outcome.RETURNED)
+        client.give_back(Outcome.CONSUMER_GONE)
 
     def restart(self) -> None:
         """The broker is killed: all sessions end, and there is a new group."""
