@@ -114,6 +114,19 @@ class ReadyMessages:
             else:
                 self._extend_tail(batch, list(group))
 
+    def extend_head(self, messages: list[Message], size: int, held: int) -> bool:
+        """As :meth:`extend`, where no message is in the tail; returns whether that was so.
+
+        Args:
+            held: octets of memory that the messages take, which the caller charges: one of many lists of a queue.
+        """
+        if self._tail:
+            return False
+        self.size += size
+        self.memory += held
+        self._head.extend(messages)
+        return True
+
     def _extend_unstored(self, messages: list[Message]) -> None:
         """Add messages that are not stored to the tail, in segments that can become a batch each: the last takes what
         follows until it is full, or messages that come one by one would have a segment and a batch each."""
@@ -167,6 +180,22 @@ class ReadyMessages:
     def take_oldest(self, count: int) -> list[Message]:
         """Remove and return what a length limit drops."""
         return self.take(count)
+
+    def take_head(self, count: int) -> tuple[list[Message], int, int] | None:
+        """Remove up to ``count`` messages from the front, where all are in memory and none came back out of order.
+
+        Returns:
+            The messages, octets of their bodies, and octets of memory, which the caller takes off the account; None
+            where it is otherwise.
+        """
+        if self._tail or self._returned.messages:
+            return None
+        taken = self._head.take(count)
+        size, held = octets(taken)
+        held += OVERHEAD * len(taken)
+        self.size -= size
+        self.memory -= held
+        return taken, size, held
 
     def take_octets(self, count: int, most: int) -> list[Message]:
         """As :meth:`take`, but as few as hold ``most`` octets of bodies, routing keys and properties; some, if there

@@ -31,7 +31,7 @@ from jumpmq.hashing import xxh64
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
-from jumpmq.queues.memory import MemoryAccount
+from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, nobody_waits
 from jumpmq.queues.runs import body_octets, by_slot, count_slots, octets, set_slots
 from jumpmq.store import Batch
@@ -304,6 +304,9 @@ class SlottedMessages:
         """A slot had ``count`` messages with ``size`` octets before what was just done."""
         self._count += len(ready) - count
         self.size += ready.size - size
+        self._note_front(slot)
+
+    def _note_front(self, slot: int) -> None:
         if self._by_seq is not None:
             self._by_seq.changed.add(slot)
         if self._by_expiry is not None:
@@ -320,12 +323,36 @@ class SlottedMessages:
 
     def extend(self, messages: list[Message], size: int) -> None:
         set_slots(messages, self._key.keys(messages), self.slots, SEED)
-        for slot, group in by_slot(messages).items():
+        groups = by_slot(messages)
+        if not self._account.tight:
+            groups = self._extend_heads(groups)
+        for slot, group in groups.items():
             ready = self._list(slot)
             count, before = len(ready), ready.size
             ready.extend(group, body_octets(group))
             self._note(slot, ready, count, before)
             self._queue_up(slot)
+
+    def _extend_heads(self, groups: dict[int, list[Message]]) -> dict[int, list[Message]]:
+        """Add messages to the slots that are in memory as a whole, charged at once; returns those of the others."""
+        lists, others, charged, ring = self._lists, {}, 0, self.share.ring
+        fronts = self._by_seq is not None or self._by_expiry is not None
+        for slot, group in groups.items():
+            ready = lists[slot] if slot in lists else self._list(slot)
+            size, held = octets(group)
+            held += OVERHEAD * len(group)
+            if not ready.extend_head(group, size, held):
+                others[slot] = group
+                continue
+            charged += held
+            self.size += size
+            self._count += len(group)
+            if fronts:
+                self._note_front(slot)
+            if slot not in ring:
+                self._queue_up(slot)
+        self._account.charge("ready", charged)
+        return others
 
     def put_back(self, messages: list[Message]) -> None:
         for slot, group in by_slot(messages).items():
@@ -355,12 +382,29 @@ class SlottedMessages:
     ) -> list[Message]:
         ring, lists, held, limit = share.ring, self._lists, self._held, self.limit
         taken: list[Message] = []
+        released = turns = part = 0
+        fronts = self._by_seq is not None or self._by_expiry is not None
         while ring and count > 0 and most > 0:
-            some = -(-count // len(ring))  # an equal part
+            if not turns:  # another round, in which each has an equal part
+                turns, part = len(ring), -(-count // len(ring))
+            turns -= 1
             slot, _ = ring.popitem(last=False)
-            if limit:
-                some = min(some, limit - held[slot])
+            some = min(part, count, limit - held[slot]) if limit else min(part, count)
             ready = lists[slot]
+            if ready.memory <= most and (head := ready.take_head(some)) is not None:
+                found, size, memory = head
+                released += memory
+                most -= memory
+                taken += found
+                count -= len(found)
+                held[slot] += len(found)
+                self._count -= len(found)
+                self.size -= size
+                if fronts:
+                    self._note_front(slot)
+                if ready.memory and (not limit or held[slot] < limit):
+                    ring[slot] = None
+                continue
             before, size = len(ready), ready.size
             found = ready.take_octets(some, most) if take is None else take(ready, some)
             self._note(slot, ready, before, size)
@@ -374,6 +418,8 @@ class SlottedMessages:
                 self._reading.add(slot)
                 continue
             self._queue_up(slot)
+        if released:
+            self._account.charge("ready", -released)
         return taken
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
