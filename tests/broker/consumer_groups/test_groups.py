@@ -547,3 +547,24 @@ def test_keys_stay_in_order_while_members_come_and_go(
         member.close()
     publisher.close()
     checker.check()
+
+
+def test_a_group_shares_so_many_slots_at_most(
+    broker: jumpmq.RunningBroker, channel: pika.adapters.blocking_connection.BlockingChannel, unique: Unique
+) -> None:
+    exchange = unique("many")
+    channel.exchange_declare(exchange, "x-consistent-hash")
+    for number in range(17):
+        channel.queue_declare(f"{exchange}.{number}", arguments={"x-slots": 1024})
+        channel.queue_bind(f"{exchange}.{number}", exchange, "1")
+    join = {"x-consumer-group": "g"}
+    refused = _refusal(broker.port, lambda one: one.basic_consume(exchange, print, arguments=join))
+    assert refused == (406, "consumer group 'g' would share 17408 queues and slots, more than 16384")
+    channel.queue_unbind(f"{exchange}.0", exchange, "1")
+    channel.basic_consume(exchange, print, arguments=join)
+    channel.queue_bind(f"{exchange}.0", exchange, "1")
+    api = Api(broker)
+    until(lambda: api.group(exchange)["refused"])
+    assert api.group(exchange)["refused"] == [
+        {"queue": f"{exchange}.0", "reason": "the group shares 16384 queues and slots at most"}
+    ]

@@ -25,6 +25,9 @@ FOLLOWED_AFTER = 0.02
 LOOK_INTERVAL = 1.0
 """Seconds between looks at queues that are unbound and not yet empty, and at those that others consume from."""
 
+MAX_UNITS = 16_384
+"""Queues and slots that one group shares: all of them are gone through where members come and go."""
+
 HASH_EXCHANGES = (ConsistentHashExchange, ModulusHashExchange)
 
 Key = tuple[str, Kind, str, str]
@@ -147,7 +150,7 @@ class ConsumerGroups:
             ResourceLocked: one is another connection's.
             PreconditionFailed: a queue, or the exchange, is none that a group can share.
         """
-        begun = live.key in self._groups
+        begun, units = live.key in self._groups, 0
         for name in self._names(live, host):
             if begun and name in live.refused:
                 continue
@@ -155,6 +158,11 @@ class ConsumerGroups:
             queue = host.queue(name, identity)
             if not begun:
                 self._require_shareable(queue, live)
+                units += _unit_count(queue)
+        if units > MAX_UNITS:
+            raise PreconditionFailed(
+                f"consumer group '{live.name}' would share {units} queues and slots, more than {MAX_UNITS}"
+            )
         if not live.queues and not any(self._names(live, host)):
             self._authorization.require(user, host.name, "read", "queue", live.source)
 
@@ -270,6 +278,8 @@ class ConsumerGroups:
             if queue is None:
                 continue
             problem = self._problem(live, queue)
+            if problem is None and len(queues) + _unit_count(queue) > MAX_UNITS:
+                problem = f"the group shares {MAX_UNITS} queues and slots at most"
             if problem is None:
                 queues.update(dict.fromkeys(_units(queue), queue))
             else:
@@ -342,6 +352,10 @@ class ConsumerGroups:
             raise AccessRefused(f"{subject} has consumers outside consumer group '{live.name}'")
         if (reader := self.reader_of(queue)) is not None:
             raise AccessRefused(f"{subject} is read by {reader}")
+
+
+def _unit_count(queue: Queue) -> int:
+    return 1 if queue.slots is None else queue.slots.slots
 
 
 def _units(queue: Queue) -> list[Unit]:
