@@ -10,7 +10,7 @@ from tests.queues.consumers import Taker, message, push, ready
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, clock, delivery
-from jumpmq.queues.base import NEVER
+from jumpmq.queues.base import NEVER, QueueContext
 from jumpmq.queues.classic import CHUNK_OCTETS, STEP, ClassicQueue
 from jumpmq.queues.memory import MemoryAccount
 
@@ -35,7 +35,8 @@ def make_queue(dead_letters: DeadLetters | None = None, **arguments: Any) -> Cla
     named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
     if dead_letters is None:
         return ClassicQueue("/", "q", id=1, arguments=named)
-    return ClassicQueue("/", "q", id=1, arguments={"x-dead-letter-exchange": "", **named}, dead_letters=dead_letters)
+    arguments = {"x-dead-letter-exchange": "", **named}
+    return ClassicQueue("/", "q", id=1, arguments=arguments, context=QueueContext(dead_letters=dead_letters))
 
 
 @pytest.fixture
@@ -376,7 +377,7 @@ def test_a_queue_of_many_is_shortened_in_steps_and_says_how_long_it_is_meanwhile
 
 def test_what_is_purged_counts_at_once_and_is_settled_in_steps() -> None:
     account = MemoryAccount()
-    queue = ClassicQueue("/", "q", id=1, memory=account)
+    queue = ClassicQueue("/", "q", id=1, context=QueueContext(memory=account))
     push(queue, *[b"x"] * 10_000)
     assert queue.purge() == 10_000
     assert (queue.ready_count, queue.purging) == (0, True)

@@ -9,6 +9,7 @@ from tests.store.opened import Opened
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome
+from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount, held_octets
 from jumpmq.queues.reservations import Reservations, exhaust
@@ -47,7 +48,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 def test_what_is_reserved_has_a_kind_of_its_own_until_it_goes_or_comes_back() -> None:
     account = MemoryAccount()
-    queue = ClassicQueue("/", "q", id=1, memory=account)
+    queue = ClassicQueue("/", "q", id=1, context=QueueContext(memory=account))
     push(queue, *[bytes(1000)] * 10)
     place = Reservations(queue, "group")
     exhaust(place.reserve(4))
@@ -69,7 +70,8 @@ def test_what_is_reserved_has_a_kind_of_its_own_until_it_goes_or_comes_back() ->
 
 def test_messages_of_a_stream_are_charged_until_they_are_on_disk(tmp_path: Path) -> None:
     account, files = MemoryAccount(), StreamFiles(tmp_path)
-    stream, other = (Stream("/", "s", id=number, durable=True, memory=account, streams=files) for number in (1, 2))
+    context = QueueContext(memory=account, streams=files)
+    stream, other = (Stream("/", "s", id=number, durable=True, context=context) for number in (1, 2))
     stream.push([message(bytes(1000)) for _ in range(10)])
     other.push([message(bytes(1000))])
     each = held_octets([message(bytes(1000))])
@@ -86,7 +88,7 @@ def test_messages_of_a_stream_are_charged_until_they_are_on_disk(tmp_path: Path)
 
 def test_what_came_back_out_of_order_is_paged_and_has_its_bodies_again_when_it_is_taken(opened: Opened) -> None:
     account = MemoryAccount(1)
-    queue = ClassicQueue("/", "q", id=1, durable=True, journal=opened.store, memory=account)
+    queue = ClassicQueue("/", "q", id=1, durable=True, context=QueueContext(journal=opened.store, memory=account))
     bodies = [b"%d " % number + bytes(1000) for number in range(40)]
     queue.push([message(body, persistent=number % 2 == 0) for number, body in enumerate(bodies)])
     held = queue.take(40)
@@ -112,7 +114,7 @@ def test_what_came_back_out_of_order_is_paged_and_has_its_bodies_again_when_it_i
 def test_a_large_header_counts_and_is_paged_like_a_body(opened: Opened, persistent: bool) -> None:
     """Wherever the message is: ready, delivered, or among those that came back."""
     account, count = MemoryAccount(1), 20
-    queue = ClassicQueue("/", "q", id=1, durable=True, journal=opened.store, memory=account)
+    queue = ClassicQueue("/", "q", id=1, durable=True, context=QueueContext(journal=opened.store, memory=account))
     properties = b"\x20\0" + (7 + 50_000).to_bytes(4) + b"\1hS" + (50_000).to_bytes(4) + bytes(50_000)
     if persistent:
         properties = b"\x30\0" + properties[2:] + b"\2"

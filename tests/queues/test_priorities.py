@@ -6,6 +6,7 @@ from tests.store.opened import Opened
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome
 from jumpmq.queues import ready as ready_messages
+from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.reservations import Reservations, exhaust
@@ -22,7 +23,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_queue(opened: Opened) -> ClassicQueue:
     account = MemoryAccount(8 * OVERHEAD)
     arguments = {"x-max-priority": 9}
-    queue = ClassicQueue("/", "q", id=7, durable=True, arguments=arguments, journal=opened.store, memory=account)
+    context = QueueContext(journal=opened.store, memory=account)
+    queue = ClassicQueue("/", "q", id=7, durable=True, arguments=arguments, context=context)
     queue.restore(opened.store.batches().get(7, []), 1, None)
     return queue
 

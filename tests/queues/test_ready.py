@@ -19,7 +19,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, clock, head
 from jumpmq.queues import ready as ready_messages
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import NEVER
+from jumpmq.queues.base import NEVER, QueueContext
 from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, PAGING_SHARE, MemoryAccount
 
@@ -37,7 +37,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_queue(opened: Opened, budget: int = BUDGET) -> ClassicQueue:
     """A durable queue in a store, holding what the store has of it, as a broker makes it that starts."""
     account = MemoryAccount(int(budget / PAGING_SHARE))
-    queue = ClassicQueue("/", "q", id=7, durable=True, journal=opened.store, memory=account)
+    queue = ClassicQueue("/", "q", id=7, durable=True, context=QueueContext(journal=opened.store, memory=account))
     noted = {kind: value for kind, key, value in opened.store.definitions() if key == "7"}
     delivered_seq = noted.get("delivered", 0) if opened.store.clean else None
     queue.restore(opened.store.batches().get(7, []), noted.get("sequence", 1), delivered_seq)

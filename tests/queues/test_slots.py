@@ -14,6 +14,7 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import _reference, xxh64
 from jumpmq.queues import Outcome, clock
 from jumpmq.queues import ready as ready_messages
+from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.parked import Parked
@@ -158,7 +159,8 @@ def test_slots_that_are_given_away_are_taken_with_their_share() -> None:
 def stored_queue(opened: Opened, kind: type[ClassicQueue] = ClassicQueue) -> ClassicQueue:
     account = MemoryAccount(8 * OVERHEAD)
     arguments = {"x-slots": 16, "x-in-flight-per-slot": 1000}
-    queue = kind("/", "q", id=7, durable=True, arguments=arguments, journal=opened.store, memory=account)
+    context = QueueContext(journal=opened.store, memory=account)
+    queue = kind("/", "q", id=7, durable=True, arguments=arguments, context=context)
     queue.restore(opened.store.batches().get(7, []), 1, None)
     return queue
 

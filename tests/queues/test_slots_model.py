@@ -13,6 +13,7 @@ from tests.store.opened import Opened
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, clock
 from jumpmq.queues import ready as ready_messages
+from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.quorum import QuorumQueue
@@ -50,7 +51,8 @@ class SlotsMachine(RuleBasedStateMachine):
         arguments |= {"x-in-flight-per-slot": self.limit} if self.limit else {}
         arguments |= {"x-max-length": self.length} if self.length else {}
         account = MemoryAccount(4 * OVERHEAD if self.tight else 1 << 40)
-        queue = self.kind("/", "q", id=7, durable=True, arguments=arguments, journal=self.opened.store, memory=account)
+        context = QueueContext(journal=self.opened.store, memory=account)
+        queue = self.kind("/", "q", id=7, durable=True, arguments=arguments, context=context)
         queue.restore(self.opened.store.batches().get(7, []), self.published + 1, None)
         return queue
 

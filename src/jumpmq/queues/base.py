@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from itertools import chain, islice
 from types import MappingProxyType
@@ -109,6 +110,26 @@ def never_wake(queue: "Queue", at: float) -> None:
 NEVER = float("inf")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueContext:
+    """What queues need of the broker around them; all queues of a broker share one.
+
+    Attributes:
+        journal: where durable queues keep persistent messages, and others the bodies that are paged; None keeps all in
+            memory.
+        streams: where streams keep theirs; None is a temporary directory for each.
+        memory: what messages in memory are charged to.
+        dead_letters: takes the messages that leave a queue undelivered, where it has a dead letter exchange.
+        wake: called with a queue and when it next wants to be looked after (see :meth:`Queue.look_after`).
+    """
+
+    journal: Journal | None = None
+    streams: StreamFiles | None = None
+    memory: MemoryAccount = field(default_factory=MemoryAccount)
+    dead_letters: DeadLettering = NO_DEAD_LETTERING
+    wake: Wake = never_wake
+
+
 STORE, STREAMS = 1, 2
 """Bits of what keeps messages, and tells when they are safe; a kind names its own as ``source``."""
 
@@ -121,12 +142,8 @@ class Queue(ABC):
         id: its number in the store, never reused.
         durable, exclusive, auto_delete, arguments: as declared.
         node: its home node.
-        journal: where persistent messages are kept; None keeps them in memory only.
-        streams: where streams keep theirs.
         owner: name of the connection that an exclusive queue belongs to.
-        memory: what the messages in memory are charged to.
-        dead_letters: takes the messages that leave the queue undelivered, where it has a dead letter exchange.
-        wake: called with the queue and when it next wants to be looked after (see :meth:`look_after`).
+        context: what is around it; without one it stands alone, in memory.
 
     Attributes:
         limits: the optional arguments in force.
@@ -181,13 +198,10 @@ class Queue(ABC):
         auto_delete: bool = False,
         arguments: Mapping[str, Any] | None = None,
         node: str = "",
-        journal: Journal | None = None,
-        streams: StreamFiles | None = None,
         owner: str | None = None,
-        memory: MemoryAccount | None = None,
-        dead_letters: DeadLettering = NO_DEAD_LETTERING,
-        wake: Wake = never_wake,
+        context: QueueContext | None = None,
     ) -> None:
+        context = QueueContext() if context is None else context
         self.vhost = vhost
         self.name = name
         self.id = id
@@ -208,11 +222,11 @@ class Queue(ABC):
         self.consumer_group: ConsumerGroup | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = 0
         # Where its messages are durable; None where they are not.
-        self._journal = journal if durable and not exclusive else None
-        self._spill_store = journal  # where bodies are paged to
-        self._account = MemoryAccount() if memory is None else memory  # what its messages are charged to
-        self._dead_letters = dead_letters  # takes what dies in it
-        self._wake = wake  # asked to be looked after
+        self._journal = context.journal if durable and not exclusive else None
+        self._spill_store = context.journal  # where bodies are paged to
+        self._account = context.memory  # what its messages are charged to
+        self._dead_letters = context.dead_letters  # takes what dies in it
+        self._wake = context.wake  # asked to be looked after
         self.wakes_at = NEVER
 
     @classmethod

@@ -19,7 +19,7 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.queues import argument_checks as checks
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits, seconds_of
-from jumpmq.queues.base import NO_ATTEMPTS, STREAMS, Held, Outcome, Queue
+from jumpmq.queues.base import NO_ATTEMPTS, STREAMS, Held, Outcome, Queue, QueueContext
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.memory import held_octets
@@ -82,9 +82,10 @@ class Stream(Queue):
             return "Exceeded max value for x-stream-max-segment-size-bytes"
         return None
 
-    def __init__(self, vhost: str, name: str, *, streams: StreamFiles | None = None, **declared: Any) -> None:
-        super().__init__(vhost, name, **declared)
-        self._files = StreamFiles(None) if streams is None else streams  # the files of all streams
+    def __init__(self, vhost: str, name: str, *, context: QueueContext | None = None, **declared: Any) -> None:
+        context = QueueContext() if context is None else context
+        super().__init__(vhost, name, context=context, **declared)
+        self._files = StreamFiles(None) if context.streams is None else context.streams  # the files of all streams
         self._log = self._files.open(self.id, named(name, vhost))  # its own
         self._log.on_growth = self._on_growth
         self._log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES

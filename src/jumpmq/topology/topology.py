@@ -14,7 +14,7 @@ from typing import Any
 from jumpmq.amqp.errors import AMQPError, NotAllowed, NotFound
 from jumpmq.amqp.fields import Field
 from jumpmq.queues import Queue, make_queue
-from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, Wake, never_wake
+from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, QueueContext, Wake, never_wake
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import changes, records, rules
@@ -92,11 +92,14 @@ class Topology:
     ) -> None:
         self.node = node
         self.home = home
-        self._memory = memory  # what the queues charge
-        self._dead_letters = dead_letters  # takes what dies in them
-        self._journal = journal  # where they keep messages
-        self._streams = StreamFiles(None) if streams is None else streams
-        self._wake = wake  # what they ask to be looked after
+        self._journal = journal  # where queues keep messages
+        self._context = QueueContext(  # what all queues are given
+            journal=journal,
+            streams=StreamFiles(None) if streams is None else streams,
+            memory=MemoryAccount() if memory is None else memory,
+            dead_letters=dead_letters,
+            wake=wake,
+        )
         self.later = later
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}
@@ -245,12 +248,8 @@ class Topology:
             auto_delete=definition.auto_delete,
             arguments=definition.arguments.plain(),
             node=self.node_of(definition.home),
-            journal=self._journal,
             owner=definition.owner,
-            streams=self._streams,
-            memory=self._memory,
-            dead_letters=self._dead_letters,
-            wake=self._wake,
+            context=self._context,
         )
 
     def drop_contents(self, queues: Iterable[DeclaredQueue]) -> None:
