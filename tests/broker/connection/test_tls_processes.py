@@ -173,6 +173,19 @@ def test_without_files_clients_wait(broker: JumpMQ, context: ssl.SSLContext) -> 
     until(lambda: len(children(broker.pid)) == 2)
 
 
+def test_beyond_the_limit_of_connections_clients_are_let_go(broker: JumpMQ, context: ssl.SSLContext) -> None:
+    port = tls_port(broker)
+    _, most = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (80, most))
+    taken = [login(broker.port) for _ in range(80 * 3 // 4 - 32)]
+    for _ in range(5):
+        with pytest.raises((Hangup, OSError)):
+            login(port, tls=context)
+    taken.pop().close()
+    with closing(login(port, tls=context)) as connection:
+        assert is_open(connection)
+
+
 def test_suspended_listeners_are_closed(certificates: Certificates, context: ssl.SSLContext) -> None:
     with jumpmq.running(tls_cert=certificates.server, tls_key=certificates.server_key, tls_processes=1) as running:
         api = ManagementClient(running.http_url)

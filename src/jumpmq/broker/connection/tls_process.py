@@ -82,7 +82,8 @@ class _Client(_End):
 
     async def _join(self, near: socket.socket) -> None:
         _, broker = await asyncio.get_running_loop().create_connection(_End, sock=near)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or broker.transport.is_closing():  # gone, or refused
+            self.transport.close()
             broker.transport.close()
         else:
             self.other, broker.other = broker, self
