@@ -16,7 +16,7 @@ from jumpmq.testing import JumpMQ
 pika = pytest.importorskip("pika", reason="pika is not installed (pip install pika)")
 
 SLOTS = {"x-slots": 16, "x-in-flight-per-slot": 1}
-KEYS = [f"key {number}" for number in range(30)]
+KEYS = [f"key {number}" for number in range(12)]
 
 
 @pytest.fixture
@@ -126,10 +126,10 @@ def test_keys_stay_in_order_over_nacks_and_crashes(tmp_path: Path, kind: str) ->
         channel = login(broker.port).channel()
         channel.queue("q", durable=True, exclusive=False, arguments=SLOTS | {"x-queue-type": kind})
         channel.bind("q", "amq.topic", "#")
-        publish(broker, range(10))
-        consume(broker, log, 1, 5 * len(KEYS))
+        publish(broker, range(8))
+        consume(broker, log, 1, 4 * len(KEYS))
         broker.kill()
         broker.start()
-        publish(broker, range(10, 15))
-        consume(broker, log, 2, 15 * len(KEYS))
-    assert not log.problems(dict.fromkeys(KEYS, 15))
+        publish(broker, range(8, 12))
+        consume(broker, log, 2, 12 * len(KEYS))
+    assert not log.problems(dict.fromkeys(KEYS, 12))
