@@ -293,6 +293,13 @@ def test_a_query_that_attends_is_gone_with_its_connection(api, queue):
         time.sleep(0.1)
 
 
+def test_only_an_open_session_is_attended(api, queue):
+    assert post(api, "attend").status_code == 400
+    assert post(api, "attend", session="none").status_code == 412
+    post(api, "open", query="one", lease=60)
+    assert post(api, "attend", session="another").status_code == 409
+
+
 def test_a_session_that_the_broker_forgot_is_said(api, queue):
     assert post(api, "reserve", queues={"q": None}, session="old").status_code == 412
 

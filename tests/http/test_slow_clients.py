@@ -1,6 +1,7 @@
 """Clients that send or read slowly, and many of them, do not keep others from the management port."""
 
 import contextlib
+import json
 import socket
 import time
 
@@ -99,6 +100,19 @@ def test_one_address_does_not_take_all_places(quick, dial, sent):
         with contextlib.suppress(OSError):
             one.sendall(sent)
     until(lambda: status(quick) == 200)
+    assert [status(quick) for _ in range(5)] == [200] * 5
+
+
+def test_requests_that_keep_their_places_do_not_take_all(quick, dial):
+    url = f"http://127.0.0.1:{quick.http_port}/api/readers/%2F/g/open"
+    opened = requests.post(url, json={"query": "q", "lease": 60}, auth=("guest", "guest"), timeout=PATIENCE)
+    body = json.dumps({"session": opened.json()["session"]}).encode()
+    attend = b"POST /api/readers/%2F/g/attend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + LOGIN
+    for _ in range(22):
+        with contextlib.suppress(ConnectionError):  # the last find no place
+            one = dial("127.0.0.9")
+            one.sendall(attend + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            one.recv(1000)
     assert [status(quick) for _ in range(5)] == [200] * 5
 
 

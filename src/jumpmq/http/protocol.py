@@ -31,7 +31,10 @@ SHARE_OF_FILES = 0.25
 """Of the files that the process may open, what HTTP connections may take: clients of AMQP and the store need theirs."""
 
 KEPT_PLACES = ("/metrics", "/api/health", "/api/healthchecks", "/api/messages/", "/api/readers/")
-"""Paths whose requests are not given up for a new connection while others can be: metrics, checks, Spark."""
+"""Paths whose requests are not given up for a new connection: metrics, checks, Spark."""
+
+SHARE_KEPT = 0.5
+"""Of all connections, those that such requests of one address may hold; beyond, they are given up as others are."""
 
 
 def connection_limit() -> int:
@@ -44,8 +47,9 @@ class BoundedProtocol(H11Protocol):
     where others need its place.
 
     Beyond :func:`connection_limit`, a new connection takes the place of one from the address that has most: of the one
-    that has been waiting for a request longest, else of the one that has made no progress for longest. Where its own
-    address has most, and all of those make progress, the new one is closed itself.
+    that has been waiting for a request longest; else, of the requests of the user who has most there, of the one that
+    has made no progress for longest. Where its own address has most, and all of those make progress, the new one is
+    closed itself.
     """
 
     waiting_since = 0.0
@@ -128,6 +132,11 @@ class BoundedProtocol(H11Protocol):
     def _address(self) -> str:
         return self.client[0] if self.client else ""
 
+    @property
+    def _user(self) -> str:
+        """Who asks, once that is known; "" before."""
+        return str(self.cycle.scope.get("user", "")) if self.cycle is not None else ""
+
     def _make_room(self) -> None:
         found = [one for one in self.connections if isinstance(one, BoundedProtocol) and one is not self]
         addresses = Counter(one._address for one in found)
@@ -135,10 +144,14 @@ class BoundedProtocol(H11Protocol):
         from_most = [one for one in found if addresses[one._address] == most]
         waiting = [one for one in from_most if one.waiting_since]
         before = self.loop.time() - (LOOK_INTERVAL if addresses[self._address] == most else 0.0)
-        slow = [one for one in from_most if one.progress_at <= before and not one._is_kept]
+        slow = [one for one in from_most if one.progress_at <= before]
+        kept = [one for one in slow if one._is_kept]
+        if len(kept) <= connection_limit() * SHARE_KEPT:
+            slow = [one for one in slow if not one._is_kept]
         given_up: BoundedProtocol = self
         if waiting:
             given_up = min(waiting, key=lambda one: one.waiting_since)
         elif slow:
-            given_up = min(slow, key=lambda one: one.progress_at)
+            users = Counter(one._user for one in slow)
+            given_up = min(slow, key=lambda one: (-users[one._user], one.progress_at))
         given_up.transport.abort()

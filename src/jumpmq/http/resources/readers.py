@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.broker.bulk.reader_group import LEASE, ReaderGroup, owned
+from jumpmq.broker.bulk.reader_group import LEASE, NoSession, ReaderGroup, owned
 from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, Slice
 from jumpmq.broker.bulk.with_bodies import with_bodies
 from jumpmq.broker.routing.bound_queues import bound_queues
@@ -135,13 +135,17 @@ async def open_session(request: Request) -> JSONResponse:
 async def attend(request: Request) -> Response:
     """``POST /api/readers/{vhost}/{group}/attend``: no end is sent; when the connection breaks, the query is gone.
 
-    The body is ``{"session": TEXT}``.
+    The body is ``{"session": TEXT}``; a group or session that is not known is 412.
     """
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     _require_read(request, host, name)
     session = _session(body)
+    if session is None:
+        raise BadRequest("'session' is missing")
+    if _groups(request).group(host.name, name) is None:
+        raise NoSession
     _groups(request).renew(host.name, name, session)
-    return Attendance(_groups(request), host.name, name, session or "")
+    return Attendance(_groups(request), host.name, name, session)
 
 
 async def reserve(request: Request) -> JSONResponse:
