@@ -63,9 +63,13 @@ def run_delta(spark: Any, url: str, table: str, limit: int) -> int:
     return 0
 
 
+LONGEST = 120.0
+"""Seconds that a task waits for a second attempt at it."""
+
+
 def run_dawdling(spark: Any, url: str, queue: str, marks: str, rows: int) -> int:
-    """Write numbers to a queue, from a table and then from a stream; the first attempt at a partition dawdles, and each
-    attempt leaves a mark ``KIND-PARTITION-ATTEMPT``.
+    """Write numbers to a queue, from a table and then from a stream. Each attempt at a partition leaves a mark
+    ``KIND-PARTITION-ATTEMPT``; the first at the first one waits in the middle for the second.
     """
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10_000)
 
@@ -74,10 +78,12 @@ def run_dawdling(spark: Any, url: str, queue: str, marks: str, rows: int) -> int
             context = TaskContext.get()
             assert context is not None
             Path(marks, f"{kind}-{context.partitionId()}-{context.attemptNumber()}").touch()
+            dawdles = context.partitionId() == 0 and context.attemptNumber() == 0
+            until = time.monotonic() + LONGEST
             for batch in batches:
                 yield batch
-                if context.partitionId() == 0 and context.attemptNumber() == 0:
-                    time.sleep(3)
+                while dawdles and not Path(marks, f"{kind}-0-1").exists() and time.monotonic() < until:
+                    time.sleep(0.1)
 
         return slow
 

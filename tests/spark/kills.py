@@ -48,6 +48,9 @@ INTERVAL = 0.1
 PAUSE = (2.0, 9.0)
 """Seconds between two blows."""
 
+EMPTIED = 60.0
+"""Seconds that a queue is given to become empty before it is deleted."""
+
 PATIENCE = 300.0
 """Seconds without progress after which the rest is not awaited."""
 
@@ -57,11 +60,13 @@ class Feed(threading.Thread):
 
     Attributes:
         count: how many are published.
+        at_rest: held by who wants nothing to be published meanwhile.
     """
 
     def __init__(self, url: str) -> None:
         super().__init__(name="feed", daemon=True)
         self.count = 0
+        self.at_rest = threading.Lock()
         self._client = Client(Broker(url, retry_seconds=PATIENCE), met=True)
         self._stopped = threading.Event()
         self._error: BaseException | None = None
@@ -73,7 +78,8 @@ class Feed(threading.Thread):
                 bodies = [b"%d" % number for number in range(self.count, after)]
                 rows = pa.table({"body": bodies, "routing_key": [b"%d" % (number % 999) for number in range(AT_ONCE)]})
                 place = {"writer": "feed", "batch": 0, "first": self.count, "rows": after, "digest": str(after)}
-                self._client.publish(ipc_stream(rows), {"exchange": "feed", "persistent": "true"} | place)
+                with self.at_rest:
+                    self._client.publish(ipc_stream(rows), {"exchange": "feed", "persistent": "true"} | place)
                 self.count = after
         except BaseException as error:
             self._error = error
@@ -168,8 +174,9 @@ class Blows:
         done: how often, by name.
     """
 
-    def __init__(self, broker: JumpMQ, url: str, queries: Queries, chance: random.Random) -> None:
+    def __init__(self, broker: JumpMQ, url: str, feed: Feed, queries: Queries, chance: random.Random) -> None:
         self._broker = broker
+        self._feed = feed
         self._api = ManagementClient(url)
         self._queries = queries
         self._chance = chance
@@ -264,14 +271,18 @@ class Blows:
         return True
 
     def _delete(self) -> bool:
-        """Delete a queue that is unbound, if nothing is in it; else bind it again."""
-        if not self._unbound:
+        """Delete a queue once it is empty; for that, what publishes rests."""
+        exchange = f"feed.{self._chance.choice(list(QUERIES))}"
+        bound = self._api.get("exchanges", "/", exchange, "bindings", "source")
+        if len(bound) < 3:
             return False
-        exchange, queue = self._unbound.pop(0)
-        if self._api.get("queues", "/", queue)["messages"]:
-            self._rebind(exchange, queue)
-            return False
-        self._api.delete("queues", "/", queue)
+        queue, until = self._chance.choice(bound)["destination"], time.monotonic() + EMPTIED
+        with self._feed.at_rest:
+            while self._api.get("queues", "/", queue)["messages"]:
+                if time.monotonic() > until:
+                    return False
+                time.sleep(0.2)
+            self._api.delete("queues", "/", queue)
         return True
 
     def _rebind(self, exchange: str, queue: str) -> None:
@@ -334,7 +345,7 @@ def harm(seconds: float, directory: Path, seed: int, say: Callable[[str], None] 
             queries.start(chance.choice(CORES))
             feed = Feed(url)
             feed.start()
-            blows, began = Blows(broker, url, queries, chance), time.monotonic()
+            blows, began = Blows(broker, url, feed, queries, chance), time.monotonic()
             while time.monotonic() < began + seconds:
                 time.sleep(chance.uniform(*PAUSE))
                 try:

@@ -6,6 +6,9 @@ import pytest
 from tests.spark.kills import harm
 from tests.spark.processes import SPECULATIVE, Cluster, Driver
 
+from jumpmq.spark.client import Client
+from jumpmq.spark.options import Broker
+
 pytest.importorskip("deltalake")
 
 pytestmark = pytest.mark.slow
@@ -22,14 +25,14 @@ def test_a_task_that_runs_twice_at_once_publishes_once(broker, channel, tmp_path
             driver.kill()
     for kind in ("table", "stream"):
         assert (tmp_path / f"{kind}-0-0").exists() and (tmp_path / f"{kind}-0-1").exists()
-    bodies = (body for _, _, body in iter(lambda: channel.basic_get("out", auto_ack=True), (None, None, None)))
-    found = Counter(map(int, bodies))
+    rows = Client(Broker(broker.http_url)).ready([["out", 0, 1_000_000]], ["body"])
+    found = Counter(int(body) for batch in rows for body in batch["body"].to_pylist())
     assert found == dict.fromkeys(range(120_000), 2)
 
 
 def test_each_message_arrives_once_while_everything_is_killed(tmp_path):
     """``python -m tests.spark.kills --minutes 10`` does the same for longer."""
-    result = harm(25, tmp_path, seed=7)
+    result = harm(40, tmp_path, seed=7)
     count = result["published"]
     each_once = {"rows": count, "numbers": count, "highest": count - 1}
     assert result["found"] == dict.fromkeys(("parquet", "delta", "back"), each_once), result
