@@ -59,7 +59,7 @@ class Commits:
         self._others = _Sockets(self._loop)
         self._removed: deque[tuple[int, list[StreamLog], list[Segment]]] = (
             deque()
-        )  # what goes when a commit is complete
+        )  # what goes when a commit of the store is complete
         self._retired: list[Segment] = []  # segments of streams that retention has let go of
 
     def open(self, directory: Path, linger_bytes: int) -> Store:
@@ -195,7 +195,7 @@ class Commits:
             if stored <= self.store.committed:
                 self._complete()  # all of it may be on disk already, be it by more than one commit
         if removed or retired:
-            self._removed.append((self._number, removed, retired))
+            self._removed.append((stored, removed, retired))
         return self._number
 
     def _bind_streams(self, store: Store) -> None:
@@ -274,7 +274,9 @@ class Commits:
     def _on_commit(self) -> None:
         self._complete()
         completed = self.completed
-        while self._removed and self._removed[0][0] <= completed:  # a crash before would bring the stream back, empty
+        while (
+            self._removed and self._removed[0][0] <= self._stored.completed
+        ):  # a crash before would bring the stream back, empty
             _, streams, segments = self._removed.popleft()
             self.streams.delete(streams)
             for segment in segments:
