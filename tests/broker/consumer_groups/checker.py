@@ -24,7 +24,9 @@ class Checker:
     settled: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _mortal: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _gone: set[str] = field(default_factory=set)
     _open: dict[Tag, tuple[str, int]] = field(default_factory=dict)
+    _late: dict[Tag, tuple[str, int]] = field(default_factory=dict)  # of those that are gone
 
     def publish(self, key: str) -> int:
         """The number of the next message of a key, from 1; it is published now."""
@@ -38,7 +40,7 @@ class Checker:
     def delivered(self, consumer: str, tag: int, key: str, number: int, redelivered: bool) -> None:
         """A consumer has got a message."""
         others = {one for (one, _), (other, _) in self._open.items() if other == key and one != consumer}
-        if others:
+        if others and consumer not in self._gone:
             self.faults.append(f"{key} {number} came to {consumer} while {others} had messages of that key")
         if number <= self._seen[key]:
             if not redelivered:
@@ -46,11 +48,12 @@ class Checker:
         elif any(missed not in self._mortal[key] for missed in range(self._seen[key] + 1, number)):
             self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}")
         self._seen[key] = max(self._seen[key], number)
-        self._open[consumer, tag] = key, number
+        (self._late if consumer in self._gone else self._open)[consumer, tag] = key, number
 
     def acknowledge(self, consumer: str, tag: int) -> None:
         """A consumer is about to acknowledge."""
-        if (found := self._open.pop((consumer, tag), None)) is not None:
+        place = consumer, tag
+        if (found := self._open.pop(place, None) or self._late.pop(place, None)) is not None:
             key, number = found
             self.settled[key].add(number)
 
@@ -59,9 +62,10 @@ class Checker:
         self._open.pop((consumer, tag), None)
 
     def gone(self, consumer: str) -> None:
-        """A consumer is about to end, or was told that its deliveries are no longer its own."""
+        """A consumer is about to end, or its deliveries may be taken back: from now on others may have them."""
+        self._gone.add(consumer)
         for tag in [tag for tag in self._open if tag[0] == consumer]:
-            del self._open[tag]
+            self._late[tag] = self._open.pop(tag)
 
     @property
     def left(self) -> int:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pika
+from fuzzing import consumer_groups
 from tests.broker.consumer_groups.checker import Checker
 from tests.broker.consumer_groups.members import Member, Publisher, until
 
@@ -74,3 +75,8 @@ def test_the_example() -> None:
         lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
     assert len(lines) == 100
     assert {line.split()[1] for line in lines} == {f"orders-{number}" for number in range(4)}
+
+
+def test_members_that_are_killed_and_stopped() -> None:
+    """A short run of what `python -m fuzzing.consumer_groups` does."""
+    consumer_groups.run(4.0, seed=1).check()
