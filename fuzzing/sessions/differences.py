@@ -93,6 +93,16 @@ def _is_said_of_an_expression(difference: Difference) -> bool:
     return all(event[:2] == ("policy", 400) and "regular expression" in event[2] for event in said)
 
 
+def _is_more_by_an_operator(difference: Difference) -> bool:
+    """RabbitMQ 4.0 lets operator policies set more than limits."""
+    step = difference.step
+    if not isinstance(step, PolicyStep) or step.kind != "operator-policies" or step.body is None:
+        return False
+    (_, _), (ours, _) = difference.reference, difference.ours
+    more = {"overflow", "queue-version", "queue-master-locator"} & step.body["definition"].keys()
+    return any(f'<<"{key}">>' in event[2] for key in more for event in _events(ours))
+
+
 def _is_list_of_nothing(difference: Difference) -> bool:
     """RabbitMQ lists bindings of what is not there."""
     step = difference.step
@@ -190,6 +200,7 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "What is refused: a quorum queue is deleted on a condition": _is_conditional_delete,
     "What is refused: a policy with a wrong age": _is_wrong_age,
     "What is refused: 541": _is_internal_error,
+    "Between 3.10 and 4.0: what operator policies may set": _is_more_by_an_operator,
     "The management API: bindings of what is not there": _is_list_of_nothing,
     "The management API: null in the arguments of a binding": _is_null_in_a_binding,
     "The management API: fields that JSON has no type for": _is_unlike_json,
