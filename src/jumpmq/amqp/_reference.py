@@ -242,7 +242,7 @@ def check_properties(octets: bytes) -> int:
     """Whether the property list is whole and well formed.
 
     Returns:
-        The delivery mode (0 where there is none, 3 for one that there is not), or -1 where the octets are malformed.
+        The delivery mode (0 where there is none, 3 for an unknown one), or -1 where the octets are malformed.
     """
     try:
         mode = Properties.parse(octets).delivery_mode

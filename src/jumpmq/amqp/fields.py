@@ -19,7 +19,7 @@ A value in Python, by its type octet:
 ``V``                 None
 ====================  ==================================================
 
-``L`` is read as ``l``, as RabbitMQ does: what it writes anew, a dead letter for one, has ``l``.
+``L`` is read as ``l``, as RabbitMQ does: what it rewrites, such as a dead letter, has ``l``.
 
 Reading is strict: what runs past its end is a ``MalformedFrame`` (501), an unknown type a ``MethodSyntaxError`` (502).
 """

@@ -14,7 +14,7 @@ USER_ID = 0x0010
 """Property flags that the broker itself looks at."""
 
 UNKNOWN_MODE = 0x0001
-"""Stands, among the property flags of a run of messages, for a delivery mode that there is not."""
+"""Stands, among the property flags of a run of messages, for an unknown delivery mode."""
 
 
 @dataclass(slots=True)

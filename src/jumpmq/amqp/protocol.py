@@ -19,7 +19,7 @@ What to send is collected by :meth:`send` and the like, and fetched with :meth:`
 
 The calls for one read, in their order:
 
-1. :meth:`~ServerProtocol.receive`, with what arrived; whoever took :meth:`~ServerProtocol.take_kept` before puts that
+1. :meth:`~ServerProtocol.receive`, with what arrived; after :meth:`~ServerProtocol.take_kept`, the caller puts that
    in front. Where :attr:`~ServerProtocol.scatters` is true, the octets may be read to where
    :meth:`~ServerProtocol.scatter` says instead, and are then given to :meth:`~ServerProtocol.receive_scattered`.
 2. Iterate over what that returns, and act on each event before the next is asked for.
@@ -396,7 +396,7 @@ class ServerProtocol:
             reach = unread[: 8 + int.from_bytes(unread[3:7])]
         events, used = scan(reach, self.frame_max, self._now)
         if events and isinstance(events[-1], AMQPError):
-            used = len(unread)  # where the next frame would begin nobody knows
+            used = len(unread)  # where the next frame would begin is unknown
         self._unread = unread[used:] if used < len(unread) else NOTHING
         self._scanned.extend(events)
         return bool(events)

@@ -78,7 +78,7 @@ class Broker:
         store: where durable things are; None where everything is in memory.
         topology: virtual hosts, exchanges, queues, bindings, users.
         turns: every change of the broker's state is made in one.
-        memory: what is held for messages; whoever holds some charges it.
+        memory: what is held for messages; the holder charges it.
         alarms: whether memory or disk is short.
         watchdog: whether commits come.
         on_failure: called with a sentence when commits cannot come any more; the process has to end. Set it before the
@@ -93,7 +93,7 @@ class Broker:
         connections: the open connections.
         churn: how much comes and goes.
         figures: what the management API and metrics show, as values.
-        spans: tells of messages that are traced; None where nobody asked for it.
+        spans: tells of messages that are traced; None without tracing.
     """
 
     topology: Topology
@@ -301,7 +301,7 @@ class Broker:
 
     async def _mark_started(self) -> None:
         """Put a first commit on disk: from now on messages are delivered, so that the last stop, if it was clean, no
-        longer says which of them were. A disk that takes nothing keeps nobody from what is on it."""
+        longer says which of them were. A disk that takes nothing does not keep consumers from what is on it."""
         if self.store is not None:
             self.store.put("run", "started_at", self.started_at)
             self.store.put(*IDENTITY, self.identity)

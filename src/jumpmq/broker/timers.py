@@ -19,7 +19,7 @@ TICK = 0.1
 """Seconds between looks at the clock."""
 
 LINGER_INTERVAL = 0.2
-"""Seconds between commits for publishes that nobody waits for: what is consumed by then is not written."""
+"""Seconds between commits for publishes without confirms: what is consumed by then is not written."""
 
 SETTLE_INTERVAL = 0.5
 """Seconds between commits that are made for acknowledgements alone."""

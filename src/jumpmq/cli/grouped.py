@@ -1,4 +1,4 @@
-"""A command whose verbs are told of in groups, a line each, and that knows what was meant by one that there is not."""
+"""A command whose verbs are told of in groups, a line each, and that suggests a verb for an unknown one."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Session:
             found = self.api.find("vhosts", self.vhost)
         except Refusal as refusal:
             if refusal.code == 401:
-                return  # only administrators may look; whoever may not is told by what follows
+                return  # only administrators may look; others are told by what follows
             raise
         if found is None:
             raise NoVirtualHost(self.vhost)

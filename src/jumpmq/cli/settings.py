@@ -284,7 +284,7 @@ def read_file(file: Path) -> dict[str, Any]:
     """The keys and values of a configuration file.
 
     Raises:
-        SettingError: it cannot be read, is not TOML, or has a key that there is not.
+        SettingError: it cannot be read, is not TOML, or has an unknown key.
     """
     try:
         kept = tomllib.loads(file.read_text())

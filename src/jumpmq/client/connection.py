@@ -1,4 +1,4 @@
-"""A connection with one channel, for whoever has nothing else to do meanwhile."""
+"""A connection with one channel, for callers that have nothing else to do meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRODUCT = {"product": "JumpMQ client", "capabilities": dict.fromkeys(CAPABILITIE
 
 
 class ConnectionLost(Exception):
-    """Nobody answers, or the connection broke; the text says at which address."""
+    """No answer, or the connection broke; the text says at which address."""
 
 
 class Refused(Exception):
@@ -60,7 +60,7 @@ class AMQPConnection:
         refused: the numbers of those that were refused (``basic.nack``), counted from 1 since ``confirm.select``.
 
     Raises:
-        ConnectionLost: nobody answers there.
+        ConnectionLost: there is no answer.
         Refused: the user, or the virtual host, is refused.
     """
 

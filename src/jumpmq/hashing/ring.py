@@ -9,12 +9,12 @@ happens to the buckets of a destination that is removed is the ring's ``removal`
 
 ``minimal``
     MementoHash (Coluzzi et al., IEEE/ACM ToN 2024, arXiv 2306.09783). The destination's buckets retire, the highest
-    first; nobody moves into their numbers. A key that jumps into a retired bucket is drawn again among those left
+    first; their numbers stay empty. A key that jumps into a retired bucket is drawn again among those left
     working when it retired, and so spreads by weight over the rest. Retired buckets are a stack: a destination that is
     added takes the last retired first, which takes back exactly the keys drawn away from them, and appends only what
     it needs beyond. Buckets at the top of a ring without retired ones are simply dropped.
 
-So a ring nobody was removed from decides as RabbitMQ does, whatever its removal; and a destination that was removed and
+So a ring without removals decides as RabbitMQ does, whatever its removal; and a destination that was removed and
 is added again with its weight, before any other change, gets its keys back.
 
 Buckets are remembered in runs, (first, count). A destination has one run until a removal splits or joins them.
@@ -232,7 +232,7 @@ class HashRing:
 
     @property
     def retired(self) -> list[tuple[int, int]]:
-        """The buckets that nobody has any more, as runs."""
+        """The buckets without a destination, as runs."""
         return list(self._retired)
 
     def state(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 A track holds a sample a second of the last ten minutes and one a minute of the last day, and so has the same size
 however long the broker runs. Of the broker there are two always: what the page shows of it, and what its virtual hosts
-count together. Of anything else there is one from when somebody first asked until nobody has for a while; the fullest
+count together. Of anything else there is one from the first request until there was none for a while; the fullest
 queues have theirs without being asked for, since their past is what one wants to know when they are found.
 """
 
@@ -38,10 +38,10 @@ MAX_TRACKS = 200
 """Objects that are followed, some 200 KB each after a day."""
 
 FORGET_AFTER = 900.0
-"""Seconds after which one is not followed any more that nobody has asked for."""
+"""Seconds without a request after which one is not followed any more."""
 
 YIELD_AFTER = 60.0
-"""Seconds after which one that nobody has asked for makes room for another."""
+"""Seconds without a request after which one makes room for another."""
 
 FOLLOWED_UNASKED = 8
 """Of the fullest queues."""
@@ -233,7 +233,7 @@ def _of_channel(channel: ChannelFigures) -> Sequence[float]:
 
 
 def _rates(times: list[float], counts: list[float]) -> list[float]:
-    """A second, between neighbouring samples; a queue that is made anew counts from 0."""
+    """A second, between neighbouring samples; a queue that is declared again counts from 0."""
     return [
         round(max(0.0, after - before) / max(till - since, 0.001), 2)
         for (since, till), (before, after) in zip(pairwise(times), pairwise(counts), strict=True)

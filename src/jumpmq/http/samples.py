@@ -29,7 +29,7 @@ def add_samples(request: Request, shown: dict[str, Any], track: Callable[[], Tra
 
     Args:
         shown: what holds the figures themselves, or ``message_stats`` and ``queue_totals`` with them.
-        track: whoever is not asked for samples need not be followed.
+        track: what is not asked for samples need not be followed.
 
     Raises:
         BadRequest: the query asks for more than is kept, or for an increment of nothing.

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and the management port; each text is one line for whoever asked."""
+"""What goes wrong between a client and the management port; each text is one line for the caller."""
 
 
 class ManagementError(Exception):
@@ -10,7 +10,7 @@ class InvalidRequest(ManagementError):
 
 
 class NoAnswer(ManagementError):
-    """Nobody answered, or the answer broke off.
+    """No answer, or one that broke off.
 
     Attributes:
         refused: whether nothing listens there.

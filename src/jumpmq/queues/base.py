@@ -85,7 +85,7 @@ class ConsumerGroup(Protocol):
 
 
 class NoDeadLettering:
-    """Where dead letters go that nobody publishes: nowhere."""
+    """Where dead letters go without an exchange: nowhere."""
 
     behind = False
 
@@ -104,7 +104,7 @@ Wake = Callable[["Queue", float], None]
 
 
 def never_wake(queue: "Queue", at: float) -> None:
-    """Nobody looks after the queue unless its owner does by itself."""
+    """No upkeep looks after the queue: its owner does."""
 
 
 NEVER = float("inf")

@@ -210,7 +210,7 @@ class ClassicQueue(Queue):
             self._set_ttl(messages, self.limits.message_ttl)
         self._store(messages)
         served = self._delivery.consumers
-        self._arriving = bool(served) and not len(self._ready)  # whoever is ready gets them, be their time to live 0
+        self._arriving = bool(served) and not len(self._ready)  # ready consumers get them, even with a TTL of 0
         self._ready.extend(messages, body_octets(messages))
         if served:
             self.dispatch()
@@ -388,7 +388,7 @@ class ClassicQueue(Queue):
         self.settle(messages, Outcome.ACKNOWLEDGED)
 
     def _take_back(self, messages: list[Message], outcome: Outcome) -> None:
-        """Return messages to their places, marked redelivered, and deliver anew."""
+        """Return messages to their places, marked redelivered, and deliver again."""
         self.returned = True
         for message in messages:
             message.redelivered = True

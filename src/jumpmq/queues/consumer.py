@@ -21,7 +21,7 @@ class Consumer(Protocol):
     Attributes:
         tag: the consumer tag.
         no_ack: deliveries count as acknowledged at once.
-        exclusive: nobody else may consume from the queue.
+        exclusive: no other consumer is allowed.
         priority: consumers of a higher priority are served first (argument ``x-priority``).
         arguments: of ``basic.consume``.
         prefetch: how many unacknowledged deliveries it may hold, 0 is any number.

@@ -19,7 +19,7 @@ class Head:
     """Messages by rising ``seq``. No run is empty, but for the only one where there are no messages.
 
     Attributes:
-        count: how many messages; whoever asks how many or whether there are any looks here, which costs no call.
+        count: how many messages; read directly, which costs no call.
     """
 
     __slots__ = ("_runs", "count")

@@ -1,6 +1,6 @@
 """The account of memory: every octet that the broker holds for messages, by what it is held for.
 
-Whoever holds a message charges it, and gives back the same when it lets go; so what it costs to know the total is an
+The holder of a message charges it, and gives back the same when it lets go; so what it costs to know the total is an
 addition now and then, and no walk over queues. The account only counts. Queues read from it when bodies are to be
 paged, the broker when publishers are to be blocked.
 """

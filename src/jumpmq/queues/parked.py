@@ -1,6 +1,6 @@
 """Messages that were taken, and of which nothing is in memory but what it takes to settle them or to read them back.
 
-A million deliveries that nobody acknowledges are on disk soon where memory is tight, but an object for each would stay.
+A million unacknowledged deliveries are on disk soon where memory is tight, but an object for each would stay.
 """
 
 from array import array
@@ -25,7 +25,7 @@ class Parked:
     __slots__ = ("_common", "_commons", "_held", "_seqs", "_sizes", "published_at")
 
     def __init__(self, messages: list[Message], held: Held) -> None:
-        """Park messages whose bodies are all on disk alone. Nobody may use the objects any more."""
+        """Park messages whose bodies are all on disk alone. The objects must not be used any more."""
         commons: dict[tuple[Any, ...], int] = {}
         self._seqs = array("q", [message.seq for message in messages])
         self._sizes = array("I", [message.paged for message in messages])

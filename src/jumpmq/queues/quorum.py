@@ -156,7 +156,7 @@ class QuorumQueue(ClassicQueue):
         return [message for message in messages if self._failures.get(message.seq, 0) > DEFAULT_DELIVERY_LIMIT]
 
     def _move_to_end(self, messages: list[Message]) -> None:
-        """Enter messages anew, and let go of them where they were; one commit holds both."""
+        """Enter messages again, and let go of them where they were; one commit holds both."""
         moved = []
         for message in sorted(messages, key=lambda one: one.seq):
             again = message.copy()

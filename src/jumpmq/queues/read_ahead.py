@@ -1,6 +1,6 @@
 """Reading ahead: what a queue delivers next is read back from the store by a thread, before consumers have got there.
 
-One request is on its way at a time. What became of the queue meanwhile does not matter: whoever asked takes of the
+One request is on its way at a time. What became of the queue meanwhile does not matter: the caller takes of the
 answer what is still next, and forgets the rest.
 """
 
@@ -53,7 +53,7 @@ class ReadAhead:
         return True
 
     def _on_read(self, found: list[list[Message]] | None) -> None:
-        """Take what was read; nothing, where it cannot be: whoever needs it then reads it, and says why not."""
+        """Take what was read; nothing, where it cannot be: the caller then reads it, and says why not."""
         asked, self._asked = self._asked, []
         self._failed = found is None
         self.low = sum(map(len, found or ())) // 2

@@ -10,7 +10,7 @@ What is taken next is the lower one of the first returned and the first of the h
 place costs no more than a step in a heap, however many are ready. While the broker's account of memory is tight, what
 arrives goes to the tail, and :meth:`ReadyMessages.page_out` moves the back of the head there. A segment's messages are
 dropped from memory once they are on disk. They are read back ahead of need, by a thread, as consumers take what is in
-front (:class:`ReadAhead`); whoever cannot wait for that, as ``basic.get``, reads a segment where it runs dry. What is
+front (:class:`ReadAhead`); what cannot wait for that, as ``basic.get``, reads a segment where it runs dry. What is
 not persistent is stored then for want of memory.
 """
 
@@ -564,7 +564,7 @@ class ReadyMessages:
         if stored:
             self._measured(segment, body_octets(messages))
         else:
-            segment.messages = None  # whoever waits for it to be written need not
+            segment.messages = None  # nothing waits for it to be written any more
         return messages
 
     def _messages(self, segment: Segment, read: list[Message] | None = None) -> list[Message]:

@@ -11,7 +11,7 @@ A reservation is in one of three states::
       |   `-- acknowledge --> gone
       `------- reinstate -------'   (only if every message of it is still ready in the queue)
 
-The group's record is plain JSON. Whoever keeps it durable stores :meth:`Reservations.record` *before* acting on its
+The group's record is plain JSON. Who keeps it durable stores :meth:`Reservations.record` *before* acting on its
 promise, and a broker that starts again continues with :meth:`Reservations.restore`. There is no I/O and no clock here.
 
 Operations on many messages are iterators: each step handles at most :data:`STEP` messages, so that an event loop can
@@ -101,7 +101,7 @@ def _runs(messages: list[Message]) -> Iterator[Run]:
 
 
 OWNED = "\x1f"
-"""Between the name of a group and whose it is. A group of an earlier version is nobody's, and has a name only."""
+"""Between the name of a group and whose it is. A group of an earlier version has no user, and has a name only."""
 
 
 class Reservations:
@@ -248,7 +248,7 @@ class Reservations:
             del self._reservations[number]
 
     def free(self) -> Iterator[None]:
-        """Let go of what was acknowledged: for nobody to wait for, as it takes four times as long as settling it."""
+        """Let go of what was acknowledged, in the background, as it takes four times as long as settling it."""
         while self._settled:
             self._settled.pop()
             yield
@@ -256,7 +256,7 @@ class Reservations:
     def lapse(self) -> Iterator[None]:
         """Give everything back to the queue, in its place; the numbers and what they stood for stay known.
 
-        The last messages go back first, and nobody gets any before all are back.
+        The last messages go back first, and none is delivered before all are back.
         """
         held = [reservation for reservation in self._reservations.values() if reservation.pieces]
         self.queue.begin_return()

@@ -12,7 +12,7 @@ class Returned:
     """Messages by their numbers, the lowest first: to add one, or to take the first, is a step in a heap.
 
     Attributes:
-        messages: by number; whoever only asks whether there are any looks here, which costs no call.
+        messages: by number; whether there are any is read directly, which costs no call.
     """
 
     __slots__ = ("_looked_at", "_seqs", "_sorted", "messages")

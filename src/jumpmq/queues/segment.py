@@ -25,7 +25,7 @@ class Segment:
         seqs: their numbers where the range holds messages of the batch that are not the segment's, else None.
         delivered_seq: those up to this number count as redelivered when read back.
         persistent: whether they are; others are stored for want of memory alone.
-        expires_at: when the first of them expires, 0 is never; None where nobody has looked.
+        expires_at: when the first of them expires, 0 is never; None where it is not known yet.
     """
 
     __slots__ = (

@@ -37,7 +37,7 @@ class Client:
 
     Args:
         broker: where it is.
-        met: whether the broker has answered before, to whoever sends this client: then it is asked again for
+        met: whether the broker has answered before, to any process of the job: then it is asked again for
             ``brokerRetrySeconds`` when it does not answer. One that never answered is an error at once.
 
     Raises:

@@ -31,7 +31,7 @@ class NoSession(JumpMQError):
 
 
 class BrokerAway(JumpMQError):
-    """Nobody answers, or the answer broke off."""
+    """No answer, or one that broke off."""
 
 
 class TooLarge(JumpMQError):

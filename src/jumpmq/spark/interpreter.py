@@ -1,7 +1,7 @@
 """Which Python runs Spark's workers, and how soon it is there.
 
 Spark puts archives of PySpark's sources before all else that its Python processes import from, and Python compiles what
-it imports from an archive in each process anew: half a second, for each start of a streaming query. Where the
+it imports from an archive in each process again: half a second, for each start of a streaming query. Where the
 archives belong to the very PySpark that is installed, it is had as quickly as the driver has it without them.
 """
 

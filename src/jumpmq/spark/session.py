@@ -96,7 +96,7 @@ class Session:
                     continue
                 due = time.monotonic() + self._lease / 3
             except (JumpMQError, OSError):
-                continue  # whoever needs the broker next will say what is wrong
+                continue  # the next request will say what is wrong
 
     def _attend(self) -> None:
         while not self._stopped.is_set():

@@ -272,7 +272,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         self._writer = options.app or f"spark-{uuid.uuid4().hex}"
         self._batch = options.version or 0
         self._attempt = uuid.uuid4().hex
-        if options.app is None:  # known to nobody else, and closed when the job ends: a task that goes on is refused
+        if options.app is None:  # known to this job only, and closed when it ends: a task that goes on is refused
             self._client.open_writer(self._writer)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

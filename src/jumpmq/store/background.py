@@ -1,4 +1,4 @@
-"""Work of the store that nobody waits for: a thread of its own, which hands its results back to the store's."""
+"""Work of the store in the background: a thread of its own, which hands its results back to the store's."""
 
 import threading
 from collections import deque
@@ -45,7 +45,7 @@ class Background:
             then(result)
 
     def close(self, *, deliver: bool = True) -> None:
-        """Wait for all that was asked for, and hand it over unless nobody wants it any more."""
+        """Wait for all that was asked for, and hand it over unless it is not wanted any more."""
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()

@@ -163,7 +163,7 @@ class Batch:
         self.firsts.append(first)
 
     def move(self, position: int, length: int, first: int) -> None:
-        """All that is left of it lies elsewhere now. Whoever reads meanwhile keeps the places that it has."""
+        """All that is left of it lies elsewhere now. A reader keeps the places that it has."""
         self.positions, self.lengths, self.firsts = array("Q", (position,)), array("I", (length,)), array("q", (first,))
         self.stored = length
 

@@ -13,7 +13,7 @@ class Definitions:
 
     Attributes:
         put: JSON text by (kind, key), in the order in which they are to be inserted.
-        removed: keys that go, also those that are then inserted anew.
+        removed: keys that go, also those that are then inserted again.
     """
 
     __slots__ = ("put", "removed")
@@ -145,7 +145,7 @@ class Changes:
             ranges.add(first, last)
 
     def leave_out(self, settled: "Changes") -> None:
-        """Forget messages staged here last that a turn, absorbed by now, has settled: nobody wants them any more."""
+        """Forget messages staged here last that a turn, absorbed by now, has settled: they are not wanted any more."""
         for batch, ranges in settled.settlements():
             if staged := self.staged.get(batch):
                 count, octets = batch.leave_out(staged, ranges)

@@ -1,4 +1,4 @@
-"""What batches hold, be it on disk or still on its way there."""
+"""What batches hold, on disk or still on its way there."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Contents:
         """As :meth:`read`, by a thread: ``then`` gets the messages of each range later, in the owner's thread.
 
         None says that they cannot be read, and :meth:`read` why. All is as it is then, but for what was dropped or
-        purged meanwhile: whoever asks must know of that.
+        purged meanwhile: the caller must know of that.
         """
 
         def deliver(found: Any) -> None:

@@ -1,4 +1,4 @@
-"""A second copy of the definitions, beside the index: what the log no longer says and nobody can make anew.
+"""A second copy of the definitions, beside the index: what the log no longer says and cannot be made again.
 
 It is a text file, renamed into place when it is whole::
 

@@ -43,7 +43,7 @@ class DirectoryLock:
             raise StoreError(f"cannot lock the data directory {directory}: {_reason(error)}") from error
 
     def release(self) -> None:
-        """Give the directory back; the file stays, so that nobody can lock a name that is about to vanish."""
+        """Give the directory back; the file stays, so that a name that is about to vanish cannot be locked."""
         os.close(self._file)
 
 

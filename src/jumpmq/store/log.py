@@ -39,7 +39,7 @@ OPEN_FILES = 64
 
 
 class File:
-    """An open file that is closed when nobody reads it any more."""
+    """An open file that is closed after its last reader."""
 
     __slots__ = ("_files", "descriptor")
 
@@ -167,7 +167,7 @@ class Log:
             self.cut(segment)
 
     def abandon(self) -> None:
-        """Write no more to the current segment, of which nobody knows what it holds behind its end."""
+        """Write no more to the current segment, of which it is unknown what it holds behind its end."""
         self.current = self.current_file = None
 
     def cut(self, segment: Segment) -> None:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]], object]) -> Recovery:
-    """What there is; an index that cannot be used is set aside, and made anew from the log."""
+    """What there is; an index that cannot be used is set aside, and made again from the log."""
     try:
         return Recovery(directory, files, note)
     except Damaged as damage:

@@ -41,7 +41,7 @@ class Found:
         offset, end: where in the file.
         number: of the commit; of a damaged stretch, that of the first that is missing.
         blocks: what can be used of it.
-        damaged: whether it is such a stretch: there were other blocks, and nobody knows what they held.
+        damaged: whether it is such a stretch: there were other blocks, and it is unknown what they held.
     """
 
     offset: int

@@ -116,7 +116,7 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def connect_to_judge(path: Path) -> sqlite3.Connection:
-    """A connection to a file that nobody writes to meanwhile: where the log is empty, it leaves no trace beside it."""
+    """A connection to a file that is not written to meanwhile: where the log is empty, it leaves no trace beside it."""
     log = path.with_name(path.name + "-wal")
     logged = log.exists() and log.stat().st_size > 0
     location = f"{path.absolute().as_uri()}?{'mode=ro' if logged else 'immutable=1'}"

@@ -1,4 +1,4 @@
-"""The store: what the broker must not lose, in a log of which everything else can be made anew.
+"""The store: what the broker must not lose, in a log of which everything else can be made again.
 
 How it works. The broker's thread stages work: definitions, messages, what was settled. ``flush`` ends a turn; what the
 turn staged and settled belongs together, and one commit will hold all of it. A commit is cut when the last one is on
@@ -8,7 +8,7 @@ a commit: that is where the speed comes from.
 
 The log is the store: replaying it gives the exact state. Now and then an index is written (SQLite), so that a start
 reads only what came after. Segments of the log in which nothing lives go, and what is left of one that is mostly dead
-is written anew. A message that is settled before it was written never reaches the disk.
+is rewritten. A message that is settled before it was written never reaches the disk.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ COMMIT_DEFINITIONS = 1 << 12
 """Changes of definitions after which they do."""
 
 LINGER_BYTES = 32 << 20
-"""Octets of bodies up to which turns that nobody waits for are put off, unless told otherwise."""
+"""Octets of bodies up to which turns without confirms are put off, unless told otherwise."""
 
 COPIED_BYTES = 16 << 20
 """Octets of small bodies after which they do: the broker's thread copies them side by side."""
@@ -79,7 +79,7 @@ log = logging.getLogger(__name__)
 class Store:
     """An open store, held by this process alone.
 
-    All methods are for one thread, the broker's, but ``read`` and ``arrow``, which any thread may call. Whoever owns it
+    All methods are for one thread, the broker's, but ``read`` and ``arrow``, which any thread may call. The owner
     calls :meth:`completed` when :meth:`fileno` is readable.
 
     Attributes:
@@ -182,7 +182,7 @@ class Store:
             files: the file calls to use.
             segment_bytes: octets after which the log goes on in another file; unless given, what fits the disk.
             commit_bytes: octets of bodies after which turns go into another commit.
-            linger_bytes: octets of bodies up to which turns that nobody waits for are put off.
+            linger_bytes: octets of bodies up to which turns without confirms are put off.
 
         Raises:
             StoreError: the directory cannot be used, another broker uses it, or its store is not one of this version.
@@ -225,7 +225,7 @@ class Store:
 
     @property
     def dirty(self) -> bool:
-        """Whether a flush would write anything, be it only which messages were settled."""
+        """Whether a flush would write anything, if only which messages were settled."""
         return bool(self._turn or self._next or self._sealed or self._noted)
 
     def _waiting(self) -> tuple[Changes, ...]:
@@ -386,7 +386,7 @@ class Store:
         """Begin the next commit, if one is wanted and nothing is in its way.
 
         Args:
-            here: whether this thread may do it, as nobody waits for it: a small commit on a quick disk, that is.
+            here: whether this thread may do it, as no client waits for it: a small commit on a quick disk, that is.
         """
         if self._writing is not None or self._retry_at is not None or self._turning:
             return
@@ -589,7 +589,7 @@ class Store:
 
     def make_room(self) -> None:
         """The disk is short: go on in another segment where little lives in this one, so that it can go. To be called
-        now and then, as nobody may have anything to commit."""
+        now and then, as there may be nothing to commit."""
         now = time.monotonic()
         if now < self._make_room_at or self._writing is not None or self._full or self._turning:
             return
@@ -601,7 +601,7 @@ class Store:
             self._keep_up()
 
     def _begin_segment(self) -> None:
-        """Have a segment made to go on in; the next commit waits for it, and nobody else."""
+        """Have a segment made to go on in; only the next commit waits for it."""
         if not self._turning:
             self._turning = True
             opening = self._log.next_opening(self._number + 1)
@@ -619,7 +619,7 @@ class Store:
             self._segments.run(lambda: self._log.cut(before), lambda result: None)
 
     def _move(self, moves: Moves) -> None:
-        """Have what is left of batches written anew, together with all that was settled before it was read: where a
+        """Have what is left of batches rewritten, together with all that was settled before it was read: where a
         turn is under way, when that ends."""
         self._moves = moves
         if not (self._turn or self._noted):
@@ -708,7 +708,7 @@ class Store:
         """Commit everything, mark the stop as clean, and give the directory back.
 
         Args:
-            clean: whether to mark it so: everything that was delivered is known to whoever opens the store again.
+            clean: whether to mark it so: everything that was delivered is known at the next opening.
 
         Raises:
             StoreError: the last commit failed; the store is then as after a crash.

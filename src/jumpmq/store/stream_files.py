@@ -61,7 +61,7 @@ class StreamFiles:
     """Streams under one directory, each in a directory of its number.
 
     Args:
-        directory: None is a temporary one, which nobody waits for to be on disk, and which goes at the close.
+        directory: None is a temporary one, which need not be on disk, and which goes at the close.
         on_commit: called when a commit is on disk, and seen.
         on_error: called each time a commit fails.
         watch: called once, with a descriptor and what to call whenever it is readable.
@@ -237,7 +237,7 @@ class StreamFiles:
                 self._begin()
 
     def close(self) -> None:
-        """Commit everything, unless that fails, and end the thread. Nobody is told any more."""
+        """Commit everything, unless that fails, and end the thread. Nothing is reported any more."""
         self._on_commit = _nothing
         for log in self._logs.values():
             log.on_growth = _nobody
@@ -323,8 +323,8 @@ def _set_aside(path: Path, unclaimed: Path, why: str) -> None:
 
 
 def _nothing() -> None:
-    """Nobody asks any more."""
+    """Not asked any more."""
 
 
 def _nobody(begun: bool) -> None:
-    """Nobody reads any more."""
+    """Not read any more."""

@@ -13,7 +13,7 @@ the next chunk can be found by this one; in files of older versions it is 0, and
 a segment's own random number, so that nothing that somebody publishes can pass for a chunk. A file is allocated ahead,
 so what follows the last chunk is zeros.
 
-A crash can spoil the last commit only, which was confirmed to nobody: its chunks count up to the first that is not
+A crash can spoil the last commit only, which was not confirmed: its chunks count up to the first that is not
 whole. What a later commit follows was damaged: such chunks are set aside and named, and reading goes on behind them.
 """
 
@@ -246,7 +246,7 @@ class Segment:
         return Chunk(first, count, pa.ipc.read_record_batch(pa.py_buffer(body), columns.schema()))
 
     def remove(self) -> None:
-        """Delete the file; whoever reads it reads on."""
+        """Delete the file; its readers read on."""
         with contextlib.suppress(OSError, ValueError):
             self._mapped()
         self.path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What keeps the log small: an index now and then, segments that go, and those that are mostly dead made anew."""
+"""What keeps the log small: an index now and then, segments that go, and those that are mostly dead rewritten."""
 
 import logging
 import sqlite3
@@ -41,7 +41,7 @@ class Upkeep:
         reader: reads what is to be moved.
         background: where it works.
         indexed: the first segment that the index does not cover.
-        on_moves: called with what is left of batches that are to be written anew.
+        on_moves: called with what is left of batches that are to be rewritten.
     """
 
     def __init__(
@@ -248,12 +248,12 @@ class Upkeep:
             self._background.run(self._log.forget(segment), lambda result: _on_removed(path, result))
 
     def look(self) -> None:
-        """Look for such a segment, if nobody did for a while."""
+        """Look for such a segment, if that was not done for a while."""
         if time.monotonic() >= self._look_at:
             self.compact()
 
     def compact(self) -> None:
-        """Have what is left of a segment that is mostly dead read, to be written anew."""
+        """Have what is left of a segment that is mostly dead read, to be rewritten."""
         self._look_at = time.monotonic() + LOOK_INTERVAL
         if self._moving:
             return

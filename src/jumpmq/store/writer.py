@@ -1,4 +1,4 @@
-"""What the store asks of the thread that writes: one commit at a time, so that the disk keeps nobody waiting.
+"""What the store asks of the thread that writes: one commit at a time, so that clients do not wait for the disk.
 
 The thread knows no more than a file and octets. What it has finished is announced by a descriptor that becomes
 readable, which an event loop can watch.
@@ -86,7 +86,7 @@ class Result(NamedTuple):
 
     Attributes:
         error: why it failed; None where the commit is on disk.
-        unsafe: whether nobody knows any more what the file holds.
+        unsafe: whether it is unknown what the file holds.
     """
 
     error: OSError | None

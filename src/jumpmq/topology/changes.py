@@ -233,7 +233,7 @@ class Bind(Change):
     """Add a binding; nothing changes where it exists.
 
     Attributes:
-        user: whose it then is; "" where it is nobody's in particular.
+        user: whose it then is; "" where it belongs to none.
     """
 
     vhost: str

@@ -40,7 +40,7 @@ class QueueDefinition:
         node: the node that its home was on when it was declared, "" until then; a shard's name says it too.
         id: ``home << 40 | counter``, never given again; 0 until it is declared.
         home: number of the home where its messages are.
-        user: who declared it first; "" where that is nobody in particular, as of shards.
+        user: who declared it first; "" where there was none, as of shards.
     """
 
     vhost: str

@@ -11,7 +11,7 @@ What = Literal["queue", "binding"]
 
 
 class Holdings:
-    """Queues and bindings by the user who made them, in all virtual hosts; what nobody made is not counted."""
+    """Queues and bindings by the user who made them, in all virtual hosts; what no user made is not counted."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, What]] = Counter()
@@ -32,7 +32,7 @@ class Holdings:
         """Refuse unless the user may have one more.
 
         Args:
-            user: None where it is nobody who has limits.
+            user: None where it has no limits.
             act: what is refused, such as ``declare queue 'q'``.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What follows from a change, prepared step by step where nobody sees it, and then revealed at once.
+"""What follows from a change, prepared step by step, unseen, and then revealed at once.
 
 Between the steps others are served, with the definitions as they were: queues that are not there yet get no messages,
 and exchanges route by the bindings that they had. What is revealed is laid out as it will be kept, so that thousands of

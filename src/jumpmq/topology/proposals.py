@@ -1,6 +1,6 @@
 """Changes that were proposed: each is judged, takes effect as a whole, and is answered, one after the other.
 
-A proposal waits for those before it, some of which may take effect in steps with others served between. Whoever asked
+A proposal waits for those before it, some of which may take effect in steps with others served between. The asker
 gets a :class:`Pending`, which is decided at once where nothing is before it and it takes few steps, and else calls back
 once. Here the order is that in which this process asks; with several processes it is the order of their common log.
 """

@@ -73,7 +73,7 @@ def queue_deletion(
 
 
 def refuse_for_all(change: changes.Change) -> None:
-    """Refuse what nobody may do, before it is asked who wants it: RabbitMQ's order.
+    """Refuse what no user may do, before rights are looked at: RabbitMQ's order.
 
     Raises:
         AccessRefused: the name is the broker's own.

@@ -48,7 +48,7 @@ class Shard:
 
     @property
     def is_stranded(self) -> bool:
-        """Whether it has messages and nobody to consume them."""
+        """Whether it has messages and no consumer."""
         return self.messages > 0 and not self.consumers
 
 

@@ -23,7 +23,7 @@ Way = Literal["minimal", "shift", "modulus"]
 
 
 class Step(NamedTuple):
-    """One change: a destination is bound with a weight, or unbound (weight 0); one that is bound is weighted anew."""
+    """One change: a destination is bound with a weight, unbound (weight 0), or given another weight."""
 
     destination: str
     weight: int

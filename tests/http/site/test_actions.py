@@ -78,7 +78,7 @@ def test_a_ring_is_changed_after_a_look_at_what_moves(api, channel, site):
     site.fill(destination="four", weight="2").press("Add")
     site.page.get_by_label("Weight of three").fill("4")
     site.page.get_by_label("Weight of three").press("Tab")
-    site.see("Weigh three anew").see("four")
+    site.see("Change the weight of three").see("four")
     moves = site.page.get_by_role("region", name="Moves")
     moves.get_by_role("row").filter(has_text="two").filter(has_text="three").first.wait_for()
     site.picture("light-what-if-answered").confirm("Make these changes")

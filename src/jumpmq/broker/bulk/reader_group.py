@@ -124,7 +124,7 @@ class ReaderGroup:
         return self._session
 
     def require_session(self, session: str | None, now: float) -> None:
-        """Refuse unless this is the group's session, or nobody has one.
+        """Refuse unless this is the group's session, or it has none.
 
         Raises:
             GroupInUse: another one has taken over, or is alive.

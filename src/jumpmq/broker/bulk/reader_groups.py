@@ -60,8 +60,8 @@ class ReservationRequest:
     Attributes:
         offsets: per queue, the reservation up to which everything is done; None where the group does not know.
         max_messages: over all queues, outstanding ones included; None for all there are, up to ``MAX_MESSAGES``.
-        max_octets: of bodies, over all queues, for what is reserved anew; None for any number. A message that is larger
-            is reserved alone.
+        max_octets: of bodies, over all queues, for what is newly reserved; None for any number. A larger message is
+            reserved alone.
         last_seqs: per queue, the last message to reserve, for those that have a limit.
         lease: seconds of silence after which the reservations lapse.
         accept_loss: whether queues that are not there are no error.

@@ -48,7 +48,7 @@ class Channel:
         last_queue: the queue declared last, meant where a method names none.
         last_exchange: the exchange published to last, by name, and the topology's revision at which that was allowed;
             None where each publish is judged by itself.
-        spans: tells of messages that are traced; None where nobody asked for it.
+        spans: tells of messages that are traced; None without tracing.
         turns: those of the broker.
         tally: what was counted of its messages.
         tags_at: where delivery tags stood at times; see :mod:`overdue`.
@@ -109,7 +109,7 @@ class Channel:
             self.connection.charges.add("channels", -CHANNEL)
         self.closed = True
         queues = {queue for consumer in self.consumers.values() for queue in consumer.queues}
-        for queue in queues:  # or whoever is next would get what comes after the messages that are given back
+        for queue in queues:  # or the next consumer would get what comes after the messages that are given back
             queue.begin_return()
         for consumer in list(self.consumers.values()):
             consumer.leave()

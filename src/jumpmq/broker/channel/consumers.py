@@ -172,7 +172,7 @@ class ChannelConsumer:
         channel.tally.deliver += count
         self.unacknowledged += count
         channel.held += count
-        unread = Message("", b"", b"", b"")  # stands for what the stream keeps, and nobody reads here
+        unread = Message("", b"", b"", b"")  # stands for what the stream keeps; not read here
         unread.queue, unread.consumer = self.queue, self
         channel.unacknowledged.add(first, [unread] * count)
         connection = channel.connection

@@ -1,4 +1,4 @@
-"""Deliveries that nobody acknowledges (RabbitMQ, "Delivery Acknowledgement Timeout"): their channel is closed.
+"""Deliveries that are not acknowledged in time (RabbitMQ, "Delivery Acknowledgement Timeout"): their channel is closed.
 
 Nothing is noted of a delivery. A channel remembers where its delivery tags stood at each look, so that a tag below
 what they were a while ago is at least so old.

@@ -1,7 +1,7 @@
 """Deliveries on their way back to their queues, many of them in steps.
 
 The last go back first, and a queue that some have come back to delivers nothing until all have: so it is always the
-front that is missing, and nobody gets a message before those that came before it.
+front that is missing, and no message is delivered before those that came before it.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def give_back(upkeep: Upkeep, waiting: Deliveries, outcome: Outcome) -> None:
     """Return deliveries to their queues: a step's worth now, many in steps.
 
     Args:
-        waiting: the deliveries; nobody else may use it any more.
+        waiting: the deliveries; the caller must not use it any more.
         outcome: ``REQUEUED`` or ``CONSUMER_GONE``.
     """
     steps = _Return(outcome).steps(waiting)

@@ -24,7 +24,7 @@ class ChannelServices:
     Attributes:
         reply_queues: direct reply-to addresses in use.
         groups: the consumer groups.
-        spans: tells of messages that are traced; None where nobody asked for it.
+        spans: tells of messages that are traced; None without tracing.
     """
 
     config: Config

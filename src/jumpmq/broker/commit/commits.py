@@ -66,7 +66,7 @@ class Commits:
         """Open the store in a directory.
 
         Args:
-            linger_bytes: octets up to which what nobody waits for may be put off.
+            linger_bytes: octets up to which what is not waited for may be put off.
 
         Raises:
             StoreError: it cannot be opened.
@@ -193,7 +193,7 @@ class Commits:
             self._number += 1
             self._open.append((self._number, stored, streams))
             if stored <= self.store.committed:
-                self._complete()  # all of it may be on disk already, be it by more than one commit
+                self._complete()  # all of it may be on disk already, by one commit or several
         if removed or retired:
             self._removed.append((stored, removed, retired))
         return self._number
@@ -209,11 +209,11 @@ class Commits:
         return self._others.readable
 
     def begin(self, *, alone: bool = False) -> None:
-        """Begin a commit of what was flushed: at once, in this thread, if nobody has sent more meanwhile; else when
+        """Begin a commit of what was flushed: at once, in this thread, if no client has sent more meanwhile; else when
         that is read.
 
         Args:
-            alone: whether it is known that nobody has.
+            alone: whether it is known that none has.
         """
         store = self.store
         if store is None or self._beginning:

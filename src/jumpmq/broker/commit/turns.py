@@ -178,7 +178,7 @@ class Turns:
     def _end(self, *, alone: bool = False) -> None:
         """
         Args:
-            alone: whether it is known that nobody has sent more.
+            alone: whether it is known that no client has sent more.
         """
         self._together_until = 0.0
         wanted = bool(self._deferring or self._confirming)

@@ -35,7 +35,7 @@ class Watchdog:
         self._commits = commits
         self._is_working = is_working
         self._completed = -1  # the last commit that was complete at the last look
-        self._since = 0.0  # when a commit was first found complete, or nobody waited
+        self._since = 0.0  # when a commit was first found complete, or nothing waited
         self._explained_at = 0.0  # when there was last a reason to wait
 
     @property

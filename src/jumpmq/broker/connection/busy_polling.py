@@ -33,7 +33,7 @@ class BusyPolling:
             self._loop.call_soon(self._look)
 
     def end(self) -> None:
-        """Somebody has asked; nobody is waited for any more."""
+        """A client has asked; none is waited for any more."""
         self._until = 0.0
 
     def _look(self) -> None:

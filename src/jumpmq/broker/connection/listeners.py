@@ -1,6 +1,6 @@
 """Where the broker listens: sockets, with TLS or without, on which certificates can be renewed.
 
-A listener with TLS takes new certificates by listening anew on the same socket: who is connected stays so, and nobody
+A listener with TLS takes new certificates by listening again on the same socket: connections stay, and none
 finds the port closed.
 """
 
@@ -199,7 +199,7 @@ class CertificateWatch:
                 await self._watch
 
     async def reload(self) -> None:
-        """Read all certificates anew."""
+        """Read all certificates again."""
         await self._renew(self._listeners)
 
     async def _look(self) -> None:

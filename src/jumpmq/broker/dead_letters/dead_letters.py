@@ -43,7 +43,7 @@ class DeadLetter:
     deaths: Sequence[Death]
 
     def comes_back_to(self, queue: str) -> bool:
-        """Whether it died in that queue before, and nobody has rejected it since.
+        """Whether it died in that queue before, and was not rejected since.
 
         RabbitMQ drops such a letter on its way to that queue, and there alone, unless it was rejected just now.
         """

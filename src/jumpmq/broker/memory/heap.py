@@ -50,7 +50,7 @@ class KeptMemory:
 
     Memory that is new to the process costs more than anything else that is done with a large body (measured: 500 us a
     megabyte, and 100 to give it back, where the broker takes 500 for all else). So as much is kept as was held for
-    messages not long ago; what nobody has wanted again goes back a little at a time.
+    messages not long ago; what was not used again goes back a little at a time.
 
     Args:
         account: what is held.

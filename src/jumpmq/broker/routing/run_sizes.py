@@ -1,7 +1,7 @@
 """How much is routed at once: a run of publishes is cut into pieces that take a few milliseconds each.
 
 What a message costs depends on its exchange: one queue, or a thousand header bindings to look at and five hundred
-queues to reach. So it is learnt, exchange by exchange, from small pieces to larger ones, and anew when bindings change.
+queues to reach. So it is learnt, exchange by exchange, from small pieces to larger ones; again when bindings change.
 """
 
 from jumpmq.amqp.events import Publish
@@ -49,7 +49,7 @@ class RunSizes:
             self._sizes[key] = min(LARGEST, size * GROWTH)
 
     def follow(self, change: Change, asker: Asker) -> None:
-        """Definitions have changed: begin anew where messages may now cost more."""
+        """Definitions have changed: start again where messages may now cost more."""
         if self._sizes and not isinstance(change, DeclareQueue | DeleteQueue | Unbind):
             self._sizes.clear()
 

@@ -26,7 +26,7 @@ THREADS = 2
 """Passwords that are verified at once, each of which takes some 20 ms of a core and 19 MB."""
 
 REFUSAL_TIME = 0.5
-"""Seconds from a request to its refusal: for an unknown user nothing needs to be computed, and nobody can tell. Where
+"""Seconds from a request to its refusal: for an unknown user nothing needs to be computed, without it showing. Where
 more is to do, refusals come at the multiples."""
 
 
@@ -48,7 +48,7 @@ class Authenticator:
     """Decides who may log in.
 
     A password that was verified is remembered by a digest with a key of this process. So clients that connect often
-    cost nothing, wait for nobody, and a wrong password of a user whose right one is known costs nothing either.
+    cost nothing, wait for nothing, and a wrong password of a user whose right one is known costs nothing either.
 
     Attributes:
         attempts: logins by protocol, as RabbitMQ calls it: ``amqp091``, ``http``.
@@ -74,7 +74,7 @@ class Authenticator:
         ``guest`` may from loopback addresses only (RabbitMQ, ``loopback_users``).
 
         Returns:
-            None if nobody does.
+            None if none does.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()

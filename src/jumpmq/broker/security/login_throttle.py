@@ -1,4 +1,4 @@
-"""Who guesses passwords is slowed down, and nobody else: neither other users nor other addresses.
+"""Guessing passwords is slowed down, for the guessed user from the guessing address only.
 
 Past some failures, what one user tries from one address is looked at one by one, at a pace, the latest first: so the
 right password behind a stale client waits a moment, and a flood of guesses drowns in itself.

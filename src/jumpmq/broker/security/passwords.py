@@ -2,7 +2,7 @@
 
 A hash is kept as one string that begins with its kind: ``$argon2id$...``, or RabbitMQ's name of the algorithm, a ``$``
 and RabbitMQ's base64 of four octets of salt and the digest (RabbitMQ, "Credentials and Passwords"). The empty hash is
-no password's: nobody can log in with it.
+no password's: it lets no user log in.
 """
 
 import base64

@@ -65,7 +65,7 @@ class Tokens:
         """Who comes with a token.
 
         Raises:
-            InvalidToken: nobody does.
+            InvalidToken: none does.
         """
         try:
             key, algorithms = await self._key(token)

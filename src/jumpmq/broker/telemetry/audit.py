@@ -1,7 +1,7 @@
 """Who did what: one line of log for each login, refusal, and change of a definition, with its facts as values.
 
 The lines are of the logger ``jumpmq.audit``, at level info, refusals at level warning. A record carries its facts in
-``record.facts``, so that whoever formats it need not read the text. Exclusive queues are left out: they come and go
+``record.facts``, so that a formatter need not read the text. Exclusive queues are left out: they come and go
 with their connection.
 """
 
@@ -51,7 +51,7 @@ def recording(topology: Topology) -> Listener:
 
 
 def _is_passing(topology: Topology, change: Change, exclusive: set[int]) -> bool:
-    """Whether a change is about an exclusive queue, or declares anew a queue that was there.
+    """Whether a change is about an exclusive queue, or declares again a queue that was there.
 
     Args:
         exclusive: the numbers of exclusive queues, kept here: of a deleted queue nothing else is known.

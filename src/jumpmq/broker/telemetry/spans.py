@@ -115,7 +115,7 @@ class Spans:
             self._tracer.start_span(f"dead-letter {queue}", context, attributes=attributes, start_time=now).end(now)
 
     def close(self) -> None:
-        """Send what is left, which may take some seconds where nobody answers."""
+        """Send what is left, which may take some seconds without an answer."""
         self._provider.shutdown()
 
 

@@ -1,7 +1,7 @@
 """Collections of garbage that stay short.
 
 Python's collector begins one when two thousand more objects were made than went. Where a list of ten thousand queues is
-made anew while the one before goes, that never comes, and the young, which it is to look through, become tens of
+made again while the one before goes, that never comes, and the young, which it is to look through, become tens of
 thousands: then a single object more, and all else waits for 30 ms.
 """
 

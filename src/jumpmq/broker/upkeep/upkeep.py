@@ -5,7 +5,7 @@ it has done one step of something and more is to do. The earliest of these times
 so a queue that nothing can happen to costs nothing.
 
 Other work that would take long at once comes as an iterator, each step of which is short. Both share a few milliseconds
-at a time. What raises is logged once and stops nobody else: a queue is tried again a while later.
+at a time. What raises is logged once and stops no other: a queue is tried again a while later.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Upkeep:
         turns: every slice is a turn.
 
     Attributes:
-        on_lease_end: called with a queue that nobody has used for as long as it said (``x-expires``).
+        on_lease_end: called with a queue that was not used for as long as it said (``x-expires``).
     """
 
     def __init__(self, turns: Turns) -> None:
@@ -54,7 +54,7 @@ class Upkeep:
 
     def wake(self, queue: Queue, at: float) -> None:
         """Look after a queue at a time of :mod:`~jumpmq.queues.clock`."""
-        # One that is deleted has something left to do, but nobody else; others may go before their time comes.
+        # Only one that is deleted has something left to do; others may go before their time comes.
         held = (lambda: queue) if queue.deleted else ref(queue)
         heappush(self._due, (at, next(self._numbers), held))
         if at < self._set_for:

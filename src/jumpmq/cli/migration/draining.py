@@ -3,7 +3,7 @@
 How it works. A queue is moved a chunk at a time: the chunk is consumed, published in one request, and acknowledged. The
 broker that gets it remembers, in the commit of the chunk itself, which chunk of this queue it has (a *writer* of the
 management API: chunk number, messages, digest), and before the next one is consumed it is told that this one was
-acknowledged too. So whoever begins again asks where the move stands. If a chunk is published and not told to be
+acknowledged too. So a new run asks where the move stands. If a chunk is published and not told to be
 acknowledged, the queue begins either with this very chunk, delivered before (``redelivered``), which is acknowledged
 and not published again; or, if the acknowledgement came through, with messages that were never delivered.
 

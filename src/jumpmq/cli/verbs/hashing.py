@@ -46,7 +46,7 @@ def _owners(destinations: list[dict[str, Any]]) -> list[tuple[int, str]]:
 
 
 def shards(session: Session, exchange: Exchange) -> None:
-    """Lists the shards of an exchange; warns of messages that nobody consumes.
+    """Lists the shards of an exchange; warns of messages without a consumer.
 
     The skew is a shard's messages in relation to an even share: 1 is even, 2 is twice as many.
     """

@@ -2,7 +2,7 @@
 
 The columns are ``queue string, seq int64, exchange string, routing_key binary, properties binary, body binary,
 published_at timestamp[us, UTC], redelivered bool``; ``properties`` are the octets that were published (property flags
-and property list), decoded by whoever needs them. A reader may ask for some of the columns only.
+and property list), decoded by the caller. A reader may ask for some of the columns only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ArrowEncoder:
     """
 
     def __init__(self, columns: Iterable[str] | None = None) -> None:
-        import pyarrow as pa  # here, so that a broker nobody reads from with Spark does not spend the memory
+        import pyarrow as pa  # here, so that a broker without Spark does not spend the memory
 
         self._pa = pa
         known = {field.name: field for field in store_columns.schema()}

@@ -100,7 +100,7 @@ def protocol_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def gone_away(request: Request, error: Exception) -> Response:
-    """The client left in the middle of its request; nobody reads this."""
+    """The client left in the middle of its request; this is not read."""
     return Response(status_code=400)
 
 

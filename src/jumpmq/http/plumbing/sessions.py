@@ -107,5 +107,5 @@ def _tokens(headers: Headers) -> Iterator[str]:
 
 
 def _key(token: str) -> bytes:
-    """What is kept of a token: so that a look at this memory gives nobody a session."""
+    """What is kept of a token: so that a look at this memory gives no session."""
     return hashlib.sha256(token.encode()).digest()

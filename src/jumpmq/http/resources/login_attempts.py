@@ -39,7 +39,7 @@ async def attempts_by_source(request: Request) -> Response:
 
 
 async def forget_attempts(request: Request) -> Response:
-    """``DELETE /api/auth/attempts/{node}``: count anew."""
+    """``DELETE /api/auth/attempts/{node}``: reset the counts."""
     require_node(request)
     requested.broker(request).authenticator.attempts.clear()
     return changing.deleted()

@@ -233,7 +233,7 @@ async def commit(request: Request) -> Response:
 
 
 async def renew(request: Request) -> Response:
-    """``POST /api/readers/{vhost}/{group}/renew``: the group is alive, its leases begin anew.
+    """``POST /api/readers/{vhost}/{group}/renew``: the group is alive, its leases start again.
 
     The body is ``{"session": TEXT}``.
     """

@@ -56,7 +56,7 @@ async def user_permissions(request: Request) -> Response:
 
 
 async def put_user(request: Request) -> Response:
-    """``PUT /api/users/{user}``: add or replace a user, by password or its hash; without either nobody can log in."""
+    """``PUT /api/users/{user}``: add or replace a user, by password or its hash; neither is no password."""
     name, body = requested.name(request, "user"), await requested.shaped_body(request, SHAPE)
     if not name:
         raise BadRequest("a user needs a name")

@@ -35,7 +35,7 @@ MAX_DESTINATIONS = 20_000
 async def what_if(request: Request) -> Response:
     """``POST /api/exchanges/{vhost}/{exchange}/ring/what-if``: the share of keys that changes would move; none is made.
 
-    The body is ``{"changes": [{"destination": NAME, "weight": N}, ...]}``: to bind, to weigh anew, or with weight 0 to
+    The body is ``{"changes": [{"destination": NAME, "weight": N}, ...]}``: to bind, to weigh, or with weight 0 to
     unbind; or ``{"shards": N}``: as many shards a node. The answer has the ``weights`` before and after, ``least``,
     what any method must move, and by way of removing (``minimal``, ``shift``; ``modulus`` for ``x-modulus-hash``) what
     is ``moved``, and from where to where.

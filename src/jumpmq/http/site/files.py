@@ -1,6 +1,6 @@
 """The page's static files, from the package.
 
-They are few and small, and so are kept in memory, plain and compressed. The page itself (``/``) is asked for anew each
+They are few and small, and so are kept in memory, plain and compressed. The page itself (``/``) is requested again each
 time, and answered 304 while it is the same. All it refers to lies below ``/assets/VERSION/``, where the version is a
 hash of all files: what was fetched once is never asked for again, and never stale.
 """

@@ -29,7 +29,7 @@ MAX_CREDENTIALS = 16 << 10
 
 
 async def show(request: Request) -> Response:
-    """``GET /session``: who is logged in here; 401 where nobody is."""
+    """``GET /session``: the user that is logged in here; 401 where none is."""
     name = _sessions(request).user(request.headers)
     found = account(requested.broker(request).topology, name) if name is not None else None
     return refused("Not logged in") if found is None else answer(_shown(request, found))

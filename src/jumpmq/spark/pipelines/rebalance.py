@@ -1,7 +1,7 @@
 """After a change of topology: waiting messages go to the queue that their key belongs to now.
 
 How it works. A streaming query reads the queues that are rebalanced, and puts each message straight into the queue that
-the exchange gives its key now, be it the one that it came from. Messages of a key lie in one queue before, and in one
+the exchange gives its key now, which may be where it came from. Messages of a key lie in one queue before, and in one
 after, and keep their order on the way, as what a micro-batch reads of a queue is one partition. The source gives every
 message once, and the sink takes every micro-batch once, so that a job that is killed goes on with the same checkpoint
 and loses and repeats nothing. It goes on to the ends that the queues had when it was begun: what it has put behind them

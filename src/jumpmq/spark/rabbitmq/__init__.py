@@ -1,1 +1,1 @@
-"""RabbitMQ as a source and a sink, over AMQP: for whoever has one, and for the way from it to JumpMQ."""
+"""RabbitMQ as a source and a sink, over AMQP: for those who have one, and for the way from it to JumpMQ."""

@@ -31,7 +31,7 @@ def connect(broker: Broker) -> AMQPConnection:
     """A new connection.
 
     Raises:
-        BrokerAway: nobody answers there.
+        BrokerAway: there is no answer.
         JumpMQError: user, password or virtual host are refused, or the URL makes no sense.
     """
     address = address_of(broker)

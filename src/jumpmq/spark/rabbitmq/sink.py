@@ -37,7 +37,7 @@ class AMQPWriter:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_publishable(schema, *options.names)
         if options.app is not None:
-            raise JumpMQError("option 'txnAppId' is for a JumpMQ broker: over AMQP nobody remembers what was published")
+            raise JumpMQError("option 'txnAppId' is for a JumpMQ broker: over AMQP no batches are remembered")
         self._options = options
         with said_here(address_of(options.broker)), connect(options.broker) as amqp:
             if options.queue is not None:

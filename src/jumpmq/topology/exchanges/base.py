@@ -20,7 +20,7 @@ T = TypeVar("T")
 Split = tuple[dict[Destination, list[T]], list[T]]
 """How an exchange spreads a run of messages: what each destination gets, and what none gets.
 
-Two destinations may be given the same list, so nobody changes one.
+Two destinations may be given the same list: it must not be changed.
 """
 
 

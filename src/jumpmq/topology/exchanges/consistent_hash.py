@@ -36,7 +36,7 @@ class ConsistentHashExchange(Exchange):
     Attributes:
         ring: destinations by their labels (:func:`label`).
         missing_count: messages that lacked the header or property, since the broker started.
-        traffic: counts keys where somebody wants to know; None where nobody does.
+        traffic: counts keys; None where they are not counted.
     """
 
     type = "x-consistent-hash"

@@ -16,7 +16,7 @@ from jumpmq.topology.exchanges.topic_automaton import TopicAutomaton
 from jumpmq.topology.exchanges.topic_trie import TopicTrie
 
 MAX_KEYS, MAX_DESTINATIONS = 10_000, 200_000
-"""Routing keys, and destinations of them, that are remembered; beyond, remembering starts anew."""
+"""Routing keys, and destinations of them, that are remembered; beyond, all are forgotten."""
 
 
 class TopicExchange(Exchange):

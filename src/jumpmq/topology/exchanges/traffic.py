@@ -1,8 +1,8 @@
 """What went through a hash ring lately: messages and different keys of each destination, and the frequent keys.
 
-Counts are kept in windows, the current one and the one before it. Whoever knows the time ends a window with
+Counts are kept in windows, the current one and the one before it. The caller, who knows the time, ends a window with
 :meth:`Traffic.turn`; one in which nothing came does not end, so that what came last remains to be seen. A change of
-the ring begins anew: what went before says nothing of how the ring spreads now.
+the ring starts from nothing: what went before says nothing of how the ring spreads now.
 """
 
 from __future__ import annotations

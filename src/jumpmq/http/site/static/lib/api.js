@@ -1,6 +1,6 @@
 // The management API, asked with the page's session.
 
-/** What the broker refused, or that it could not be asked. `status` is 0 where nobody answered. */
+/** What the broker refused, or that it could not be asked. `status` is 0 where there was no answer. */
 export class Refused extends Error {
   constructor(status, reason) {
     super(reason);
@@ -65,7 +65,7 @@ export const put = (url, body = {}) => ask("PUT", url, body);
 export const post = (url, body = {}) => ask("POST", url, body);
 export const remove = (url, query) => ask("DELETE", withQuery(url, query));
 
-/** Who is logged in; null where nobody is. */
+/** The user that is logged in; null where none is. */
 export const session = () => get("/session").catch((error) => (error.status === 401 ? null : Promise.reject(error)));
 export const logIn = (username, password) => post("/session", { username, password });
 export const logOut = () => remove("/session");

@@ -25,7 +25,7 @@ const COLUMNS = [
 ];
 
 export const Connections = () => html`<${Page} title="Connections">
-  <${ServerTable} url="/api/connections" columns=${COLUMNS} caption="Connections" order="user_provided_name" empty="Nobody is connected." />
+  <${ServerTable} url="/api/connections" columns=${COLUMNS} caption="Connections" order="user_provided_name" empty="There are no connections." />
 <//>`;
 
 export function Connection({ name }) {

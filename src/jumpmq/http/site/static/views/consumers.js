@@ -32,5 +32,5 @@ export const columns = [
 ];
 
 export const Consumers = () => html`<${Page} title="Consumers">
-  <${ServerTable} url="/api/consumers" columns=${columns} caption="Consumers" order="queue.name" searchable=${false} empty="Nobody consumes." />
+  <${ServerTable} url="/api/consumers" columns=${columns} caption="Consumers" order="queue.name" searchable=${false} empty="There are no consumers." />
 <//>`;

@@ -15,7 +15,7 @@ export function Permissions() {
   ];
   return html`<${Page} title="Permissions" actions=${html`<${FormButton} label="Grant" title="Grant permissions" button="primary" send="Grant" fields=${fields()} submit=${grant} done=${() => { again(); tell("The permissions are set."); }} />`}>
     <${Failure} error=${error} />
-    ${data && html`<${Table} caption="Permissions" rows=${data} empty="Nobody has permissions." rowKey=${(one) => one.user + "\n" + one.vhost} columns=${[
+    ${data && html`<${Table} caption="Permissions" rows=${data} empty="No user has permissions." rowKey=${(one) => one.user + "\n" + one.vhost} columns=${[
       { label: "User", class: "name", key: "user" },
       { label: "Virtual host", key: "vhost" },
       ...["configure", "write", "read"].map((name) => ({ label: name[0].toUpperCase() + name.slice(1), render: (one) => html`<code>${one[name] || "–"}</code>` })),

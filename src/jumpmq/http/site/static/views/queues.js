@@ -79,7 +79,7 @@ export function Queue({ vhost, name }) {
       ]} /><//>
       <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
     </div>
-    <${Panel} title="Consumers"><${Table} caption="Consumers of this queue" columns=${consumerColumns.slice(1)} rows=${queue.consumer_details} empty="Nobody consumes from this queue." /><//>
+    <${Panel} title="Consumers"><${Table} caption="Consumers of this queue" columns=${consumerColumns.slice(1)} rows=${queue.consumer_details} empty="This queue has no consumers." /><//>
   <//>`;
 }
 

@@ -61,7 +61,7 @@ export function WhatIfOf({ vhost, name }) {
       <//>
       <${Panel} title="Moves" note=${answered.found ? `a sample of ${format.count(answered.found.keys)} keys` : ""}>
         <${Failure} error=${answered.error} />
-        ${answered.found ? html`<${Outcome} found=${answered.found} />` : !answered.error && html`<${Empty}>${answered.waiting ? "Routing a sample of keys ..." : "Unbind, bind or weigh anew: here is then what share of the keys would move, and from where to where."}<//>`}
+        ${answered.found ? html`<${Outcome} found=${answered.found} />` : !answered.error && html`<${Empty}>${answered.waiting ? "Routing a sample of keys ..." : "Unbind, bind or change a weight: here is then what share of the keys would move, and from where to where."}<//>`}
       <//>
     </div>
     ${answered.found && html`<${Panel} title="Do it" note=${`the exchange removes ${WAYS[answered.found.removal]}`}>
@@ -71,7 +71,7 @@ export function WhatIfOf({ vhost, name }) {
   <//>`;
 }
 
-/** What is being typed stays, however often the page is drawn anew meanwhile. */
+/** What is being typed stays, however often the page is redrawn meanwhile. */
 function Weight({ of, weight, change, disabled }) {
   const [typed, setTyped] = useState(null);
   const done = (event) => {
@@ -84,7 +84,7 @@ function Weight({ of, weight, change, disabled }) {
 
 function described({ destination, weight }, before) {
   if (!weight) return `Unbind ${destination}.`;
-  return before ? `Weigh ${destination} anew: ${weight} instead of ${before}.` : `Bind ${destination} with weight ${weight}.`;
+  return before ? `Change the weight of ${destination} from ${before} to ${weight}.` : `Bind ${destination} with weight ${weight}.`;
 }
 
 /** The new binding comes before the old one goes, so that the destination never leaves the exchange for long. */
