@@ -30,6 +30,7 @@ from jumpmq.broker.figures.home import HomeFigures
 from jumpmq.broker.memory import resources
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.memory.paging import Paging
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authenticator import Authenticator
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.security.passwords import hash_password
@@ -425,18 +426,18 @@ class Broker:
         """End the turn, and wait until all that was changed is on disk."""
         await self.turns.committed()
 
-    async def authenticate(self, user: str, password: str, peer_host: str) -> str:
-        """The user's name, if the password is right.
+    async def authenticate(self, user: str, password: str, peer_host: str) -> Principal:
+        """The user, if the password is right.
 
         Raises:
             AccessRefused: it is not, or the user may not log in from there.
         """
-        name = await self.authenticator.authenticate(user, password, peer_host)
-        if name is None:
+        found = await self.authenticator.authenticate(user, password, peer_host)
+        if found is None:
             raise AccessRefused("Login failed")
-        return name
+        return found
 
-    async def count_published(self, user: str, messages: int) -> None:
+    async def count_published(self, user: Principal, messages: int) -> None:
         """Wait until the user may publish again, and count so many messages that are published now."""
         rate = self._services.user_limits.rate(user)
         if rate is not None:

@@ -133,9 +133,9 @@ class BoundedProtocol(H11Protocol):
         return self.client[0] if self.client else ""
 
     @property
-    def _user(self) -> str:
-        """Who asks, once that is known; "" before."""
-        return str(self.cycle.scope.get("user", "")) if self.cycle is not None else ""
+    def _user(self) -> object:
+        """Who asks, once that is known; None before."""
+        return self.cycle.scope.get("user") if self.cycle is not None else None
 
     def _make_room(self) -> None:
         found = [one for one in self.connections if isinstance(one, BoundedProtocol) and one is not self]

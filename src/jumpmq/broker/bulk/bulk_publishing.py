@@ -19,6 +19,7 @@ from jumpmq.amqp.properties import EXPIRATION, HEADERS, USER_ID, Properties
 from jumpmq.amqp.undelivered import FULL, UNROUTABLE, undelivered
 from jumpmq.broker.channel.publishing import check_properties_of
 from jumpmq.broker.routing import routing
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.queues import Queue
 from jumpmq.topology import VirtualHost
@@ -84,7 +85,7 @@ class Judged:
     """
 
     vhost: VirtualHost
-    user: str
+    user: Principal
     count: int
     undelivered_to: str | None = None
     unroutable: int = 0
@@ -123,7 +124,7 @@ class Judged:
 
 def judge(
     authorization: Authorization,
-    user: str,
+    user: Principal,
     vhost: VirtualHost,
     messages: list[Addressed],
     *,
@@ -285,7 +286,7 @@ def _runs(messages: list[Addressed]) -> Iterator[tuple[str | None, str, list[Mes
 
 
 def _require_allowed(
-    authorization: Authorization, user: str, vhost: VirtualHost, exchange: str, run: list[Message]
+    authorization: Authorization, user: Principal, vhost: VirtualHost, exchange: str, run: list[Message]
 ) -> None:
     authorization.require(user, vhost.name, "write", "exchange", exchange)
     authorization.require_publish(user, vhost.publishable(exchange), run)
@@ -312,7 +313,7 @@ def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Mes
 class _Examination:
     """Checks messages' properties, and makes messages persistent or not as these say."""
 
-    def __init__(self, authorization: Authorization, user: str) -> None:
+    def __init__(self, authorization: Authorization, user: Principal) -> None:
         self._authorization = authorization
         self._user = user
         self._modes: dict[bytes, int] = {}

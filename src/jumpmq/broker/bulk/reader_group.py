@@ -14,7 +14,7 @@ import math
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.queues.reservations import OWNED, Reservations
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class NoSession(Exception):
     """The session is not known: the broker has forgotten the group, or was restarted without a store."""
 
 
-def owned(name: str, user: str) -> str:
+def owned(name: str, user: Principal) -> str:
     """The name of a user's group: another user's that is called so is another group.
 
     A user who came with a token is not the one of that name who is kept here.
     """
-    return f"{name}{OWNED}{'token' if isinstance(user, TokenUser) else 'user'} {user}"
+    return f"{name}{OWNED}{'token' if user.granted is not None else 'user'} {user}"
 
 
 class ReaderGroup:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.topology import Asker, Change, DeleteUser, DeleteVirtualHost
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class WriterId(NamedTuple):
     owner: Owner
 
     @classmethod
-    def of(cls, vhost: str, name: str, user: str) -> WriterId:
+    def of(cls, vhost: str, name: str, user: Principal) -> WriterId:
         """The writer that a user calls so."""
-        return cls(vhost, name, ("token", str(user)) if isinstance(user, TokenUser) else user)
+        return cls(vhost, name, ("token", user.name) if user.granted is not None else user.name)
 
     def key(self, part: str) -> str:
         """Under which name a part's place is stored."""

@@ -6,6 +6,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.turns import Client
 from jumpmq.broker.memory.charges import Charges
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.topology import Asker, VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.users import Operation
@@ -27,7 +28,7 @@ class ChannelClient(Client, Protocol):
     """
 
     name: str
-    user: str
+    user: Principal
     peer_host: str
     identity: str
     peer_port: int

@@ -76,7 +76,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
         method.auto_delete,
         Arguments(method.arguments),
         connection.identity if method.exclusive else None,
-        str(connection.user),  # without its token
+        connection.user.name,
     )
     return _propose(
         channel,
@@ -188,7 +188,7 @@ def _change_binding(
 ) -> Waiting | None:
     connection = channel.connection
     if change is changes.Bind:
-        made: changes.Change = changes.Bind(connection.vhost.name, binding, connection.identity, str(connection.user))
+        made: changes.Change = changes.Bind(connection.vhost.name, binding, connection.identity, connection.user.name)
     else:
         made = changes.Unbind(connection.vhost.name, binding, connection.identity)
     return _propose(channel, made, answer)

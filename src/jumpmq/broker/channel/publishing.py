@@ -10,7 +10,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, UNKNOWN_MODE, USER_ID, Properties
 from jumpmq.broker.channel import direct_reply
 from jumpmq.broker.routing import routing
-from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.telemetry import tracing
 from jumpmq.broker.telemetry.spans import Spans
@@ -57,7 +57,7 @@ def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
     channel.authorization.require(user, connection.vhost.name, "write", "exchange", run.exchange)
     exchange = connection.vhost.publishable(run.exchange)
     channel.authorization.require_publish(user, exchange, run.messages)
-    if not (isinstance(user, TokenUser) or isinstance(exchange, TopicExchange)):  # a token ends, topics are many
+    if not (user.granted is not None or isinstance(exchange, TopicExchange)):  # a token ends, topics are many
         channel.last_exchange = run.exchange, revision, exchange
     return exchange
 
@@ -96,7 +96,7 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
 
 
 def publish_one(
-    authorization: Authorization, user: str, vhost: VirtualHost, message: Message, spans: Spans | None = None
+    authorization: Authorization, user: Principal, vhost: VirtualHost, message: Message, spans: Spans | None = None
 ) -> routing.Pushed:
     """Publish a message without a channel, as an operator does.
 
@@ -122,11 +122,13 @@ def _examine(channel: "Channel", message: Message) -> None:
     check_properties_of(channel.authorization, message, properties, channel.connection.user)
 
 
-def check_properties_of(authorization: Authorization, message: Message, properties: Properties, user: str) -> None:
+def check_properties_of(
+    authorization: Authorization, message: Message, properties: Properties, user: Principal
+) -> None:
     """Set the message's own expiry, and refuse properties that it may not have, in RabbitMQ's order."""
     if properties.expiration is not None:
         message.expires_at = clock.now() + _expiration(properties.expiration) / 1000
-    if properties.user_id not in (None, user) and not authorization.may_impersonate(user):
+    if properties.user_id not in (None, user.name) and not authorization.may_impersonate(user):
         Envelope.opened(message)  # where its headers are wrong too, they are what is complained of
         raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
 

@@ -44,7 +44,7 @@ from jumpmq.broker.connection.origin import Encryption, Origin
 from jumpmq.broker.connection.reading import Reading, Wait
 from jumpmq.broker.connection.receiving import READ_SIZE
 from jumpmq.broker.memory.charges import Charges
-from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.broker.security.accounts import NO_ONE, Principal
 from jumpmq.broker.security.rate import PublishRate
 from jumpmq.broker.telemetry import audit
 from jumpmq.broker.upkeep.slices import SLICE
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         name: ``CLIENT:PORT -> SERVER:PORT``, as it is shown; another node may have one of the same name.
         identity: tells it from all others, of other nodes and other times too: what is exclusive belongs to it.
         node: name of the node that it leads to.
-        user: who logged in, "" before.
+        user: who logged in, ``NO_ONE`` before.
         tls: how it is encrypted; None without.
         vhost: the virtual host, from ``connection.open`` on.
         handshake: how the client introduced itself.
@@ -147,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         self.channels: dict[int, Channel] = {}
         self.name = ""
         self.identity = next(services.identities)
-        self.user = ""
+        self.user = NO_ONE
         self.peer_host, self.peer_port = "", 0
         self._origin = origin
         self.tls: Encryption | None = None
@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def asker(self) -> Asker:
         """Who asks for what is changed at the client's wish."""
-        return Asker(str(self.user), self.name, self.peer_host)
+        return Asker(self.user.name, self.name, self.peer_host)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self.protocol.unfinished and self._socket >= 0 and self.protocol.scatters:
@@ -414,7 +414,7 @@ class Connection(asyncio.BufferedProtocol):
     def _audit(self, error: AMQPError) -> None:
         """Write down what the user may not."""
         if isinstance(error, AccessRefused | NotAllowed):
-            audit.refusal(error.text, user=self.user, connection=self.name)
+            audit.refusal(error.text, user=self.user.name, connection=self.name)
 
     def close_channel(self, channel: Channel, error: AMQPError, method: type[m.Method] | None = None) -> None:
         """Close a channel for an error, which a method of the client's has made, if any."""
@@ -487,31 +487,31 @@ class Connection(asyncio.BufferedProtocol):
             case m.ConnectionCloseOk():
                 self._hang_up()
             case m.ConnectionUpdateSecret():
-                if isinstance(self.user, TokenUser):
+                if self.user.granted is not None:
                     self.handshake.renew(method.new_secret)
                 else:
                     self.send(0, m.ConnectionUpdateSecretOk())
 
-    def tune(self, user: str) -> None:
+    def tune(self, user: Principal) -> None:
         """The client is authenticated as ``user``: propose limits to it."""
         self.set_user(user)
         config = self._services.config
         self.protocol.propose(config.heartbeat, config.channel_max, config.frame_max)
         self._turns.write_soon(self)
 
-    def set_user(self, user: str) -> None:
+    def set_user(self, user: Principal) -> None:
         """Act for a user from now on; with a token until it expires."""
         self.user = user
         self.rate.shared = self._services.user_limits.rate(user)
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        if isinstance(user, TokenUser) and user.expires_at is not None:
-            seconds = min(max(0.0, user.expires_at - time.time()), LONGEST_TIMER)
+        if user.until is not None:
+            seconds = min(max(0.0, user.until - time.time()), LONGEST_TIMER)
             self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
-        audit.refusal("the token has expired", user=self.user, connection=self.name)
+        audit.refusal("the token has expired", user=self.user.name, connection=self.name)
         with self._turns.turn():
             self.close(ConnectionForced(f"credentials of user '{self.user}' have expired"))
 
@@ -528,7 +528,7 @@ class Connection(asyncio.BufferedProtocol):
         self._services.churn.connection_created += 1
         self._set_deadline(None)
         self.send(0, m.ConnectionOpenOk())
-        log.info("connection %s: user %r opened virtual host %r", self.name, self.user, name)
+        log.info("connection %s: user %r opened virtual host %r", self.name, self.user.name, name)
 
     def _open_channel(self, number: int) -> None:
         try:

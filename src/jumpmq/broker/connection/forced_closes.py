@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from jumpmq.amqp.errors import ConnectionForced
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.connection.connection import Connection
-from jumpmq.broker.security.accounts import is_user
 from jumpmq.topology import Asker, Change, DeleteUser, VirtualHost
 
 
@@ -26,7 +25,7 @@ class ForcedCloses:
     def follow(self, change: Change, asker: Asker) -> None:
         """A listener of the topology's: close the connections of a user who is deleted."""
         if isinstance(change, DeleteUser):
-            self.close(f"user '{change.name}' is deleted", lambda one: is_user(one.user, change.name))
+            self.close(f"user '{change.name}' is deleted", lambda one: one.user.is_kept(change.name))
 
     def leave(self, vhost: VirtualHost) -> None:
         """Close the connections to a virtual host that is about to be taken apart (``Topology.leaving``)."""

@@ -12,6 +12,7 @@ from jumpmq.amqp.errors import AccessRefused, NotAllowed
 from jumpmq.amqp.fields import Field, to_python, typed
 from jumpmq.amqp.protocol import Failed
 from jumpmq.broker.security import login
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.certificates import Certificate, login_name
 from jumpmq.broker.telemetry import audit
 
@@ -124,11 +125,11 @@ class Handshake:
             else:
                 connection.abort()
         else:
-            audit.record("login", user=user, mechanism=method.mechanism, connection=connection.name)
+            audit.record("login", user=user.name, mechanism=method.mechanism, connection=connection.name)
             with self._services.turns.turn():
                 connection.tune(user)
 
-    async def _authenticated(self, method: m.ConnectionStartOk) -> str | None:
+    async def _authenticated(self, method: m.ConnectionStartOk) -> Principal | None:
         """Who the client is; None if it is not who it says it is."""
         authenticator, peer_host = self._services.authenticator, self._connection.peer_host
         certificate = self._certificate()
@@ -136,7 +137,7 @@ class Handshake:
             self._claimed = login_name(certificate, self._services.config.tls_login_from) or ""
             vouched_for = authenticator.vouched_for(self._claimed, peer_host)
             authenticator.count("amqp091", vouched_for)
-            return self._claimed if vouched_for else None
+            return Principal(self._claimed) if vouched_for else None
         self._claimed, password = login.read_credentials(method.mechanism, method.response)
         return await authenticator.authenticate(self._claimed, password, peer_host, "amqp091")
 
@@ -152,7 +153,7 @@ class Handshake:
                 error = NotAllowed("New secret was refused")
                 connection.fail(Failed(error, 0, m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id))
             else:
-                audit.record("token renewed", user=user, connection=connection.name)
+                audit.record("token renewed", user=user.name, connection=connection.name)
                 connection.set_user(user)
                 connection.send(0, m.ConnectionUpdateSecretOk())
 

@@ -10,6 +10,7 @@ from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, PreconditionF
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.consumer_groups import group as state
 from jumpmq.broker.consumer_groups.group import ConsumerGroup, Unit
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.queues import Queue
 from jumpmq.topology import Asker, Change, Exchange, Topology, VirtualHost
@@ -43,7 +44,7 @@ class Consumer(state.Session, Protocol):
     """
 
     @property
-    def user(self) -> str: ...
+    def user(self) -> Principal: ...
 
     @property
     def identity(self) -> str: ...
@@ -119,7 +120,7 @@ class ConsumerGroups:
 
     # --- members ---
 
-    def find(self, host: VirtualHost, user: str, source: str, name: str) -> LiveGroup:
+    def find(self, host: VirtualHost, user: Principal, source: str, name: str) -> LiveGroup:
         """The group of this name on a queue or exchange; a new one where there is none.
 
         Raises:
@@ -142,7 +143,7 @@ class ConsumerGroups:
         key = host.name, kind, source, name
         return self._groups.get(key) or LiveGroup(*key[:3], ConsumerGroup(name))
 
-    def require(self, live: LiveGroup, host: VirtualHost, user: str, identity: str) -> None:
+    def require(self, live: LiveGroup, host: VirtualHost, user: Principal, identity: str) -> None:
         """Refuse a member that cannot share what the group consumes.
 
         Raises:

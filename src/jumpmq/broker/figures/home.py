@@ -424,7 +424,8 @@ def _peer(connection: ChannelClient) -> Peer:
         connection.provided_name,
         connection.peer_host,
         connection.peer_port,
-        connection.user,
+        connection.user.name,
+        connection.user.granted is not None,
         connection.vhost.name,
         connection.node,
     )

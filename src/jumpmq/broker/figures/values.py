@@ -118,6 +118,7 @@ class Peer(NamedTuple):
         name: the connection's name.
         provided_name: the client property ``connection_name``; None where the client gave none.
         host, port: the client's.
+        by_token: whether a token vouches for the user, who is then not the one of that name who is kept here.
     """
 
     connection: ConnectionId
@@ -126,8 +127,14 @@ class Peer(NamedTuple):
     host: str
     port: int
     user: str
+    by_token: bool
     vhost: str
     node: str
+
+    @property
+    def user_identity(self) -> tuple[str, bool]:
+        """Whose it is, as a principal tells its identity."""
+        return self.user, self.by_token
 
 
 class ConsumerFigures(NamedTuple):

@@ -1,52 +1,53 @@
-"""Whose account a user name stands for: one that is kept here, or one that came with a token."""
+"""Who asks, and what account that is: the one that is kept here by that name, or what a token allows its bearer."""
 
 import time
+from dataclasses import dataclass
 
 from jumpmq.topology import Topology
 from jumpmq.topology.users import User
 
 
-class TokenUser(str):
-    """The name of a user who came with a token, and what the token allows.
+@dataclass(frozen=True, eq=False, slots=True)
+class Principal:
+    """A user who has logged in.
 
-    It goes wherever the name of a user goes, so that the same name with another token, or with a password, is judged by
-    that.
+    Two are the same user where name and way of logging in are: a token whose subject is called as a user who is kept
+    here does not make its bearer that user.
 
     Attributes:
-        granted: what the token allows.
-        expires_at: seconds since the epoch; None if never.
+        name: of the user, as it is shown.
+        granted: what a token allows; None where the permissions that are kept for the name decide.
+        until: when the token expires, seconds since the epoch; None if never.
     """
 
-    __slots__ = ("expires_at", "granted")
+    name: str
+    granted: User | None = None
+    until: float | None = None
 
-    granted: User
-    expires_at: float | None
-
-    def __new__(cls, granted: User, expires_at: float | None) -> "TokenUser":
-        made = super().__new__(cls, granted.name)
-        made.granted, made.expires_at = granted, expires_at
-        granted.name = made
-        return made
+    def __str__(self) -> str:
+        return self.name
 
     @property
-    def is_expired(self) -> bool:
-        """Whether the token's time is over."""
-        return self.expires_at is not None and time.time() >= self.expires_at
+    def identity(self) -> tuple[str, bool]:
+        """Name, and whether a token vouches for it."""
+        return self.name, self.granted is not None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Principal) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def is_kept(self, name: str) -> bool:
+        """Whether this is the user of that name who is kept here."""
+        return self.identity == (name, False)
+
+    def account(self, topology: Topology) -> User | None:
+        """What the user may do; None if the user is deleted, or the token has expired."""
+        if self.granted is None:
+            return topology.users.get(self.name)
+        return None if self.until is not None and time.time() >= self.until else self.granted
 
 
-def account(topology: Topology, user: str) -> User | None:
-    """The account of a user; None if it is deleted, or the token has expired."""
-    if isinstance(user, TokenUser):
-        return None if user.is_expired else user.granted
-    return topology.users.get(user)
-
-
-def same_user(one: str, other: str) -> bool:
-    """Whether two names stand for one user: a token whose subject is called as a user who is kept here does not make
-    its bearer that user."""
-    return one == other and isinstance(one, TokenUser) == isinstance(other, TokenUser)
-
-
-def is_user(user: str, name: str) -> bool:
-    """Whether a user is the one of this name who is kept here."""
-    return user == name and not isinstance(user, TokenUser)
+NO_ONE = Principal("")
+"""Of a connection that has not logged in."""

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.login_throttle import LoginThrottle
 from jumpmq.broker.security.passwords import hash_password, verify_password
 from jumpmq.broker.security.tokens import InvalidToken, Tokens, looks_like_token
@@ -68,7 +68,7 @@ class Authenticator:
         before = self.attempts.get(protocol, Attempts(0, 0))
         self.attempts[protocol] = Attempts(before.succeeded + succeeded, before.failed + (not succeeded))
 
-    async def authenticate(self, user: str, password: str, peer_host: str, protocol: str = "http") -> str | None:
+    async def authenticate(self, user: str, password: str, peer_host: str, protocol: str = "http") -> Principal | None:
         """Who logs in with this password from this address: the user, or whom a token in the password's place names.
 
         ``guest`` may from loopback addresses only (RabbitMQ, ``loopback_users``).
@@ -78,26 +78,26 @@ class Authenticator:
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if await self._throttle.admit(user, peer_host) and (name := await self._name(user, password, peer_host)):
+        if await self._throttle.admit(user, peer_host) and (found := await self._user(user, password, peer_host)):
             self.count(protocol, True)
-            return name
+            return found
         self.count(protocol, False)
         self._throttle.failed(user, peer_host)
         await asyncio.sleep(REFUSAL_TIME - (loop.time() - began) % REFUSAL_TIME)
         return None
 
-    async def renew(self, user: str, token: str) -> TokenUser | None:
+    async def renew(self, user: Principal, token: str) -> Principal | None:
         """The same user with another token; None if the token is another's, or none."""
         try:
             found = await self._tokens.user(token) if self._tokens is not None else None
         except InvalidToken as error:
-            log.warning("a new token of user %r is refused: %s", user, error)
+            log.warning("a new token of user %r is refused: %s", user.name, error)
             return None
         return found if found == user else None
 
-    async def _name(self, user: str, password: str, peer_host: str) -> str | None:
+    async def _user(self, user: str, password: str, peer_host: str) -> Principal | None:
         if self._tokens is None or not looks_like_token(password):
-            return user if await self._verify(user, password, peer_host) else None
+            return Principal(user) if await self._verify(user, password, peer_host) else None
         try:
             return await self._tokens.user(password)
         except InvalidToken as error:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from jumpmq.amqp.errors import AccessRefused, NotAllowed
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.security.accounts import account
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.topology import (
     Bind,
     Change,
@@ -33,7 +33,7 @@ class Authorization:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
 
-    def require_vhost(self, user: str, name: str) -> VirtualHost:
+    def require_vhost(self, user: Principal, name: str) -> VirtualHost:
         """The virtual host of this name, for a user who opens it.
 
         Raises:
@@ -42,41 +42,41 @@ class Authorization:
         vhost = self._topology.vhosts.get(name)
         if vhost is None:
             raise NotAllowed(f"vhost {name} not found")
-        found = account(self._topology, user)
+        found = user.account(self._topology)
         if found is None or name not in found.permissions:
             raise NotAllowed(f"access to vhost '{name}' refused for user '{user}'")
         return vhost
 
-    def may_impersonate(self, user: str) -> bool:
+    def may_impersonate(self, user: Principal) -> bool:
         """Whether the user may publish in others' names (RabbitMQ, "Validated User-ID": tag ``impersonator``)."""
-        found = account(self._topology, user)
+        found = user.account(self._topology)
         return found is not None and "impersonator" in found.tags
 
-    def require(self, user: str, vhost: str, operation: Operation, kind: Kind, name: str) -> None:
+    def require(self, user: Principal, vhost: str, operation: Operation, kind: Kind, name: str) -> None:
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
 
         Raises:
             AccessRefused: the user may not.
         """
-        found = account(self._topology, user)
+        found = user.account(self._topology)
         permissions = found.permissions.get(vhost) if found is not None else None
         if permissions is None or not permissions.allows(operation, name):
             raise AccessRefused(
                 f"{operation} access to {kind} '{name or 'amq.default'}' in vhost '{vhost}' refused for user '{user}'"
             )
 
-    def require_any(self, user: str, vhost: str, operation: Operation) -> None:
+    def require_any(self, user: Principal, vhost: str, operation: Operation) -> None:
         """Refuse unless there may be a resource that the user may ``configure``, ``write`` or ``read``.
 
         Raises:
             AccessRefused: the user's permissions allow it of none.
         """
-        found = account(self._topology, user)
+        found = user.account(self._topology)
         permissions = found.permissions.get(vhost) if found is not None else None
         if permissions is None or not permissions.allows_any(operation):
             raise AccessRefused(f"to {operation} anything in vhost '{vhost}' is refused for user '{user}'")
 
-    def require_publish(self, user: str, exchange: Exchange, messages: Iterable[Message]) -> None:
+    def require_publish(self, user: Principal, exchange: Exchange, messages: Iterable[Message]) -> None:
         """Refuse unless the user may publish messages to the exchange by all their routing keys, those of the headers
         CC and BCC included.
 
@@ -89,7 +89,7 @@ class Authorization:
             self.require_topics(user, exchange, "write", keys)
 
     def require_topics(
-        self, user: str, exchange: Exchange, operation: Literal["write", "read"], keys: Iterable[bytes]
+        self, user: Principal, exchange: Exchange, operation: Literal["write", "read"], keys: Iterable[bytes]
     ) -> None:
         """Refuse unless the user may publish to the exchange with these routing keys (write), or bind to it by them.
 
@@ -103,18 +103,18 @@ class Authorization:
             return
         for key in keys:
             topic = key.decode(errors="surrogateescape")
-            if not granted.allows(operation, topic, user, exchange.vhost):
+            if not granted.allows(operation, topic, user.name, exchange.vhost):
                 raise AccessRefused(
                     f"{operation} access to topic '{topic}' in exchange '{exchange.name}' in vhost "
                     f"'{exchange.vhost}' refused for user '{user}'"
                 )
 
-    def _granted_topics(self, user: str, exchange: Exchange) -> TopicPermissions | None:
+    def _granted_topics(self, user: Principal, exchange: Exchange) -> TopicPermissions | None:
         """The user's topic permissions for an exchange; None where any topic is allowed."""
-        found = account(self._topology, user)
+        found = user.account(self._topology)
         return found.topic_permissions.get((exchange.vhost, exchange.name)) if found is not None else None
 
-    def require_change(self, user: str, change: Change) -> None:
+    def require_change(self, user: Principal, change: Change) -> None:
         """Refuse unless the user may declare, delete or bind what a change is about, over whatever protocol.
 
         A queue's dead letters are read from it and written to their exchange, and so with an alternate exchange: who
@@ -142,7 +142,7 @@ class Authorization:
                     self.require_topics(user, source, "read", (binding.key,))
 
     def _require_declaration(
-        self, user: str, kind: Kind, definition: QueueDefinition | ExchangeDefinition, forwards_by: str
+        self, user: Principal, kind: Kind, definition: QueueDefinition | ExchangeDefinition, forwards_by: str
     ) -> None:
         vhost, name = definition.vhost, definition.name
         self.require(user, vhost, "configure", kind, name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
 from jumpmq.broker.errors import BrokerError
-from jumpmq.broker.security.accounts import TokenUser
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.topology.users import Operation, Permissions, TopicPermissions, User
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Tokens:
             except (ValueError, jwt.PyJWTError) as error:
                 raise BrokerError(f"{keys} has no keys of tokens: {error}") from None
 
-    async def user(self, token: str) -> TokenUser:
+    async def user(self, token: str) -> Principal:
         """Who comes with a token.
 
         Raises:
@@ -77,7 +77,7 @@ class Tokens:
         name = claims.get("client_id") or claims.get("sub")
         if not isinstance(name, str):
             raise InvalidToken("it names neither client_id nor sub")
-        return TokenUser(self._granted(name, claims.get("scope", ())), claims.get("exp"))
+        return Principal(name, self._granted(name, claims.get("scope", ())), claims.get("exp"))
 
     async def _key(self, token: str) -> tuple[Any, list[str]]:
         if self._url is not None:

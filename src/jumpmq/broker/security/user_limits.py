@@ -9,7 +9,7 @@ from typing import Protocol
 
 from jumpmq.amqp.errors import NotAllowed
 from jumpmq.amqp.protocol import ServerProtocol, State
-from jumpmq.broker.security.accounts import TokenUser, same_user
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.rate import PublishRate
 from jumpmq.topology import Asker, Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
 from jumpmq.topology.limits import Limits, reached
@@ -26,7 +26,7 @@ class Channel(Protocol):
 class Client(Protocol):
     """A connection, as far as it counts."""
 
-    user: str
+    user: Principal
     opened: bool
     vhost: VirtualHost
     rate: PublishRate
@@ -47,9 +47,9 @@ class UserLimits:
     def __init__(self, topology: Topology, connections: Set[Client]) -> None:
         self._topology = topology
         self._connections = connections
-        self._rates: dict[tuple[str, bool], PublishRate] = {}  # by name, and whether that is a token's
+        self._rates: dict[Principal, PublishRate] = {}
 
-    def require_connection(self, user: str, vhost: VirtualHost) -> None:
+    def require_connection(self, user: Principal, vhost: VirtualHost) -> None:
         """Refuse unless the user may have one more connection, to this virtual host.
 
         Raises:
@@ -63,11 +63,11 @@ class UserLimits:
         if (limit := reached(vhost.limits, "max-connections", count)) is not None:
             where = f"access to vhost '{vhost.name}' refused for user '{user}'"
             raise NotAllowed(f"{where}: connection limit ({limit}) is reached")
-        count = sum(same_user(one.user, user) for one in running)
+        count = sum(one.user == user for one in running)
         if (limit := reached(limits, "max-connections", count)) is not None:
             raise NotAllowed(f"connection refused for user '{user}': user connection limit ({limit}) is reached")
 
-    def require_channel(self, user: str) -> None:
+    def require_channel(self, user: Principal) -> None:
         """Refuse unless the user may have one more channel.
 
         Raises:
@@ -76,13 +76,13 @@ class UserLimits:
         limits = self._limits(user)
         if not limits:
             return
-        count = sum(len(one.channels) for one in self._connections if same_user(one.user, user))
+        count = sum(len(one.channels) for one in self._connections if one.user == user)
         if (limit := reached(limits, "max-channels", count)) is not None:
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})"
             )
 
-    def require_consumer(self, user: str) -> None:
+    def require_consumer(self, user: Principal) -> None:
         """Refuse unless the user may have one more consumer.
 
         Raises:
@@ -91,36 +91,30 @@ class UserLimits:
         limits = self._limits(user)
         if "max-consumers" not in limits:
             return
-        channels = [
-            channel for one in self._connections if same_user(one.user, user) for channel in one.channels.values()
-        ]
+        channels = [channel for one in self._connections if one.user == user for channel in one.channels.values()]
         count = sum(len(channel.consumers) for channel in channels)
         if (limit := reached(limits, "max-consumers", count)) is not None:
             raise NotAllowed(f"number of consumers of user '{user}' has reached the user's limit ({limit})")
 
     # --- how fast is published ---
 
-    def rate(self, user: str) -> PublishRate | None:
+    def rate(self, user: Principal) -> PublishRate | None:
         """What all that the user publishes is counted in; None where there is no limit."""
         limit = self._limits(user).get("max-publish-rate", -1)
         if limit <= 0:
-            self._rates.pop(_key(user), None)
+            self._rates.pop(user, None)
             return None
-        rate = self._rates.setdefault(_key(user), PublishRate(limit))
+        rate = self._rates.setdefault(user, PublishRate(limit))
         rate.set_limit(limit)
         return rate
 
     def follow(self, change: Change, asker: Asker) -> None:
         """Definitions have changed: let a user's connections publish as fast as the user may now."""
         match change:
-            case SetUserLimit(user) | ClearUserLimit(user) | DeleteUser(user):
-                for connection in [one for one in self._connections if one.user == user]:
+            case SetUserLimit(name) | ClearUserLimit(name) | DeleteUser(name):
+                for connection in [one for one in self._connections if one.user.name == name]:
                     connection.rate.shared = self.rate(connection.user)
 
-    def _limits(self, user: str) -> Limits:
-        found = self._topology.users.get(user)
+    def _limits(self, user: Principal) -> Limits:
+        found = self._topology.users.get(user.name)
         return found.limits if found is not None else {}
-
-
-def _key(user: str) -> tuple[str, bool]:
-    return str(user), isinstance(user, TokenUser)

@@ -16,6 +16,7 @@ from jumpmq.amqp.fields import Field, typed
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import HEADERS, Properties
 from jumpmq.broker.routing import routing
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.queues import Queue
 from jumpmq.topology import VirtualHost
 
@@ -27,7 +28,7 @@ class Client(Protocol):
 
     name: str
     node: str
-    user: str
+    user: Principal
     vhost: VirtualHost
 
 
@@ -56,7 +57,7 @@ def published(channel: Channel, messages: Iterable[Message], routes: dict[Queue,
             *_headers(channel, message),
             Field("connection", "S", channel.connection.name),
             Field("channel", "I", channel.number),
-            Field("user", "S", str(channel.connection.user)),
+            Field("user", "S", channel.connection.user.name),
             Field("routed_queues", "A", [("S", queue) for queue in reached[id(message)]]),
         ]
         _copy(channel, f"publish.{message.exchange}", message, headers)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TypeVar
 
-from jumpmq.broker.security.accounts import same_user
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.http.plumbing.errors import Unauthorized
 from jumpmq.topology import User
 
@@ -57,6 +57,6 @@ def check_virtual_host(user: User, vhost: str) -> None:
         raise Unauthorized("User not authorised to access virtual host")
 
 
-def owned(user: User, items: list[T], owner: Callable[[T], str]) -> list[T]:
+def owned(user: User, principal: Principal, items: list[T], owner: Callable[[T], tuple[str, bool] | None]) -> list[T]:
     """Those of some connections, or parts of them, that the user may see: all, or the user's own."""
-    return items if monitors(user) else [item for item in items if same_user(owner(item), user.name)]
+    return items if monitors(user) else [item for item in items if owner(item) == principal.identity]

@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.broker.security.accounts import account
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.telemetry import audit
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.errors import Unauthorized, refused, unauthorized
@@ -37,7 +37,7 @@ class Authentication:
         self._app = app
         self._broker = broker
         self._sessions = sessions
-        self._recorded: dict[tuple[str, str], float] = {}
+        self._recorded: dict[tuple[Principal, str], float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope["client"][0] if scope.get("client") else ""
@@ -59,7 +59,7 @@ class Authentication:
                 await unauthorized("Login failed")(scope, receive, send)
                 return
         try:
-            found = account(self._broker.topology, scope["user"])
+            found = scope["user"].account(self._broker.topology)
             if found is None:
                 raise Unauthorized("Login failed")
             Access.MANAGEMENT.require(found)
@@ -70,14 +70,14 @@ class Authentication:
             self._record(scope["user"], peer)
         await self._app(scope, receive, send)
 
-    def _record(self, user: str, peer: str) -> None:
+    def _record(self, user: Principal, peer: str) -> None:
         """Write down a login; every request is one, so that those of a while count once."""
         now = time.monotonic()
         if now - self._recorded.get((user, peer), -RECORD_AGAIN) >= RECORD_AGAIN:
             if len(self._recorded) >= REMEMBERED:
                 self._recorded.clear()
             self._recorded[user, peer] = now
-            audit.record("login", user=user, mechanism="HTTP", address=peer)
+            audit.record("login", user=user.name, mechanism="HTTP", address=peer)
 
 
 def _credentials(header: str) -> tuple[str, str] | None:

@@ -20,7 +20,7 @@ async def apply(request: Request, change: Change) -> None:
         AMQPError: the user may not make it, or it is refused; nothing has changed.
     """
     broker = requested.broker(request)
-    broker.authorization.require_change(requested.user(request).name, change)
+    broker.authorization.require_change(requested.principal(request), change)
     with broker.turns.turn():
         pending = broker.topology.propose(change, asker(request))
     await slices.decided(pending)
@@ -31,7 +31,7 @@ async def apply(request: Request, change: Change) -> None:
 def asker(request: Request) -> Asker:
     """Who asks for what a request changes."""
     address = request.client.host if request.client is not None else ""
-    return Asker(str(requested.user(request).name), address=address)
+    return Asker(requested.principal(request).name, address=address)
 
 
 async def in_turns(request: Request, steps: Iterator[Pending | None]) -> None:
@@ -51,7 +51,7 @@ def check_permission(request: Request, vhost: str, operation: Operation, queue: 
     Raises:
         AccessRefused: the user may not.
     """
-    requested.broker(request).authorization.require(requested.user(request).name, vhost, operation, "queue", queue)
+    requested.broker(request).authorization.require(requested.principal(request), vhost, operation, "queue", queue)
 
 
 def put_answer(existed: bool) -> Response:

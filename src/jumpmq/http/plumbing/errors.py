@@ -113,7 +113,7 @@ def _audit(request: Request, reason: str) -> None:
     """Write down what the user may not."""
     address = request.client.host if request.client else ""
     asked = f"{request.method} {request.url.path}"
-    audit.refusal(reason, user=request.scope.get("user"), address=address, request=asked)
+    audit.refusal(reason, user=str(request.scope.get("user") or "") or None, address=address, request=asked)
 
 
 def http_error(request: Request, error: Exception) -> JSONResponse:

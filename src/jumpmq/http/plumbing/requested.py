@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.memory.charges import Charges
-from jumpmq.broker.security.accounts import account
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.http.plumbing.access import check_virtual_host, sees_all
 from jumpmq.http.plumbing.errors import BadRequest, Unauthorized, UnsupportedMediaType
 from jumpmq.http.plumbing.json_body import read_object
@@ -52,13 +52,19 @@ def broker(request: Request) -> Broker:
     return found
 
 
+def principal(request: Request) -> Principal:
+    """Who asks."""
+    found: Principal = request.scope["user"]
+    return found
+
+
 def user(request: Request) -> User:
-    """Who asks.
+    """What the account of who asks says.
 
     Raises:
         Unauthorized: the user has been deleted in the meantime.
     """
-    found = account(broker(request).topology, request.scope["user"])
+    found = principal(request).account(broker(request).topology)
     if found is None:
         raise Unauthorized("Login failed")
     return found

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from jumpmq.broker.security.accounts import TokenUser, account
+from jumpmq.broker.security.accounts import Principal
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -38,7 +38,7 @@ MAX_OF_USER = 50
 
 @dataclass(frozen=True)
 class _Session:
-    user: str
+    user: Principal
     password_hash: str
     until: float
 
@@ -50,7 +50,7 @@ class Sessions:
         self._broker = broker
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
 
-    def open(self, user: str) -> str:
+    def open(self, user: Principal) -> str:
         """Begin a session of who has just proved to be this user; returns the cookie's value."""
         token = secrets.token_urlsafe(32)
         own = [key for key, one in self._sessions.items() if one.user == user]
@@ -66,7 +66,7 @@ class Sessions:
         for token in _tokens(headers):
             self._sessions.pop(_key(token), None)
 
-    def user(self, headers: Headers) -> str | None:
+    def user(self, headers: Headers) -> Principal | None:
         """Whose session a request belongs to; None where it has none that is alive, or lacks the header."""
         if HEADER not in headers:
             return None
@@ -81,12 +81,12 @@ class Sessions:
         return None
 
     def _is_same(self, session: _Session) -> bool:
-        found = account(self._broker.topology, session.user)
+        found = session.user.account(self._broker.topology)
         return found is not None and self._password_hash(session.user) == session.password_hash
 
-    def _password_hash(self, user: str) -> str:
+    def _password_hash(self, user: Principal) -> str:
         """What a change of the password changes; nothing for who came with a token."""
-        kept = None if isinstance(user, TokenUser) else self._broker.topology.users.get(user)
+        kept = None if user.granted is not None else self._broker.topology.users.get(user.name)
         return kept.password_hash if kept is not None else ""
 
 

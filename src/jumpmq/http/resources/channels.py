@@ -60,7 +60,8 @@ async def named(request: Request) -> ChannelFigures:
 
 async def _visible(request: Request) -> list[ChannelFigures]:
     found = await requested.broker(request).figures.channels()
-    return owned(requested.user(request), found, lambda channel: channel.peer.user)
+    user, principal = requested.user(request), requested.principal(request)
+    return owned(user, principal, found, lambda channel: channel.peer.user_identity)
 
 
 async def _answer(request: Request, channels: list[ChannelFigures]) -> Response:

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.figures.values import ConnectionFigures, ConnectionId, Peer, TLSFigures
-from jumpmq.broker.security.accounts import same_user
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list, answer_object
@@ -94,7 +93,8 @@ def _reason(request: Request) -> str:
 async def visible(request: Request) -> list[ConnectionFigures]:
     """The connections with an open virtual host that the user may see."""
     found = await requested.broker(request).figures.connections()
-    return owned(requested.user(request), found, lambda connection: connection.peer.user)
+    user, principal = requested.user(request), requested.principal(request)
+    return owned(user, principal, found, lambda connection: connection.peer.user_identity)
 
 
 def details(peer: Peer) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def require_own(request: Request, peer: Peer, *tags: str) -> None:
         Unauthorized: neither is so.
     """
     user = requested.user(request)
-    if not same_user(peer.user, user.name) and set(tags).isdisjoint(user.tags):
+    if peer.user_identity != requested.principal(request).identity and set(tags).isdisjoint(user.tags):
         raise Unauthorized("User not authorised to access object")
 
 

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.broker.figures.values import ConsumerGroupFigures, GroupMemberFigures, GroupUnitFigures
-from jumpmq.broker.security.accounts import same_user
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import monitors
 from jumpmq.http.plumbing.answers import answer_list
@@ -33,10 +32,11 @@ async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
     user = requested.user(request)
     found = await requested.broker(request).figures.consumer_groups([host.name for host in hosts])
     if not monitors(user):
+        own = requested.principal(request).identity
         found = [
             group
             for group in found
-            if any(one.peer is not None and same_user(one.peer.user, user.name) for one in group.members)
+            if any(one.peer is not None and one.peer.user_identity == own for one in group.members)
         ]
     return await answer_list(request, found, shown, ORDER)
 

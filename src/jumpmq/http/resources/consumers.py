@@ -30,12 +30,13 @@ async def consumers_of_host(request: Request) -> Response:
 
 async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
     found = await requested.broker(request).figures.consumers([host.name for host in hosts])
-    return await answer_list(request, owned(requested.user(request), found, _user), shown, ORDER)
+    visible = owned(requested.user(request), requested.principal(request), found, _user)
+    return await answer_list(request, visible, shown, ORDER)
 
 
-def _user(consumer: ConsumerFigures) -> str:
+def _user(consumer: ConsumerFigures) -> tuple[str, bool] | None:
     """Whose consumer it is."""
-    return consumer.peer.user if consumer.peer is not None else ""
+    return consumer.peer.user_identity if consumer.peer is not None else None
 
 
 def shown(consumer: ConsumerFigures) -> dict[str, Any]:

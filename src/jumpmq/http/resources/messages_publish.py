@@ -64,7 +64,7 @@ async def publish(request: Request) -> JSONResponse:
 
 
 async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, octets: bytes) -> JSONResponse:
-    broker, user, query = requested.broker(request), requested.user(request), request.query_params
+    broker, user, query = requested.broker(request), requested.principal(request), request.query_params
     if chunk is not None and broker.writers.has_published(chunk):
         if not broker.writers.is_known(chunk):
             with broker.turns.turn():
@@ -78,11 +78,11 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
     messages = [message async for message in broker.slices.through(found)]
     if chunk is not None and chunk.place.rows - chunk.first != len(messages):
         raise BadRequest(f"the stream has {len(messages)} rows, and not {chunk.place.rows - chunk.first}")
-    await broker.count_published(user.name, len(messages))
+    await broker.count_published(user, len(messages))
     drop, undelivered_to = query.get("unroutable") == "drop", query.get("undelivered-to")
     with _refused_as_answers():
         judged = await broker.slices.between(
-            judge(broker.authorization, user.name, host, messages, drop_unroutable=drop, undelivered_to=undelivered_to)
+            judge(broker.authorization, user, host, messages, drop_unroutable=drop, undelivered_to=undelivered_to)
         )
         if chunk is not None or undelivered_to is not None:
             judged.require_one_step()
@@ -140,12 +140,13 @@ def _require_write(request: Request, host: VirtualHost) -> None:
     Raises:
         AccessRefused: the user may not write to what the query names, or may write to nothing.
     """
-    authorization, user, query = requested.broker(request).authorization, requested.user(request), request.query_params
-    authorization.require_any(user.name, host.name, "write")
+    authorization, query = requested.broker(request).authorization, request.query_params
+    user = requested.principal(request)
+    authorization.require_any(user, host.name, "write")
     if query.get("exchange"):
-        authorization.require(user.name, host.name, "write", "exchange", query["exchange"])
+        authorization.require(user, host.name, "write", "exchange", query["exchange"])
     elif "queue" in query:
-        authorization.require(user.name, host.name, "write", "exchange", "")
+        authorization.require(user, host.name, "write", "exchange", "")
 
 
 def _require_virtual_host(request: Request, host: VirtualHost) -> None:
@@ -169,7 +170,7 @@ async def open_writer(request: Request) -> Response:
     """``PUT /api/messages/{vhost}/writers/{writer}``: open the writer: what says so is refused once it is deleted."""
     host, broker = requested.virtual_host(request), requested.broker(request)
     _require_virtual_host(request, host)
-    broker.authorization.require_any(requested.user(request).name, host.name, "write")
+    broker.authorization.require_any(requested.principal(request), host.name, "write")
     broker.writers.open(_writer(request, host))
     await broker.committed()
     return Response(status_code=204)
@@ -183,7 +184,7 @@ async def begin(request: Request) -> JSONResponse:
     """
     host, broker, body = requested.virtual_host(request), requested.broker(request), await requested.body(request)
     _require_virtual_host(request, host)
-    broker.authorization.require_any(requested.user(request).name, host.name, "write")
+    broker.authorization.require_any(requested.principal(request), host.name, "write")
     batch, attempt, writer = _batch(body.get("batch")), body.get("attempt"), _writer(request, host)
     if not isinstance(attempt, str) or not 0 < len(attempt) <= MAX_WRITER:
         raise BadRequest(f"'attempt' must be a name of 1 to {MAX_WRITER} characters")
@@ -239,7 +240,7 @@ async def forget(request: Request) -> Response:
 
 
 def _writer(request: Request, host: VirtualHost) -> WriterId:
-    return WriterId.of(host.name, requested.name(request, "writer"), requested.user(request).name)
+    return WriterId.of(host.name, requested.name(request, "writer"), requested.principal(request))
 
 
 def _part(request: Request) -> str:
@@ -259,7 +260,7 @@ def _chunk(request: Request, vhost: str) -> Chunk | None:
     batch = requested.number(request, "batch")
     if batch > MAX_BATCH:
         raise BadRequest(f"'batch' must be at most {MAX_BATCH}")
-    writer = WriterId.of(vhost, name, requested.user(request).name)
+    writer = WriterId.of(vhost, name, requested.principal(request))
     attempt = query.get("attempt", "")[:MAX_WRITER]
     place = Place(batch, requested.number(request, "rows"), query.get("digest", "")[:MAX_WRITER], attempt)
     opened = requested.flag(request, "opened")

@@ -63,9 +63,9 @@ async def publish(request: Request) -> JSONResponse:
         properties.get("delivery_mode") == 2,
         time.time(),
     )
-    await broker.count_published(requested.user(request).name, 1)
+    await broker.count_published(requested.principal(request), 1)
     try:
-        pushed = publish_one(broker.authorization, requested.user(request).name, host, message, broker.spans)
+        pushed = publish_one(broker.authorization, requested.principal(request), host, message, broker.spans)
     except AMQPError as error:  # RabbitMQ answers 400 to all of them here
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     await broker.committed()

@@ -93,7 +93,7 @@ async def declare_queue(request: Request) -> Response:
     existed = name in host.queues
     body.pop("node", None)
     definition = requested.broker(request).topology.define_queue(
-        host.name, name, **body, user=str(requested.user(request).name)
+        host.name, name, **body, user=requested.principal(request).name
     )
     await changing.apply(request, DeclareQueue(definition))
     return changing.put_answer(existed)

@@ -124,7 +124,7 @@ async def open_session(request: Request) -> JSONResponse:
     follows. While a session is alive, 409 is the answer to queries of other names.
     """
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
-    requested.broker(request).authorization.require_any(requested.user(request).name, host.name, "read")
+    requested.broker(request).authorization.require_any(requested.principal(request), host.name, "read")
     _require_read(request, host, name)
     query = body.get("query")
     if not isinstance(query, str) or not 0 < len(query) <= 255:
@@ -310,7 +310,7 @@ def _name(request: Request, *, also_others: bool = False) -> str:
     if OWNED in name:
         raise BadRequest("the name of a group has a control character")
     groups, user = _groups(request), requested.user(request)
-    own = owned(name, user.name)
+    own = owned(name, requested.principal(request))
     if groups.group(host.name, own) is not None and "user" not in request.query_params:
         return own
     if groups.group(host.name, name) is not None:
@@ -328,7 +328,8 @@ def _may_see(request: Request, group: ReaderGroup) -> bool:
     user = requested.user(request)
     return (
         sees_all(user)
-        or group.user in (None, user.name)
+        or group.user is None
+        or group.name == owned(group.shown_name, requested.principal(request))
         or any(_may_read(request, place.queue) for place in group.places.values())
     )
 

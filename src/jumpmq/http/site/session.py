@@ -10,7 +10,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.broker.security.accounts import account
 from jumpmq.broker.telemetry import audit
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
@@ -30,8 +29,8 @@ MAX_CREDENTIALS = 16 << 10
 
 async def show(request: Request) -> Response:
     """``GET /session``: the user that is logged in here; 401 where none is."""
-    name = _sessions(request).user(request.headers)
-    found = account(requested.broker(request).topology, name) if name is not None else None
+    principal = _sessions(request).user(request.headers)
+    found = principal.account(requested.broker(request).topology) if principal is not None else None
     return refused("Not logged in") if found is None else answer(_shown(request, found))
 
 
@@ -43,20 +42,20 @@ async def log_in(request: Request) -> Response:
     body = await requested.shaped_body(request, SHAPE, MAX_CREDENTIALS)
     broker, peer = requested.broker(request), request.client.host if request.client else ""
     try:
-        name = await broker.authenticate(body["username"], body["password"], peer)
+        principal = await broker.authenticate(body["username"], body["password"], peer)
     except AccessRefused:
         audit.record("login refused", logging.WARNING, user=body["username"], mechanism="page", address=peer)
         return refused("Login failed")
-    found = account(broker.topology, name)
+    found = principal.account(broker.topology)
     try:
         if found is None:
             raise Unauthorized("Login failed")
         Access.MANAGEMENT.require(found)
     except Unauthorized as error:
         return refused(str(error))
-    audit.record("login", user=name, mechanism="page", address=peer)
+    audit.record("login", user=principal.name, mechanism="page", address=peer)
     answered = answer(_shown(request, found))
-    answered.headers["Set-Cookie"] = set_cookie(_sessions(request).open(name), request.url.scheme == "https")
+    answered.headers["Set-Cookie"] = set_cookie(_sessions(request).open(principal), request.url.scheme == "https")
     return answered
 
 
