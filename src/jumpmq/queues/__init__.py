@@ -5,6 +5,7 @@ The kinds of queue are a file each; this is their registry, and the only place t
 
 from typing import Any
 
+from jumpmq.queues.arguments import CONSUMER_TIMEOUT, timeout_of
 from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
@@ -41,8 +42,11 @@ def queue_type(arguments: dict[str, Any]) -> type[Queue]:
 def make_queue(vhost: str, name: str, *, arguments: dict[str, Any], **declared: Any) -> Queue:
     """A queue as declared; see :class:`Queue` for what a declaration has.
 
-    It is given those arguments only that its kind checks: one without a check has no effect.
+    It is given those arguments only that its kind checks: one without a check has no effect. ``x-consumer-timeout`` is
+    refused by no kind, as in RabbitMQ, and has no effect where it is no number of milliseconds.
     """
     kind = queue_type(arguments)
     checked = {key: value for key, value in arguments.items() if key in kind.argument_checks}
+    if timeout_of(arguments.get(CONSUMER_TIMEOUT)) is not None:
+        checked[CONSUMER_TIMEOUT] = arguments[CONSUMER_TIMEOUT]
     return kind(vhost, name, arguments=checked, **declared)

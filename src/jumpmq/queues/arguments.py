@@ -98,6 +98,8 @@ def seconds_of(age: str) -> int | None:
 
 SECONDS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
 
+CONSUMER_TIMEOUT = "x-consumer-timeout"
+
 ARGUMENTS = {
     "x-message-ttl": "message_ttl",
     "x-expires": "expires",
@@ -111,7 +113,7 @@ ARGUMENTS = {
     "x-delivery-limit": "delivery_limit",
     "x-max-age": "max_age",
     "x-stream-max-segment-size-bytes": "segment_bytes",
-    "x-consumer-timeout": "consumer_timeout",
+    CONSUMER_TIMEOUT: "consumer_timeout",
 }
 
 NUMBERS = frozenset(

@@ -35,12 +35,18 @@ def send(channel, customers):
         channel.basic_publish("orders", "", b"order", pika.BasicProperties(headers=headers))
 
 
+def unfold(found):
+    folded = found.locator("[aria-expanded=false]")
+    if folded.count():
+        folded.first.click()
+
+
 def answer(site, kind, text):
     """The warning of this kind, once its text says so: the last of the messages may still be on their way."""
     warnings = site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text=kind)
     found = warnings.filter(has_text=re.compile(text)).first
     found.wait_for()
-    found.locator("details").first.evaluate("details => { details.open = true }")
+    unfold(found)
     return found
 
 

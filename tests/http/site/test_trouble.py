@@ -169,7 +169,9 @@ def test_a_cause_is_muted_for_an_hour_and_shown_again(api, site, channel):
     publish(channel, "stuck", [b"x"] * 100)
     rows = site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="stuck")
     rows.first.wait_for()
-    rows.first.locator("details").evaluate("details => { details.open = true }")
+    folded = rows.first.locator("[aria-expanded=false]")
+    if folded.count():
+        folded.first.click()
     site.press("Mute for an hour", rows.first)
     rows.first.wait_for(state="detached")
     site.see("1 cause muted").press("Show again")

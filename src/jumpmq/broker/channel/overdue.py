@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker.channel.channel import Channel
-from jumpmq.queues.arguments import timeout_of
+from jumpmq.queues.arguments import CONSUMER_TIMEOUT, timeout_of
 
 if TYPE_CHECKING:
     from jumpmq.amqp.messages import Message
     from jumpmq.queues import Queue
     from jumpmq.queues.consumer import Consumer
 
-ARGUMENT = "x-consumer-timeout"
 
 LONGEST_INTERVAL = 60.0
 """Seconds between looks, at most: as often as RabbitMQ looks."""
@@ -84,7 +83,7 @@ def _own_timeout(message: "Message") -> float | None:
 def _timeout_of(consumer: "Consumer | None", queue: "Queue | None") -> float | None:
     """Seconds by the consumer's ``x-consumer-timeout``, else by the queue's or its policy's; None for neither."""
     arguments = () if consumer is None else consumer.arguments
-    found = next((timeout_of(field.value) for field in arguments if field.name == ARGUMENT), None)
+    found = next((timeout_of(field.value) for field in arguments if field.name == CONSUMER_TIMEOUT), None)
     if found is None and queue is not None:
         found = queue.limits.consumer_timeout
     return None if found is None else found / 1000

@@ -63,8 +63,8 @@ function Incident({ one, open, here, onMute }) {
   const chain = one.symptoms.filter((each) => each.name !== one.name);
   const about = one.queue && !one.pattern ? one.queue : "";
   return html`<li class=${one.severity}>
-    <details open=${unfolded} onToggle=${(event) => setUnfolded(event.target.open)}>
-      <summary>
+    <div class="line">
+        <button type="button" class="quiet" aria-expanded=${String(unfolded)} aria-label=${`Details of ${one.kind.replaceAll("-", " ")} ${one.name}`} onClick=${() => setUnfolded(!unfolded)}>${unfolded ? "▾" : "▸"}</button>
         <${Mark} state=${one.severity}>${one.kind.replaceAll("-", " ")}<//>
         ${one.name !== here && to && html`<a href=${to}>${one.name}</a>`}
         ${about && about !== one.name && about !== here && html`<span aria-hidden="true">→</span> <a href=${link("queues", one.vhost, about)}>${about}</a>`}
@@ -72,13 +72,14 @@ function Incident({ one, open, here, onMute }) {
         <span class="note trend">${trend(one)}</span>
         ${about && html`<${Backlog} vhost=${one.vhost} name=${about} />`}
         <span class="note">since ${format.clock(one.since)}</span>
-      </summary>
+    </div>
+    <div class="unfolded" hidden=${!unfolded}>
       <p>${one.text}</p>
       ${chain.length > 0 && html`<ul class="symptoms">${chain.slice(0, 10).map((each) => html`<li key=${keyOf(each)}>${each.text}</li>`)}</ul>`}
       ${one.symptoms.filter((each) => each.name === one.name).slice(0, 10).map((each) => html`<p>${each.text}</p>`)}
       ${one.count > 1 && html`<p class="names">${one.names.map((name) => html`<a href=${link("queues", one.vhost, name)}>${name}</a> `)}${one.count > one.names.length && `and ${format.count(one.count - one.names.length)} more`}</p>`}
       <p class="advice"><b>What to do:</b> ${one.advice}${onMute && html` <button type="button" class="quiet" onClick=${onMute}>Mute for an hour</button>`}</p>
-    </details>
+    </div>
   </li>`;
 }
 
