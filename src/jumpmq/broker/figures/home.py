@@ -447,16 +447,16 @@ def _connection_figures(connection: Connection) -> ConnectionFigures:
         frame_max=protocol.frame_max,
         timeout=protocol.heartbeat,
         connected_at=connection.connected_at,
-        unsent=connection.unwritten_octets,
+        unsent=connection.writing.waiting,
         counts=_of_connection(connection),
         reads=connection.reads,
-        writes=connection.writes,
+        writes=connection.writing.writes,
         client_properties=connection.handshake.client_properties,
     )
 
 
 def _of_connection(connection: Connection) -> Counts:
-    return connection.received_octets, connection.sent_octets
+    return connection.received_octets, connection.writing.octets
 
 
 def _channel_id(channel: Channel) -> ChannelId:

@@ -1,0 +1,195 @@
+"""From what was read to the channels: events are acted on in order, and what takes long leaves a rest for later."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AMQPError, InternalError, PreconditionFailed
+from jumpmq.amqp.events import Ack, Publish
+from jumpmq.amqp.protocol import MAX_MESSAGE_SIZE, BadHeader, Begun, Event, Failed, Received, State, TooLarge
+from jumpmq.broker.channel import settling
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.connection.reading import Wait
+
+if TYPE_CHECKING:
+    from jumpmq.broker.connection.connection import Connection
+    from jumpmq.broker.connection.services import Services
+
+log = logging.getLogger(__name__)
+
+STEP = 0.005
+"""Seconds of work on what one connection has sent before others are served."""
+
+LEFT = Wait.WORK | Wait.CLIENT | Wait.RATE | Wait.METHOD
+"""Why the rest of a read may have been left for later."""
+
+
+class _GoOn(NamedTuple):
+    """What is to be done next: a method that waited."""
+
+    channel: Channel
+    method: type[m.Method]
+    waiting: Waiting
+
+
+class Dispatcher:
+    """Acts on what one client has sent.
+
+    Nothing is read from the client while a rest is left, see :class:`~jumpmq.broker.connection.reading.Reading`.
+    """
+
+    def __init__(self, connection: "Connection", services: "Services") -> None:
+        self._connection = connection  # whose events they are
+        self._services = services  # what connections share
+        self._pending: Iterator[Event] | None = None  # what was read and waits for its turn
+        self._current: Event | _GoOn | None = None  # comes before them: of a run a piece, or what waited
+
+    def close(self) -> None:
+        """The client is gone: drop what was left, and let go of the connection."""
+        self._pending = None
+        del self._connection  # they refer to each other, and collections of garbage are rare in a serving broker
+
+    def work(self, events: Iterator[Event]) -> bool:
+        """Act on what was read; returns whether that is all of it. The rest is left for later where it takes long, so
+        that others are served in between, or where the client does not read what it is answered."""
+        connection, wait = self._connection, Wait.NOTHING
+        with self._services.turns.turn(connection):
+            until = 0.0
+            try:
+                while (event := self._next(events)) is not None:
+                    began = time.perf_counter()
+                    until = until or began + STEP
+                    self._act(event)
+                    now = time.perf_counter()
+                    if isinstance(event, Publish):
+                        self._services.run_sizes.learn(connection.vhost.name, event, now - began)
+                    if isinstance(self._current, _GoOn):
+                        wait = Wait.METHOD
+                    elif connection.congested and connection.is_flooded():
+                        wait = Wait.CLIENT
+                    elif connection.rate.wait():
+                        wait = Wait.RATE
+                    elif now > until:
+                        wait = Wait.WORK
+                    if wait:
+                        break
+            except Exception:
+                log.exception("connection %s: unexpected error", connection.name)
+                self._current = None
+                connection.protocol.skip()
+                connection.fail(Failed(InternalError("unexpected error; see the broker's log")))
+        connection.charge_memory()
+        if wait:
+            self._leave_rest(events, wait)
+        elif connection.reading.waits:
+            connection.reading.resume(LEFT)
+        return not wait
+
+    def _next(self, events: Iterator[Event]) -> Event | _GoOn | None:
+        """What is to be acted on next: of a long run of publishes a piece."""
+        event, self._current = self._current or next(events, None), None
+        if isinstance(event, Publish) and len(event.messages) > 1:
+            connection = self._connection
+            event, self._current = self._services.run_sizes.cut(connection.vhost.name, event, connection.rate.piece)
+        return event
+
+    # --- what is left for later ---
+
+    def _leave_rest(self, events: Iterator[Event], wait: Wait) -> None:
+        connection = self._connection
+        self._pending = events
+        connection.protocol.retain()
+        connection.reading.pause(wait)
+        connection.reading.resume(LEFT & ~wait)
+        if wait is Wait.WORK:
+            asyncio.get_running_loop().call_soon(self.go_on)
+        elif wait is Wait.RATE:
+            asyncio.get_running_loop().call_later(connection.rate.wait(), self.go_on)
+        elif isinstance(self._current, _GoOn):
+            waiting = self._current.waiting
+            waiting.on_end(lambda: asyncio.get_running_loop().call_soon(self._end_wait, waiting))
+
+    def go_on(self) -> None:
+        """Act on what was left, if anything."""
+        rest, self._pending = self._pending, None
+        if rest is not None:
+            self._connection.work(rest)
+
+    def _end_wait(self, waiting: Waiting) -> None:
+        """Go on with a method that waited, and what was left after it."""
+        if isinstance(self._current, _GoOn) and self._current.waiting is waiting:
+            self.go_on()
+
+    def end_wait_of_closed(self) -> None:
+        """Go on with what was left, if it waits for a channel that is closed by now."""
+        current = self._current
+        if self._pending is not None and isinstance(current, _GoOn) and current.channel.closed:
+            asyncio.get_running_loop().call_soon(self._end_wait, current.waiting)
+
+    # --- events ---
+
+    def _act(self, event: Event | _GoOn) -> None:
+        connection = self._connection
+        match event:
+            case Publish():
+                self._publish(event)
+                if self._services.alarms.active and connection.protocol.state is State.RUNNING:
+                    self._services.alarms.block(connection)
+            case Ack():
+                channel = connection.channels[event.channel]
+                self._guard(channel, m.BasicAck, settling.basic_ack, channel, event.tags, event.multiple)
+            case Received(0, method):
+                connection.receive(method)
+            case Received(number, m.ChannelOpen()):
+                connection.open_channel(number)
+            case Received(number, m.ChannelClose()):
+                connection.channels.pop(number).close()
+                connection.send(number, m.ChannelCloseOk())
+            case Received(number, method):
+                channel = connection.channels[number]
+                self._guard(channel, type(method), self._receive_for, channel, type(method), channel.receive, method)
+            case _GoOn(channel, method_type, waiting):
+                if not channel.closed:
+                    self._guard(channel, method_type, self._receive_for, channel, method_type, waiting.go_on)
+            case TooLarge(number, size):
+                error = PreconditionFailed(f"message size {size} is larger than configured max size {MAX_MESSAGE_SIZE}")
+                connection.close_channel(connection.channels[number], error, m.BasicPublish)
+            case Failed():
+                connection.fail(event)
+            case Begun():
+                connection.handshake.send_start()
+            case BadHeader():
+                connection.hang_up()
+
+    def _receive_for(
+        self, channel: Channel, method: type[m.Method], act: Callable[..., Waiting | None], *arguments: m.Method
+    ) -> None:
+        """Act on a method, or go on with it; what it has to wait for then comes before all that was read after it."""
+        waiting = act(*arguments)
+        if waiting is not None:
+            self._current = _GoOn(channel, method, waiting)
+
+    def _publish(self, run: Publish) -> None:
+        connection = self._connection
+        channel = connection.channels.get(run.channel)
+        if channel is not None:  # it may have been closed for an earlier piece of the run
+            if connection.charges.held:  # or a body that is now whole would count twice
+                connection.charges.set("unfinished", connection.protocol.unfinished)
+            self._guard(channel, m.BasicPublish, channel.publish, run)
+            connection.rate.count(len(run.messages))
+
+    def _guard(self, channel: Channel, method: type[m.Method], act: Any, *arguments: Any) -> None:
+        """Act, and turn a protocol error into the close of the channel or of the connection."""
+        try:
+            act(*arguments)
+        except AMQPError as error:
+            connection = self._connection
+            connection.note_refusal(error)
+            if error.hard:
+                connection.fail(Failed(error, channel.number, method.class_id, method.method_id))
+            else:
+                connection.close_channel(channel, error, method)

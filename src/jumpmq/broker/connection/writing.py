@@ -1,0 +1,123 @@
+"""The writing side of a socket: answers leave at the end of a turn, or when the commit they promise is complete."""
+
+import asyncio
+import os
+import time
+
+from jumpmq.amqp.protocol import ServerProtocol
+from jumpmq.broker.connection.busy_polling import SOON, BusyPolling
+from jumpmq.broker.memory.charges import Charges
+
+WRITE_AT = 256 << 10
+"""Octets of deliveries that are gathered before they are written, within one read."""
+
+CONGESTED_AT = 1 << 20
+"""Octets that may wait for a slow client before its consumers are left out."""
+
+JOINED_UP_TO = 16 << 10
+"""Octets of many buffers that are copied together, which is cheaper then than to hand over each."""
+
+UNNUMBERED = 1 << 62
+"""Stands for the commit that this turn's changes will be in, until the turn's end gives it a number."""
+
+
+class Writing:
+    """What is written to one client, and when.
+
+    Args:
+        protocol: encodes what there is to send.
+        charges: what the connection holds of the broker's memory.
+        busy_polling: keeps the event loop awake for a client that is likely to ask again.
+
+    Attributes:
+        deferred_until: the commit that is to be complete before anything is written; 0 is none.
+        hanging_up: whether the socket is closed once everything is written.
+        last: when the socket was written last, in seconds by the monotonic clock.
+        octets, writes: since the start.
+    """
+
+    def __init__(self, protocol: ServerProtocol, charges: Charges, busy_polling: BusyPolling) -> None:
+        self.deferred_until = 0
+        self.hanging_up = False
+        self.last = time.monotonic()
+        self.octets = self.writes = 0
+        self._protocol = protocol  # encodes what there is to send
+        self._charges = charges  # where what is not sent is counted
+        self._busy_polling = busy_polling  # waits awake for the client's next request
+        self._expects_request = False  # whether the client asks again soon after it was answered
+        self._gathered = 0  # octets of deliveries that wait to be written
+        self._transport: asyncio.Transport  # the socket, as the event loop has it
+        self._socket = -1  # its descriptor where octets may be written at once: not with TLS
+
+    def start(self, transport: asyncio.Transport, descriptor: int) -> None:
+        """The socket is there.
+
+        Args:
+            descriptor: where octets may be written past the event loop; -1 with TLS.
+        """
+        self._transport = transport
+        self._socket = descriptor
+        transport.set_write_buffer_limits(high=CONGESTED_AT, low=CONGESTED_AT // 4)
+
+    @property
+    def unsent(self) -> int:
+        """Octets that were written and that the kernel has not taken: the client does not read them."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def waiting(self) -> int:
+        """Octets that wait for the client to read them, deliveries that are not written yet included."""
+        return self._gathered + self._transport.get_write_buffer_size()
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether more deliveries are gathered than should wait for a slow client."""
+        return self._gathered > CONGESTED_AT
+
+    def received(self, now: float) -> None:
+        """The client has sent something."""
+        self._expects_request = now - self.last < SOON
+
+    def gather(self, octets: int) -> bool:
+        """Deliveries wait to be written; returns whether they are so many that they are to be written now."""
+        self._gathered += octets
+        return self._gathered > WRITE_AT
+
+    def write(self) -> None:
+        """Write what there is to send, unless it is deferred."""
+        if self.deferred_until or self._transport.is_closing():
+            return
+        buffers = self._protocol.data_to_send()
+        if buffers:
+            octets = sum(map(len, buffers)) if len(buffers) > 1 else len(buffers[0])
+            answers, self._gathered = not self._gathered, 0
+            if len(buffers) == 1:
+                if not (answers and self._sent_at_once(buffers[0])):
+                    self._transport.write(buffers[0])
+            elif octets <= JOINED_UP_TO:
+                self._transport.write(b"".join(buffers))
+            else:
+                self._transport.writelines(buffers)
+            self.last = time.monotonic()
+            self.octets += octets
+            self.writes += 1
+            unsent = self._transport.get_write_buffer_size()
+            if unsent or self._charges.held:
+                self._charges.set("unsent", unsent)
+            if answers and self._expects_request:
+                self._busy_polling.begin()
+        if self.hanging_up:
+            self._transport.close()
+
+    def _sent_at_once(self, octets: bytes | memoryview) -> bool:
+        """Give an answer to the socket now, if nothing is before it, as its client may wait for nothing else; the event
+        loop would come to it when all that is under way here is done."""
+        if self._socket < 0 or self._transport.get_write_buffer_size():
+            return False
+        try:
+            sent = os.write(self._socket, octets)
+        except OSError:  # no room, or no client: for the transport to deal with
+            return False
+        if sent < len(octets):
+            self._transport.write(octets[sent:])
+        return True
