@@ -31,16 +31,16 @@ class Timers:
     def __init__(
         self, services: Services, commits: Commits, watchdog: Watchdog, paging: Paging, dead_letters: DeadLetters
     ) -> None:
-        self._services = services
-        self._commits = commits
-        self._watchdog = watchdog
-        self._paging = paging
-        self._dead_letters = dead_letters
-        self._loop = asyncio.get_running_loop()
-        self._tick: asyncio.TimerHandle | None = None
+        self._services = services  # what connections share
+        self._commits = commits  # asked to write what waits
+        self._watchdog = watchdog  # told the time
+        self._paging = paging  # told the time
+        self._dead_letters = dead_letters  # told the time
+        self._loop = asyncio.get_running_loop()  # whose clock it is
+        self._tick: asyncio.TimerHandle | None = None  # the next
         self._settled_at = self._flushed_at = 0.0
-        self._overdue = Overdue(services.config.consumer_timeout)
-        self._looked_at = 0.0
+        self._overdue = Overdue(services.config.consumer_timeout)  # finds deliveries that wait too long
+        self._looked_at = 0.0  # when it last looked for them, by the monotonic clock
         self._failed: set[str] = set()  # steps whose failure is in the log
 
     def start(self) -> None:

@@ -70,12 +70,12 @@ class AMQPConnection:
         self.returned: list[Returned] = []
         self.unconfirmed = 0
         self.refused: list[int] = []
-        self._timeout = timeout
-        self._protocol = ClientProtocol()
-        self._replies: deque[m.Method] = deque()
+        self._timeout = timeout  # seconds for an answer
+        self._protocol = ClientProtocol()  # encodes and decodes
+        self._replies: deque[m.Method] = deque()  # received and not asked for yet
         self.published = 0
-        self._outstanding: set[int] = set()
-        self._lowest = 1
+        self._outstanding: set[int] = set()  # publishes that are not confirmed, by number
+        self._lowest = 1  # the first of them
         self._socket = self._connected(tls)
         try:
             self._log_in()

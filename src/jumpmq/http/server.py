@@ -27,9 +27,9 @@ class HTTPServer:
     """
 
     def __init__(self, broker: Broker, stop_broker: Callable[[], None] | None = None) -> None:
-        self._broker = broker
-        self._rates = Rates(broker)
-        self._recent_log = RecentLog()
+        self._broker = broker  # what is managed
+        self._rates = Rates(broker)  # of the counters that are shown
+        self._recent_log = RecentLog()  # the last lines
         self._server = _Server(
             uvicorn.Config(
                 application(broker, self._rates, History(broker, self._rates), self._recent_log, stop_broker),
@@ -44,7 +44,7 @@ class HTTPServer:
                 timeout_graceful_shutdown=1,
             )
         )
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None  # serves
 
     async def start(self) -> None:
         """Listen.
@@ -83,7 +83,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
-        self._exiting = asyncio.Event()
+        self._exiting = asyncio.Event()  # set when it is to end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()

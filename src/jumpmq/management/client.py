@@ -51,11 +51,11 @@ class ManagementClient:
             raise InvalidRequest(f"{url!r} is not a management URL: {error}") from None
         if parts.scheme not in DEFAULT_PORTS or not host:
             raise InvalidRequest(f"{url!r} is not a management URL such as {DEFAULT_URL}")
-        self._secure = parts.scheme == "https"
+        self._secure = parts.scheme == "https"  # whether with TLS
         self._host, self._port = host, port or DEFAULT_PORTS[parts.scheme]
         self._path = parts.path.rstrip("/")
-        self._timeout = timeout
-        self._tls = tls or ClientTLS()
+        self._timeout = timeout  # seconds for an answer
+        self._tls = tls or ClientTLS()  # how the server is checked
         shown = f"[{host}]" if ":" in host else host
         self.address = f"{parts.scheme}://{shown}:{self._port}{self._path}"
         self.user = unquote(parts.username or "guest")

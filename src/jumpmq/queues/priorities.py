@@ -31,12 +31,12 @@ class PrioritizedMessages:
         arrived: Callable[[], None],
         highest: int,
     ) -> None:
-        self._reader = reader
-        self._arrived = arrived
-        self._prepare = prepare
-        self._account = account
-        self._highest = highest
-        self._levels: dict[int, ReadyMessages] = {}
+        self._reader = reader  # as of :class:`ReadyMessages`
+        self._arrived = arrived  # the same
+        self._prepare = prepare  # the same
+        self._account = account  # the same
+        self._highest = highest  # priority; those above count as this
+        self._levels: dict[int, ReadyMessages] = {}  # by priority; those that were used
 
     def __len__(self) -> int:
         return sum(map(len, self._levels.values()))

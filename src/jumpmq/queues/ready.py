@@ -74,17 +74,17 @@ class ReadyMessages:
         account: MemoryAccount,
         arrived: Callable[[], None],
     ) -> None:
-        self._reader = reader
-        self._arrived = arrived
-        self._ahead: ReadAhead | None = None
-        self._awaited = False
-        self._prepare = prepare
-        self._account = account
-        self._returned = Returned()
-        self._head = Head()
-        self._tail: deque[Segment] = deque()
-        self._tail_count = self._inexact = 0
-        self._unwritten = self._unstored = NONE
+        self._reader = reader  # reads what is on disk
+        self._arrived = arrived  # called when what was read ahead is there
+        self._ahead: ReadAhead | None = None  # of the tail; None until it is needed
+        self._awaited = False  # whether a taker was told to wait for what is read
+        self._prepare = prepare  # makes messages that were read those of the queue
+        self._account = account  # where they are charged
+        self._returned = Returned()  # first: those that came back
+        self._head = Head()  # then those in memory, as objects
+        self._tail: deque[Segment] = deque()  # then the others, in segments
+        self._tail_count = self._inexact = 0  # messages of the tail; segments whose size is a guess
+        self._unwritten = self._unstored = NONE  # segments whose messages are in no commit yet; that are in no file
         # Octets of bodies that were dropped while their messages are among the returned.
         self._dropped = 0
         self.memory = self.size = 0

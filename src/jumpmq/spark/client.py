@@ -49,11 +49,11 @@ class Client:
             self._broker = ManagementClient(broker.url, tls=broker.tls)
         except InvalidRequest as error:
             raise JumpMQError(f"option 'url': {error}") from None
-        self._port_named = urlsplit(broker.url).port is not None
-        self._vhost = broker.vhost
-        self._retry_seconds = broker.retry_seconds
-        self._met = met
-        self._identity: str | None = None
+        self._port_named = urlsplit(broker.url).port is not None  # whether the URL has a port
+        self._vhost = broker.vhost  # the virtual host
+        self._retry_seconds = broker.retry_seconds  # how long to try when nothing answers
+        self._met = met  # whether it has answered before: else nothing is tried again
+        self._identity: str | None = None  # the broker's, once it was asked
 
     @property
     def identity(self) -> str | None:

@@ -40,14 +40,14 @@ class Session:
 
     def __init__(self, client: Client, group: str, query: str, options: SourceOptions, log: CommitLog | None) -> None:
         self.group = group
-        self._client = client
-        self._query = query
-        self._lease = options.lease
-        self._shares = options.share_queues
-        self._log = log
-        self._patient_until = time.monotonic() + TAKEOVER
-        self._session = self._open_within(TAKEOVER)
-        self._stopped = threading.Event()
+        self._client = client  # asks the broker
+        self._query = query  # Spark's name of the query
+        self._lease = options.lease  # seconds that it lasts unless renewed
+        self._shares = options.share_queues  # whether others may read the same queues
+        self._log = log  # of the query: whether another run of it is at work
+        self._patient_until = time.monotonic() + TAKEOVER  # when another query that still reads the queues is an error
+        self._session = self._open_within(TAKEOVER)  # the broker's name of it
+        self._stopped = threading.Event()  # ends its threads
         for work in (self._renew, self._attend):
             threading.Thread(target=work, name=f"{work.__name__} {group}", daemon=True).start()
 

@@ -73,17 +73,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues in reservations."""
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
-        self._options = options
-        self._schema = schema
-        self._cut = Cut.of(options, parallelism)
-        self._client = Client(options.broker)
-        self._initial: Offset | None = None
+        self._options = options  # the user's
+        self._schema = schema  # of the rows
+        self._cut = Cut.of(options, parallelism)  # how a batch is divided into partitions
+        self._client = Client(options.broker)  # asks the broker
+        self._initial: Offset | None = None  # the first offset; None before Spark asks for it
+        # Where each queue ends for a run that reads what is there; None otherwise.
         self._last_seqs: dict[str, int] | None = None
-        self._went_on = False
-        self._session: Session | None = None
-        self._reserved: dict[str, dict[str, Any]] = {}
-        self._left: dict[str, int] = {}
-        self._next_look = 0.0
+        self._went_on = False  # whether this run has planned a batch with messages
+        self._session: Session | None = None  # holds the reservations
+        self._reserved: dict[str, dict[str, Any]] = {}  # the broker's last answer, by queue
+        self._left: dict[str, int] = {}  # messages of queues that have no reader
+        self._next_look = 0.0  # when to look for such, by the monotonic clock
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
         if self._initial is None:  # Spark asks twice, and both answers are parts of one micro-batch

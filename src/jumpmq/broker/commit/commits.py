@@ -56,7 +56,7 @@ class Commits:
         self._open: deque[tuple[int, int, int]] = deque()  # a commit's number here, in the store, in the streams
         self._awaited = 0  # the last commit that somebody waits for
         self._beginning = False  # whether a commit begins when what others have sent is read
-        self._others = _Sockets(self._loop)
+        self._others = _Sockets(self._loop)  # whether other clients have sent something
         self._removed: deque[tuple[int, list[StreamLog], list[Segment]]] = (
             deque()
         )  # what goes when a commit of the store is complete

@@ -63,10 +63,10 @@ class Turns:
     """
 
     def __init__(self, commits: Commits, write_backlog: int) -> None:
-        self._commits = commits
-        self._write_backlog = write_backlog
+        self._commits = commits  # gets what a turn has staged
+        self._write_backlog = write_backlog  # octets that may wait for the disk
         self._depth = 0  # turns within turns
-        self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()  # whose clock it is
         self._reader: Client | None = None  # whose read this turn is
         self._read: list[Client] = []  # whose reads end with it
         self._last_read = 0  # the id of the connection that was read last

@@ -32,8 +32,8 @@ class Watchdog:
 
     def __init__(self, commits: Commits, is_working: Callable[[], bool]) -> None:
         self.complaint: str | None = None
-        self._commits = commits
-        self._is_working = is_working
+        self._commits = commits  # what it watches
+        self._is_working = is_working  # whether long work is under way
         self._completed = -1  # the last commit that was complete at the last look
         self._since = 0.0  # when a commit was first found complete, or nothing waited
         self._explained_at = 0.0  # when there was last a reason to wait

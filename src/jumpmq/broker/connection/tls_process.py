@@ -106,10 +106,10 @@ class Process:
     """
 
     def __init__(self, broker: socket.socket, tls: ServerTLS) -> None:
-        self._broker = broker
-        self._tls = tls
-        self._context = tls.context()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._broker = broker  # the socket to the broker
+        self._tls = tls  # the settings
+        self._context = tls.context()  # of them, for new clients
+        self._tasks: set[asyncio.Task[None]] = set()  # one for each client
         self._clients = 0  # sockets that were taken and are not closed yet
         self._gone = asyncio.Event()  # set when the broker is
         self._alone = asyncio.Event()  # set when the last client then is

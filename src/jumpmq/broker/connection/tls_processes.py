@@ -51,11 +51,11 @@ class TLSProcesses:
     """
 
     def __init__(self, count: int, tls: ServerTLS, accept: Accept) -> None:
-        self._accept = accept
+        self._accept = accept  # makes the connection of a client
         self._sockets: Sequence[socket.socket] = ()  # that are listened on
         self._listening = False  # whether the event loop looks at them
         self._full = False  # whether there are too many files to accept clients
-        self._processes = [_Process(self, tls) for _ in range(count)]
+        self._processes = [_Process(self, tls) for _ in range(count)]  # in no order
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
         """Accept clients from these sockets, which listen already, and do TLS with the certificates as they are now.
@@ -145,15 +145,15 @@ class _Process:
     """
 
     def __init__(self, processes: TLSProcesses, tls: ServerTLS) -> None:
-        self._processes = processes
+        self._processes = processes  # those it belongs to
         files = {"certificate": tls.certificate, "key": tls.key, "ca": tls.ca}
         settings = {name: path and str(path.absolute()) for name, path in files.items()} | {"client": tls.client}
-        self._settings = json.dumps(settings)
+        self._settings = json.dumps(settings)  # what it is started with
         self._socket: socket.socket | None = None  # this end
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: subprocess.Popen[bytes] | None = None  # the process; None between two
         self._started_at = 0.0  # by the monotonic clock
         self._pause = 0.0  # seconds, before it is started again
-        self._restart: asyncio.Task[None] | None = None
+        self._restart: asyncio.Task[None] | None = None  # under way after its end
         self.clients = 0
 
     @property

@@ -61,14 +61,14 @@ class Paging:
         deliveries: Callable[[], Iterable[Deliveries]],
         places: Callable[[], Iterable[Reservations]],
     ) -> None:
-        self._places = places
-        self._deliveries = deliveries
-        self._upkeep = upkeep
-        self._account = account
-        self._queues = queues
-        self._freed = FreedMemory(account)
-        self._at_work = False
-        self._rested_at = time.monotonic()
+        self._places = places  # who reads queues by place, for Spark
+        self._deliveries = deliveries  # the channels' unacknowledged deliveries
+        self._upkeep = upkeep  # takes the steps
+        self._account = account  # what is held, and the limit
+        self._queues = queues  # all of them
+        self._freed = FreedMemory(account)  # gives freed memory back to the system
+        self._at_work = False  # whether steps are under way
+        self._rested_at = time.monotonic()  # when it was last looked at without need
         # What the queues with much in memory had done when they were last looked at.
         self._seen: dict[Queue, tuple[int, int]] = {}
         # The most that was held lately, and in the interval before.
