@@ -260,3 +260,52 @@ def test_no_step_handles_more_than_its_share():
     unacknowledged = [0, *(queue.unacknowledged_count for _ in place.reserve(10))]
     assert all(later - earlier <= 3 for earlier, later in pairwise(unacknowledged))
     assert unacknowledged[-1] == 10
+
+
+def gapped(count):
+    """A queue of which others have taken every second message."""
+    queue = queue_of(2 * count)
+    for seq in range(2, 2 * count + 1, 2):
+        queue.settle(queue.take_range(seq, seq, 1), Outcome.ACKNOWLEDGED)
+    return queue
+
+
+def test_a_reservation_of_a_queue_with_many_gaps_ends_early(monkeypatch):
+    monkeypatch.setattr(module, "MAX_RUNS", 5)
+    place = reservations_of(gapped(20))
+    assert [reserve(place, 20), reserve(place, 20)] == [1, 2]
+    assert [seq for seq, _ in rows(place, 0, 1)] == [1, 3, 5, 7, 9, 11]
+    assert [seq for seq, _ in rows(place, 1, 2)] == [13, 15, 17, 19, 21, 23]
+
+
+def test_a_gap_takes_few_octets_of_a_record():
+    place = reservations_of(gapped(1000))
+    reserve(place, 1000)
+    assert len(json.dumps(place.record(), separators=(",", ":"))) < 5 * 1000
+    restored = Reservations.restore(gapped(1000), json.loads(json.dumps(place.record())))
+    assert rows(restored, 0, 1) == rows(place, 0, 1)
+
+
+def test_a_record_of_an_earlier_version_is_read():
+    queue = queue_of(12)
+    runs = {"1": [[2, 4, False], [7, 7, True]]}
+    record = {"queue": queue.id, "group": "g", "acknowledged": 0, "latest": 1, "reservations": runs}
+    assert rows(Reservations.restore(queue, record), 0, 1) == [(2, False), (3, False), (4, False), (7, True)]
+
+
+def prioritized():
+    """A queue of the messages 1 to 5, of which the first and the last have the higher priority, and 2 is gone."""
+    queue = ClassicQueue("/", "q", id=7, durable=True, arguments={"x-max-priority": 9})
+    queue.push([Message("", b"q", b"\x08\x00" + bytes([priority]), b"x") for priority in (9, 0, 0, 0, 9)])
+    queue.settle(queue.take_range(2, 2, 1), Outcome.ACKNOWLEDGED)
+    return queue
+
+
+def test_what_is_reserved_of_several_priorities_survives_a_restart():
+    """Also where the numbers of the first and the last message look as if there were no gap."""
+    place = reservations_of(prioritized())
+    reserve(place, 3)
+    expected = [(1, False), (5, False), (3, False)]
+    assert rows(place, 0, 1) == expected
+    restored = Reservations.restore(prioritized(), json.loads(json.dumps(place.record())))
+    assert rows(restored, 0, 1) == expected

@@ -19,7 +19,7 @@ serve others between two steps. Nothing else may operate on the same reservation
 """
 
 from collections.abc import Generator, Iterator
-from itertools import chain, groupby
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from jumpmq.amqp.messages import Message
@@ -29,6 +29,10 @@ from jumpmq.queues.parked import Parked
 
 STEP = 8192
 """Messages handled at once: some milliseconds of work."""
+
+MAX_RUNS = 1 << 16
+"""Runs at which a reservation ends: its record is written at once, some 300 KB then. A queue has many runs where other
+consumers have taken messages here and there."""
 
 
 Piece: TypeAlias = list[Message] | Parked
@@ -91,13 +95,40 @@ class Reservation:
 
 
 def _runs(messages: list[Message]) -> Iterator[Run]:
-    flags = {message.redelivered for message in messages}
-    if len(flags) == 1 and messages[-1].seq - messages[0].seq + 1 == len(messages):
-        yield Run(messages[0].seq, messages[-1].seq, flags.pop())
+    seqs, flags = [message.seq for message in messages], [message.redelivered for message in messages]
+    alike = len(set(flags)) == 1
+    if alike and seqs == list(range(seqs[0], seqs[0] + len(seqs))):  # a queue with priorities has another order
+        yield Run(seqs[0], seqs[-1], flags[0])
         return
-    for _, neighbours in groupby(enumerate(messages), lambda item: (item[1].seq - item[0], item[1].redelivered)):
-        run = [message for _, message in neighbours]
-        yield Run(run[0].seq, run[-1].seq, run[0].redelivered)
+    bounds = [place for place, (seq, following) in enumerate(pairwise(seqs), 1) if following != seq + 1]
+    if not alike:
+        changes = (place for place, (flag, following) in enumerate(pairwise(flags), 1) if flag != following)
+        bounds = sorted({*bounds, *changes})
+    for first, end in pairwise([0, *bounds, len(seqs)]):
+        yield Run(seqs[first], seqs[end - 1], flags[first])
+
+
+def packed(runs: list[Run]) -> list[int]:
+    """Runs as a record has them, two numbers each: how many messages of the queue lie between the run before (the
+    queue's number 0, of the first) and this one, and how many it has, negative where they are redelivered.
+    """
+    found, end = [], 0
+    for first, last, redelivered in runs:
+        found += (first - end, first - last - 1 if redelivered else last + 1 - first)
+        end = last + 1
+    return found
+
+
+def unpacked(record: list[Any]) -> list[Run]:
+    """The runs of a record; one of an earlier version has ``[first, last, redelivered]`` of each."""
+    if record and isinstance(record[0], list):
+        return [Run(*run) for run in record]
+    found, end = [], 0
+    for skipped, count in zip(record[::2], record[1::2], strict=True):
+        first = end + skipped
+        end = first + abs(count)
+        found.append(Run(first, end - 1, count < 0))
+    return found
 
 
 OWNED = "\x1f"
@@ -212,10 +243,13 @@ class Reservations:
     # -- what a group does
 
     def reserve(self, count: int, last_seq: int | None = None) -> Iterator[None]:
-        """Take up to ``count`` ready messages, none beyond ``last_seq``, as the next reservation, if there are any."""
+        """Take up to ``count`` ready messages, none beyond ``last_seq``, as the next reservation, if there are any.
+
+        They are fewer where they lie apart in the queue: see :data:`MAX_RUNS`.
+        """
         reservation = Reservation()
         last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
-        while reservation.count < count:
+        while reservation.count < count and len(reservation.runs) < MAX_RUNS:
             messages = self.queue.take_range(1, last_seq, min(STEP, count - reservation.count))
             if not messages:
                 break
@@ -303,7 +337,7 @@ class Reservations:
             "group": self.group,
             "acknowledged": self.acknowledged,
             "latest": self.latest,
-            "reservations": {str(number): list(reservation.runs) for number, reservation in self._reservations.items()},
+            "reservations": {str(number): packed(one.runs) for number, one in self._reservations.items()},
         }
 
     @classmethod
@@ -312,7 +346,7 @@ class Reservations:
         place = cls(queue, record["group"])
         place.acknowledged, place.latest = record["acknowledged"], record["latest"]
         for number, runs in record["reservations"].items():
-            place._reservations[int(number)] = Reservation([Run(*run) for run in runs])
+            place._reservations[int(number)] = Reservation(unpacked(runs))
         exhaust(place.acknowledge(place.acknowledged))
         exhaust(place.reinstate())
         for reservation in place._reservations.values():
