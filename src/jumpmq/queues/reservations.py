@@ -112,7 +112,8 @@ def packed(runs: list[Run]) -> list[int]:
     """Runs as a record has them, two numbers each: how many messages of the queue lie between the run before (the
     queue's number 0, of the first) and this one, and how many it has, negative where they are redelivered.
     """
-    found, end = [], 0
+    found: list[int] = []
+    end = 0
     for first, last, redelivered in runs:
         found += (first - end, first - last - 1 if redelivered else last + 1 - first)
         end = last + 1
@@ -123,7 +124,8 @@ def unpacked(record: list[Any]) -> list[Run]:
     """The runs of a record; one of an earlier version has ``[first, last, redelivered]`` of each."""
     if record and isinstance(record[0], list):
         return [Run(*run) for run in record]
-    found, end = [], 0
+    found: list[Run] = []
+    end = 0
     for skipped, count in zip(record[::2], record[1::2], strict=True):
         first = end + skipped
         end = first + abs(count)
