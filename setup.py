@@ -1,6 +1,7 @@
 """Builds the compiled kernels; all else is in pyproject.toml.
 
-The kernels are optional: where no C compiler is found, their plain Python twins decide the same, slowly.
+The broker needs its kernels, so a C compiler builds them; those kernels that Spark's workers use are optional, as
+their plain Python twins decide the same, slowly.
 """
 
 from Cython.Build import cythonize
@@ -14,6 +15,8 @@ KERNELS = [
     "jumpmq.queues._kernel",
 ]
 
+FOR_SPARK = {"jumpmq.hashing._kernel", "jumpmq.amqp._kernel"}
+
 setup(
     ext_modules=cythonize(
         [
@@ -23,7 +26,7 @@ setup(
                 include_dirs=["src/jumpmq/store"],
                 depends=["src/jumpmq/store/crc32.h"],
                 extra_compile_args=["-O3"],
-                optional=True,
+                optional=name in FOR_SPARK,
             )
             for name in KERNELS
         ],

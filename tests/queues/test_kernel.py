@@ -6,14 +6,14 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.queues import reference
 
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import xxh64
-from jumpmq.queues import _reference as reference
+from jumpmq.queues import _kernel as kernel
 
-kernel: ModuleType = pytest.importorskip("jumpmq.queues._kernel", reason="the compiled kernel is not built")
 TWINS = pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
 
 NOW = 1_700_000_000.25

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.amqp.streams import MESSAGES
+from tests.store import reference
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import _reference as reference
+from jumpmq.store import _kernel as kernel
 from jumpmq.store.records import COLUMNS, Content, messages_block
-
-kernel: ModuleType = pytest.importorskip("jumpmq.store._kernel", reason="the compiled kernel is not built")
 
 NOW = 1_700_000_000.25
 

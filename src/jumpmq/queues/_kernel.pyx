@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What queues do with runs of messages, in C. ``_reference.py`` says the same in plain Python and documents it."""
+"""What queues do with runs of messages, in C. ``tests/queues/reference.py`` says the same in plain Python."""
 
 from cpython.array cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Messages laid out as Arrow columns, in C. ``_reference.py`` says the same in plain Python and documents it."""
+"""Messages laid out as Arrow columns, in C. ``tests/store/reference.py`` says the same in plain Python."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize

@@ -8,24 +8,13 @@ import contextlib
 import errno
 import os
 import threading
-import warnings
 from collections import deque
 from typing import NamedTuple, Protocol
 
 from jumpmq.store import worker
+from jumpmq.store._worker import Worker as CompiledWorker
 from jumpmq.store.files import Files
 from jumpmq.store.records import Commit
-
-try:
-    from jumpmq.store._worker import Worker as CompiledWorker
-except ImportError:
-    CompiledWorker = None  # type: ignore[assignment,misc]
-    warnings.warn(
-        "jumpmq's compiled writer is not built: the plain Python twin serves, and confirms take longer. "
-        "Install a C compiler and reinstall jumpmq.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that end when somebody makes room."""
@@ -122,7 +111,7 @@ class Writer:
         self._timer: threading.Timer | None = None
         self._seconds = QUICK
         self._worker: Worker
-        if CompiledWorker is not None and type(files) is Files:
+        if type(files) is Files:
             self._worker = CompiledWorker(self._writable)
         else:
             self._worker = worker.Worker(self._writable, files)

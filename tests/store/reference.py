@@ -1,4 +1,4 @@
-"""Messages laid out as Arrow columns: the plain twin of the compiled kernel, its specification and its stand-in."""
+"""Messages laid out as Arrow columns: the specification of the compiled kernel, in plain Python."""
 
 import itertools
 from array import array

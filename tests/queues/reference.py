@@ -1,4 +1,4 @@
-"""What queues do with runs of messages: the plain twin of the compiled kernel, its specification and its stand-in."""
+"""What queues do with runs of messages: the specification of the compiled kernel, in plain Python."""
 
 from array import array
 from itertools import takewhile
