@@ -55,7 +55,7 @@ QUEUES = st.sampled_from(
     ]
 )
 EXCHANGES = st.sampled_from(["e0", "e1", "e2", "amq.fanout", ""])
-TYPES = st.sampled_from(["x-consistent-hash", "x-consistent-hash", "x-modulus-hash", "topic", "headers", "odd"])
+TYPES = st.sampled_from(["x-consistent-hash", "x-consistent-hash", "x-modulus-hash", "topic", "headers", "x-local-random", "odd"])
 LIMITS = st.sampled_from(["max-connections", "max-queues", "max-bindings"])
 PATTERNS = st.sampled_from(["", "^e", "^q", "0$", "("])
 FIELDS = st.sampled_from(
@@ -73,7 +73,7 @@ BINDINGS = st.builds(
     EXCHANGES,
     st.sampled_from(["queue", "queue", "exchange"]),
     QUEUES | EXCHANGES,
-    st.sampled_from([b"1", b"3", b"20", b"#", b"\xff.*"]),
+    st.sampled_from([b"1", b"3", b"20", b"#", b"\xff.*", b""]),
     st.just(Arguments()) | ARGUMENTS,
 )
 DEFINITIONS = st.sampled_from(
@@ -282,3 +282,20 @@ def test_a_ring_keeps_the_transient_queues_of_other_homes() -> None:
     started.apply(AddHome(1, NODES[0]))
     assert list(started.vhost("/").declared) == ["b", "d"]
     assert [name for name, _ in state_of(started)["vhosts"]["/"]["rings"]["e"]["destinations"]] == ["b", "d"]
+
+
+def test_a_binding_is_judged_alike_where_its_queue_is_and_elsewhere() -> None:
+    changes = [
+        AddHome(1, NODES[0]),
+        AddHome(2, NODES[1]),
+        AddVirtualHost("/"),
+        DeclareExchange(ExchangeDefinition("/", "near", "x-local-random")),
+    ]
+    outcomes = []
+    for home in (1, 2):
+        topology = Kept().process(home)
+        for change in changes:
+            topology.apply(change)
+        topology.apply(DeclareQueue(topology.define_queue("/", "q", home=1)))
+        outcomes.append(outcome(topology, Bind("/", Binding("near", "queue", "q", b""))))
+    assert outcomes == ["", ""]

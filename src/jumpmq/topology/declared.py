@@ -2,6 +2,7 @@
 
 from jumpmq.queues import Queue
 from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.queue_arguments import queue_type_of
 from jumpmq.topology.shards import parse_shard_name
 
 
@@ -30,6 +31,11 @@ class DeclaredQueue:
 
     def __repr__(self) -> str:
         return f"<declared queue {self.name!r} in vhost {self.vhost!r}>"
+
+    @property
+    def type(self) -> str:
+        """The kind of queue, a key of ``QUEUE_TYPES``."""
+        return queue_type_of(self.definition.arguments)
 
     @property
     def destination(self) -> "Queue | DeclaredQueue":

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, PreconditionFailed
-from jumpmq.queues import QUEUE_TYPES, Queue
+from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology import changes, equivalence, limits
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.exchanges import Exchange, exchange_type, make_exchange
@@ -204,7 +204,7 @@ def _check_bind(topology: Topology, change: changes.Bind) -> None:
     refuse_default_exchanges(binding)
     source = vhost.exchange(binding.source)
     destination = vhost.destination(binding)
-    source.check(binding, destination.type if isinstance(destination, Queue) else None)
+    source.check(binding, None if isinstance(destination, Exchange) else destination.type)
     vhost.destination(binding, change.connection)  # that it is another's is told last, as RabbitMQ does
     if binding not in source.bindings:
         act = f"bind {binding.kind} '{binding.destination}'"

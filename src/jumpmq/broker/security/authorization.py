@@ -148,7 +148,7 @@ class Authorization:
         self.require(user, vhost, "configure", kind, name)
         target = definition.arguments.get(forwards_by)
         host = self._topology.vhost(vhost)
-        exists = name in (host.queues if kind == "queue" else host.exchanges)
+        exists = name in (host.declared if kind == "queue" else host.exchanges)
         if target is not None and isinstance(target.value, str) and not exists:
             self.require(user, vhost, "read", kind, name)
             self.require(user, vhost, "write", "exchange", target.value)
