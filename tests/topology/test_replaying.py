@@ -55,7 +55,9 @@ QUEUES = st.sampled_from(
     ]
 )
 EXCHANGES = st.sampled_from(["e0", "e1", "e2", "amq.fanout", ""])
-TYPES = st.sampled_from(["x-consistent-hash", "x-consistent-hash", "x-modulus-hash", "topic", "headers", "x-local-random", "odd"])
+TYPES = st.sampled_from(
+    ["x-consistent-hash", "x-consistent-hash", "x-modulus-hash", "topic", "headers", "x-local-random", "odd"]
+)
 LIMITS = st.sampled_from(["max-connections", "max-queues", "max-bindings"])
 PATTERNS = st.sampled_from(["", "^e", "^q", "0$", "("])
 FIELDS = st.sampled_from(
