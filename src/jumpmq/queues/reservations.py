@@ -168,6 +168,11 @@ class Reservations:
         )
 
     @property
+    def holds(self) -> bool:
+        """Whether messages are held."""
+        return any(reservation.pieces for reservation in self._reservations.values())
+
+    @property
     def lapsed(self) -> bool:
         """Whether a reservation has gone back to the queue."""
         return any(reservation.pieces is None for reservation in self._reservations.values())

@@ -23,7 +23,7 @@ class GroupInUse(JumpMQError):
 
 
 class QueueInUse(JumpMQError):
-    """A query of another group, or another source of the query, reads the queue."""
+    """A consumer group, a query of another group, or another source of the query reads the queue."""
 
 
 class NoSession(JumpMQError):

@@ -56,9 +56,9 @@ Offset = dict[str, Any]
 GO_ON = "set option 'failOnDataLoss' to false to go on without"
 
 EACH_ITS_OWN = (
-    "a message of a queue goes to one query, and to one source of a query, also where a stream is joined with itself: "
-    "to have two see all messages, bind a queue for each to the exchange, or read a stream; to divide the messages "
-    "between them, set option 'shareQueues' to true in both"
+    "a message of a queue goes to one query, to one source of a query, also where a stream is joined with itself, or "
+    "to one consumer group: to have two see all messages, bind a queue for each to the exchange, or read a stream; to "
+    "divide the messages between two queries, set option 'shareQueues' to true in both"
 )
 
 
@@ -165,6 +165,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise JumpMQError(f"{error}: it was deleted while the query used it; {GO_ON}") from None
         except Gone as error:
             raise JumpMQError(f"{error}; {GO_ON}") from None
+        except QueueInUse as error:
+            raise JumpMQError(f"{error}; {EACH_ITS_OWN}") from None
 
     def _ends(self, start: Offset) -> dict[str, int] | None:
         """The last message to read of each queue; None where there is no such limit."""

@@ -32,7 +32,8 @@ class GroupInUse(Exception):
 
 
 class QueueInUse(Exception):
-    """A query of another group reads the queue, and one of the two wants no other beside it."""
+    """A consumer group takes the queue's messages; or a query of another group reads it, and one of the two wants no
+    other beside it."""
 
 
 class NoSession(Exception):

@@ -187,9 +187,9 @@ class ReaderGroups:
 
         Raises:
             NotFound: no such queue; nothing has changed then.
-            ResourceLocked: a consumer group takes the messages of one.
             GroupInUse, NoSession: another query reads for the group.
-            QueueInUse: a query of another group reads one of the queues, and one of the two does not share.
+            QueueInUse: a consumer group takes the messages of one of the queues, or a query of another group reads
+                one, and one of the two does not share.
         """
         queues, lost = self._queues_of(host, name, wanted)
         self._require_room(host.name, name)
@@ -248,6 +248,7 @@ class ReaderGroups:
 
         Raises:
             ReservationGone: it cannot, or they are acknowledged, or the group has nothing in this queue.
+            QueueInUse: it has lapsed, and a consumer group takes the messages of the queue.
             NotFound: no such queue.
         """
         group = self._groups.get((host.name, name)) or ReaderGroup(host.name, name)
@@ -261,6 +262,7 @@ class ReaderGroups:
                         continue
                     place = Reservations(host.queue(one.queue, NO_CONNECTION), name)
                 if place.lapsed:
+                    _require_unshared(place.queue)
                     await self._broker.slices.between(place.reinstate(partly=accept_loss))
                 pieces = place.held(one.after, one.upto, accept_loss=accept_loss)
                 found += [(one.queue, part) for part in _sliced(pieces, one.first, one.count)]
@@ -295,11 +297,12 @@ class ReaderGroups:
     # --- parts of them ---
 
     def reader_of(self, queue: Queue) -> ReaderGroup | None:
-        """A group that takes messages from a queue, or has some reserved; None where there is none."""
+        """A group that takes messages from a queue, or holds some; None where there is none. What has lapsed is the
+        queue's again."""
         now = _now()
         for group in self.groups(queue.vhost):
             place = group.places.get(queue.name)
-            if place is not None and (group.attended(now) or place.outstanding):
+            if place is not None and (group.attended(now) or place.holds):
                 return group
         return None
 
@@ -313,7 +316,7 @@ class ReaderGroups:
         for queue in wanted.offsets:
             if queue in host.queues:
                 queues.append(host.queue(queue, NO_CONNECTION))
-                queues[-1].require_unshared()
+                _require_unshared(queues[-1])
                 queues[-1].require_reservable()
             elif queue in deleted or wanted.accept_loss:
                 lost[queue] = deleted.get(queue)
@@ -469,6 +472,16 @@ class ReaderGroups:
                 self._forget_place(group, place)
         if not group.places and not group.lost:
             self._forget(group)
+
+
+def _require_unshared(queue: Queue) -> None:
+    """Refuse a queue of which a consumer group takes the messages.
+
+    Raises:
+        QueueInUse: one does.
+    """
+    if queue.consumer_group is not None:
+        raise QueueInUse(f"queue '{queue.name}' is read by consumer group '{queue.consumer_group.name}'")
 
 
 def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:

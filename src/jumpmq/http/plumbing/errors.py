@@ -82,7 +82,7 @@ def in_use(request: Request, error: Exception) -> JSONResponse:
 
 
 def locked(request: Request, error: Exception) -> JSONResponse:
-    """A query of another group reads the queue."""
+    """A consumer group, or a query of another group, reads the queue."""
     return _json(423, "locked", str(error))
 
 

@@ -153,11 +153,12 @@ async def reserve(request: Request) -> JSONResponse:
 
     The body is ``{"queues": {NAME: OFFSET or null, ...}, "exchange": NAME, "max_messages": N or null, "max_octets": N
     or null, "last_seq": {NAME: SEQ, ...}, "lease": SECONDS, "accept_loss": false, "shares": true, "session": TEXT}``.
-    Queues that are bound to the exchange are added with offset null. Where it does not share, 423 is the answer while a
-    query of another group reads one of the queues. The answer is ``{"queues": {NAME: {"offset": OFFSET, "messages":
-    COUNT, "ready": COUNT, "oldest": TIME}, ...}, "lost": {NAME: COUNT or null, ...}}``, where ``messages`` are
-    outstanding, the ``oldest`` of them published at that time in seconds since the epoch (null if there is none),
-    ``ready`` are not yet reserved, and ``lost`` are deleted queues with the messages that went with them.
+    Queues that are bound to the exchange are added with offset null. 423 is the answer while a consumer group takes the
+    messages of one of the queues, and, where it does not share, while a query of another group reads one. The answer is
+    ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT, "ready": COUNT, "oldest": TIME}, ...}, "lost": {NAME:
+    COUNT or null, ...}}``, where ``messages`` are outstanding, the ``oldest`` of them published at that time in seconds
+    since the epoch (null if there is none), ``ready`` are not yet reserved, and ``lost`` are deleted queues with the
+    messages that went with them.
     """
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     offsets = _numbers(body, "queues", nullable=True)
