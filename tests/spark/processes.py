@@ -37,7 +37,6 @@ SPECULATIVE = {
     "spark.speculation.minTaskRuntime": "500ms",
     "spark.speculation.multiplier": "1.2",
     "spark.speculation.quantile": "0.3",
-    "spark.task.maxFailures": "8",
 }
 """Settings with which Spark runs a task a second time, beside the first, as soon as that takes longer than others."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -55,9 +55,9 @@ def test_a_repeated_micro_batch_is_cut_as_it_was(broker: Any, channel: Any, kind
             session.stop()
 
 
-def rows_of(numbers: range) -> Iterator[pa.RecordBatch]:
-    for at in range(numbers.start, numbers.stop, 5):
-        bodies = [b"%d" % number for number in numbers if at <= number < at + 5]
+def rows_of(numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(numbers), 5):
+        bodies = [b"%d" % number for number in numbers[at : at + 5]]
         yield pa.record_batch({"queue": ["out"] * len(bodies), "body": bodies})
 
 
@@ -70,10 +70,12 @@ class Attempt:
         self._size = 120 // partitions
         self._partitions = partitions
 
-    def task(self, part: int, die_after: int | None = None) -> Any:
-        rows = rows_of(range(part * self._size, (part + 1) * self._size))
-        found = rows if die_after is None else dying(rows, die_after)
+    def task(self, part: int, rows: Iterator[pa.RecordBatch] | None = None) -> Any:
+        found = self.rows(part) if rows is None else rows
         return self.writer._publish_once(found, "query-q", 7, str(part), self.writer._attempt)
+
+    def rows(self, part: int) -> Iterator[pa.RecordBatch]:
+        return rows_of(range(part * self._size, (part + 1) * self._size))
 
     def run(self) -> list[BaseException | None]:
         """Run all tasks at once; what each ended with."""
@@ -98,18 +100,17 @@ def test_a_sink_publishes_nothing_twice_when_a_micro_batch_is_divided_otherwise(
     first = Attempt(broker, before)
     for part in range(before):
         with pytest.raises(RuntimeError, match="lightning"):
-            first.task(part, die_after=4)
-    published = client.ranges(None, ["out"])["out"]["messages"]
-    assert 0 < published < 120
+            first.task(part, dying(first.rows(part), 4))
+    before_it = client.ranges(None, ["out"])["out"]["messages"]
+    assert 0 < before_it < 120
     other = Attempt(broker, after)
     assert any("in other partitions" in str(one) for one in other.run())
-    assert client.ranges(None, ["out"])["out"]["messages"] == published, "nothing of it is published"
+    assert client.ranges(None, ["out"])["out"]["messages"] == before_it, "nothing of it is published"
     with pytest.raises(JumpMQError, match="is complete, or another attempt has begun it"):
         late(first)
     again = Attempt(broker, before)
     assert again.run() == [None] * before
-    found = list(client.ready([["out", 0, 1000]], ["body"]))
-    assert sorted(int(body) for batch in found for body in batch["body"].to_pylist()) == list(range(120))
+    assert sorted(published(client)) == list(range(120))
     again.writer.commit([Written(writer="query-q")], 7)
     assert Attempt(broker, after).run() == [None] * after, "a complete one is passed over, however it is divided"
     assert client.ranges(None, ["out"])["out"]["messages"] == 120
@@ -122,3 +123,54 @@ def late(attempt: Attempt) -> None:
     table = next(rows_of(range(200, 205)))
     chunk = {"first": known["rows"], "rows": known["rows"] + 5, "digest": "x"}
     attempt.writer._client.publish(ipc_stream(table), place | chunk)
+
+
+def overtaken(rows: Iterator[pa.RecordBatch], at: int, by: Callable[[], object]) -> Iterator[pa.RecordBatch]:
+    """Rows of a task that is overtaken before one of its batches."""
+    for number, batch in enumerate(rows):
+        if number == at:
+            by()
+        yield batch
+
+
+def published(client: Client) -> list[int]:
+    found = list(client.ready([["out", 0, 1000]], ["body"]))
+    return [int(body) for batch in found for body in batch["body"].to_pylist()]
+
+
+@pytest.mark.parametrize("far", [17, 60, 120])
+def test_a_task_that_another_attempt_at_it_has_overtaken_goes_on_behind(
+    broker: Any, channel: Any, monkeypatch: pytest.MonkeyPatch, far: int
+) -> None:
+    """As with speculation: neither fails, however far the other one got, and whatever its chunks."""
+    monkeypatch.setattr(sink, "CHUNK_ROWS", 5)
+    channel.queue_declare("out", durable=True)
+    client = Client(Broker(broker.http_url))
+    attempt = Attempt(broker, 1)
+
+    def overtake() -> None:
+        monkeypatch.setattr(sink, "CHUNK_ROWS", 7)
+        attempt.task(0, rows_of(range(far)))
+        monkeypatch.setattr(sink, "CHUNK_ROWS", 5)
+
+    attempt.task(0, overtaken(rows_of(range(120)), 4, overtake))
+    assert published(client) == list(range(120))
+    attempt.writer.commit([Written(writer="query-q")], 7)
+    schema = StructType().add("queue", StringType()).add("body", BinaryType())
+    job = JumpMQDataSource({"url": broker.http_url}).writer(schema, False)
+    job._publish(
+        overtaken(rows_of(range(120)), 4, lambda: job._publish(rows_of(range(far)), job._writer, "0")), job._writer, "0"
+    )
+    assert published(client) == [*range(120), *range(120)]
+
+
+def test_a_task_that_was_overtaken_with_other_rows_fails(
+    broker: Any, channel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "CHUNK_ROWS", 5)
+    channel.queue_declare("out", durable=True)
+    attempt = Attempt(broker, 1)
+    others = [*range(20), *range(200, 260)]
+    with pytest.raises(JumpMQError, match="with other rows, in another order, or in other partitions"):
+        attempt.task(0, overtaken(rows_of(range(120)), 4, lambda: attempt.task(0, rows_of(others))))
+    assert published(Client(Broker(broker.http_url))) == others

@@ -15,9 +15,10 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_task_that_runs_twice_at_once_publishes_once(broker, channel, tmp_path):
+    """And neither of the two fails."""
     channel.queue_declare("out", durable=True)
     with Cluster(tmp_path) as cluster:
-        driver = Driver(cluster.url, tmp_path, SPECULATIVE)
+        driver = Driver(cluster.url, tmp_path, SPECULATIVE | {"spark.task.maxFailures": "1"})
         try:
             driver.begin("dawdling", url=broker.http_url, queue="out", marks=str(tmp_path), rows=120_000)
             driver.until("done")

@@ -10,6 +10,9 @@ and its rows be divided into other partitions then. So each *attempt* at a batch
 earlier attempts from then on. Its tasks publish nothing new before all that earlier attempts have published was found
 again, in the same order, at the beginning of the same partitions: what is left is then what is not published. If it
 is not found, the attempt fails.
+
+Spark may run a task twice at once (speculation). The two overtake each other: one whose chunk does not follow what is
+published asks how far the other has got, and goes on behind that once it has found the same rows.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ import hashlib
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +37,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.client import Client
-from jumpmq.spark.errors import JumpMQError, TooLarge
+from jumpmq.spark.errors import BrokerAway, JumpMQError, TooLarge
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import (
     BROKER_OPTIONS,
@@ -126,6 +130,10 @@ _OPTIONS: Reads = BROKER_OPTIONS | {
 }
 
 
+Reached = Callable[[], Mapping[str, Any] | None]
+"""How far this attempt at a partition has got, by whichever task: ``rows`` and ``digest``; None if it has not begun."""
+
+
 @dataclass
 class Written(WriterCommitMessage):
     """What a task has published."""
@@ -165,7 +173,7 @@ class Writer:
         client = Client(self._options.broker, met=True)
         rows = Rows(self._publishable(batches), client.writer(writer, part))
         query = {"writer": writer, "part": part, "batch": 0, "opened": "true"}
-        return self._publish_rest(client, rows, query, Written(writer=writer))
+        return self._publish_rest(client, rows, query, Written(writer=writer), lambda: client.writer(writer, part))
 
     def _publish_once(
         self, batches: Iterator[pa.RecordBatch], writer: str, batch: int, part: str, attempt: str
@@ -186,14 +194,26 @@ class Writer:
         earlier = [name for name, place in begun["parts"].items() if place["attempt"] != attempt]
         rows = Rows(self._publishable(batches), begun["parts"].get(part))
         query = {"writer": writer, "part": part, "batch": batch, "attempt": attempt}
+
+        def reached() -> Mapping[str, Any] | None:
+            found = client.batch(writer, batch)["parts"].get(part)
+            return found if found is not None and found["attempt"] == attempt else None
+
         if part in earlier:
             place = {"first": rows.digest.rows, "rows": rows.digest.rows, "digest": rows.digest.hexdigest()}
-            client.publish(ipc_stream(pa.table({"body": pa.array([], pa.binary())})), self._query() | query | place)
+            nothing = ipc_stream(pa.table({"body": pa.array([], pa.binary())}))
+            try:
+                client.publish(nothing, self._query() | query | place)
+            except BrokerAway:
+                raise
+            except JumpMQError:
+                if reached() is None:  # else another task of this attempt has found it
+                    raise
         if rows.ended:
             return written
         if earlier:
             self._wait_until_found(client, writer, batch, attempt, earlier)
-        return self._publish_rest(client, rows, query, written)
+        return self._publish_rest(client, rows, query, written, reached)
 
     def _wait_until_found(self, client: Client, writer: str, batch: int, attempt: str, earlier: list[str]) -> None:
         """Wait until the tasks of an attempt have found what earlier ones have published.
@@ -215,10 +235,20 @@ class Writer:
     def _publishable(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return (publishable(batch, *self._options.names) for batch in batches)
 
-    def _publish_rest(self, client: Client, rows: Rows, query: dict[str, Any], written: Written) -> Written:
-        digest = rows.digest
+    def _publish_rest(
+        self, client: Client, rows: Rows, query: dict[str, Any], written: Written, reached: Reached
+    ) -> Written:
+        query = self._query() | query
         for table in rows.chunks():
-            digest = self._publish_chunk(client, table, digest, self._query() | query, written)
+            try:
+                rows.digest = self._publish_chunk(client, table, rows.digest, query, written)
+            except BrokerAway:
+                raise
+            except JumpMQError:
+                place = reached()
+                if place is None or place["rows"] <= rows.digest.rows:
+                    raise
+                rows.go_behind(place, table)
         return written
 
     def _publish_chunk(
@@ -389,7 +419,21 @@ class Rows:
         """The rows, as many at once as the broker can publish in one go."""
         if self._first is not None:
             yield self._first
-            yield from self._chunks
+        while (chunk := next(self._chunks, None)) is not None:
+            yield chunk
+
+    def go_behind(self, place: Mapping[str, Any], chunk: pa.Table) -> None:
+        """Leave out what another task has published meanwhile.
+
+        Args:
+            place: how far it has got.
+            chunk: the last one that was given, which is not published.
+
+        Raises:
+            JumpMQError: the rows are others than those that it has published.
+        """
+        batches = chain(chunk.to_batches(), (batch for table in self._chunks for batch in table.to_batches()))
+        self._chunks = _chunks(_behind(batches, place, self.digest))
 
 
 def _bounds(column: pa.Array) -> tuple[int, int]:
