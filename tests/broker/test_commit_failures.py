@@ -45,7 +45,7 @@ Store.begin = lambda store, *, here=False: None if faulty() else begin(store, he
 HANGS = """
 from jumpmq.store import writer
 from jumpmq.store.files import Files
-writer.CompiledWorker = None
+writer.CompiledWorker = lambda wake: writer.worker.Worker(wake, Files())
 sync = Files.sync
 def hang(files, file):
     while faulty():

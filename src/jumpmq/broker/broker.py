@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.broker.bulk.reader_groups import ReaderGroups
@@ -49,10 +49,10 @@ from jumpmq.store import Store, StoreError
 from jumpmq.store.definitions import named, numbered
 from jumpmq.topology import Topology, changes, records
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from jumpmq.broker.links.other_homes import OtherHomes
 
-HOME = 1
-"""The number of the home that this process serves."""
+log = logging.getLogger(__name__)
 
 IDENTITY = "run", "identity"
 """Where the store keeps what tells this broker from all others."""
@@ -72,6 +72,8 @@ class Broker:
 
     Attributes:
         node: name of this node; once started, the one that the data directory keeps, unless another was given.
+        boot: tells this run of the process from all others.
+        other_homes: the other processes of this broker; None where it is alone.
         identity: tells this broker from all others, also after a restart; None where everything is in memory.
         listeners: where it listens, the management port's listeners among them.
         certificates: renews those of listeners with TLS.
@@ -123,6 +125,8 @@ class Broker:
         self.churn = Churn()
         self.figures = HomeFigures(self)
         self.spans: Spans | None = None
+        self.boot = uuid.uuid4().hex
+        self.other_homes: OtherHomes | None = None
         self.reader_groups = ReaderGroups(self)
         self.writers = Writers()
         self.slices = Slices()
@@ -158,16 +162,25 @@ class Broker:
         self._commits.on_failure = self.on_failure
         try:
             definitions = self._open_store()
+            self.turns = Turns(self._commits, self._write_backlog)
+            if self.config.homes > 1:
+                definitions = await self._find_other_homes(definitions)
             if self.config.node is None:
-                self.node = records.kept_node(definitions, HOME) or self.node
+                self.node = (
+                    records.kept_node(definitions, self.config.home) or records.kept_node(definitions, 1) or self.node
+                )
             self._make_parts()
             self._restore(definitions)
+            if self.other_homes is not None:
+                await self.other_homes.join(self.topology, self.node)
             await self._mark_started()
             await self._listen()
         except BaseException:
             self._stop_listening()
             if self._tls_processes is not None:
                 await self._tls_processes.stop()
+            if self.other_homes is not None:
+                await self.other_homes.stop()
             await self._commits.close()
             raise
         self.topology.listeners.append(audit.recording(self.topology))
@@ -188,6 +201,15 @@ class Broker:
         assert self.store is not None
         return self.store.definitions()
 
+    async def _find_other_homes(self, definitions: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
+        from jumpmq.broker.links.other_homes import OtherHomes  # here, so that a process alone does not load it
+
+        identity = _kept_identity(definitions)
+        self.other_homes = OtherHomes(self.config, self.boot, self.turns, self.store, identity, self._commits.fail)
+        definitions = await self.other_homes.definitions(definitions)
+        self.identity = self.other_homes.identity or self.identity
+        return definitions
+
     @property
     def _write_backlog(self) -> int:
         """Octets that may wait for the disk: most of a small memory limit is for messages that are on it."""
@@ -196,7 +218,6 @@ class Broker:
     def _make_parts(self) -> None:
         if self.config.otlp_endpoint is not None:
             self.spans = Spans(self.config.otlp_endpoint, self.node)
-        self.turns = Turns(self._commits, self._write_backlog)
         self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, self._disk_free_limit)
         self._upkeep = Upkeep(self.turns)
         self.dead_letters = DeadLetters(self._upkeep, self.memory, self._commits.streams, self.spans)
@@ -208,7 +229,8 @@ class Broker:
             dead_letters=self.dead_letters,
             wake=self._upkeep.wake,
             later=self._upkeep.work,
-            home=HOME,
+            home=self.config.home,
+            shared=self.config.homes > 1,
         )
         if self.store is not None:
             self.store.name_queues(self._queue_name)
@@ -220,7 +242,6 @@ class Broker:
         self.authenticator = Authenticator(self.topology, self._tokens())
         self.consumer_groups = ConsumerGroups(self.topology, self.turns, self.authorization)
         self.consumer_groups.reader_of = self.reader_groups.reader_of
-        boot = uuid.uuid4().hex
         self._services = Services(
             config=self.config,
             topology=self.topology,
@@ -232,7 +253,7 @@ class Broker:
             groups=self.consumer_groups,
             spans=self.spans,
             connections=self.connections,
-            identities=(f"{boot}.{counter}" for counter in itertools.count(1)),
+            identities=(f"{self.boot}.{counter}" for counter in itertools.count(1)),
             memory=self.memory,
             alarms=self.alarms,
             authenticator=self.authenticator,
@@ -265,15 +286,19 @@ class Broker:
         self.topology.propose(changes.DeleteQueue(queue.vhost, queue.name, queue.id))
 
     def _restore(self, definitions: list[tuple[str, str, Any]]) -> None:
+        self.topology.restore(definitions)
+        if self.config.home == 1:
+            if self.other_homes is not None:
+                self.identity = _kept_identity(definitions) or self.identity or uuid.uuid4().hex
+                self.other_homes.order(self.topology, definitions, self.identity)
+            self.topology.apply(changes.AddHome(1, self.node))
         if self.store is not None:
-            self._restore_definitions(self.store, definitions)
-        if not self.topology.vhosts and not self.topology.users:
+            self._restore_contents(self.store, definitions)
+        if self.config.home == 1 and not self.topology.vhosts and not self.topology.users:
             self._create_defaults()
 
-    def _restore_definitions(self, store: Store, definitions: list[tuple[str, str, Any]]) -> None:
+    def _restore_contents(self, store: Store, definitions: list[tuple[str, str, Any]]) -> None:
         batches = store.batches()
-        self.topology.restore(definitions)
-        self.topology.apply(changes.AddHome(HOME, self.node))
         next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
         delivered = {key: value for kind, key, value in definitions if kind == "delivered"}
         attempts: dict[int, dict[int, int]] = {}
@@ -287,7 +312,7 @@ class Broker:
             queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
         if store.whole:  # else one of them may be a stream whose definition was lost
             self._commits.streams.set_unclaimed_aside()
-        self.identity = next((value for kind, key, value in definitions if (kind, key) == IDENTITY), self.identity)
+        self.identity = _kept_identity(definitions) or self.identity
         self.reader_groups.restore(definitions, {queue.id: queue for queue in self._queues()})
         self.writers.restore(definitions, store)
 
@@ -295,7 +320,6 @@ class Broker:
         """What a new broker begins with: virtual host ``/`` and the default user, who may do everything in it."""
         user, password = self.config.default_user, self.config.default_pass
         with self.turns.turn():
-            self.topology.apply(changes.AddHome(HOME, self.node))
             self.topology.apply(changes.AddVirtualHost("/"))
             self.topology.apply(changes.PutUser(user, hash_password(password), ("administrator",)))
             self.topology.apply(changes.SetPermissions(user, "/", ".*", ".*", ".*"))
@@ -375,6 +399,8 @@ class Broker:
             connection.abort()
         if self._tls_processes is not None:
             await self._tls_processes.stop()
+        if self.other_homes is not None:
+            await self.other_homes.stop()
         self._timers.stop()
         self.consumer_groups.stop()
         self._upkeep.stop()
@@ -452,3 +478,7 @@ class Broker:
             reason: what the clients are told, after ``CONNECTION_FORCED``.
         """
         return self._forced_closes.close(reason, chosen)
+
+
+def _kept_identity(definitions: list[tuple[str, str, Any]]) -> str | None:
+    return next((value for kind, key, value in definitions if (kind, key) == IDENTITY), None)

@@ -26,6 +26,9 @@ class Config:
         tls_processes: processes beside the broker's own that do TLS for clients of AMQP; 0 has it do so itself.
         tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
         data_dir: where durable things are kept; None keeps everything in memory.
+        home: number of the home that this process serves, from 1 on.
+        homes: how many the broker has, each with a process and a data directory of its own.
+        links: directory of the sockets by which these processes know each other; needed where they are several.
         node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
         default_user, default_pass: the administrator that a new data directory begins with, as RabbitMQ's settings of
             these names. Only guest is let in from loopback addresses alone.
@@ -62,6 +65,9 @@ class Config:
     tls_processes: int = 0
     tls_login_from: LoginName = "distinguished_name"
     data_dir: Path | None = None
+    home: int = 1
+    homes: int = 1
+    links: Path | None = None
     node: str | None = None
     default_user: str = "guest"
     default_pass: str = "guest"

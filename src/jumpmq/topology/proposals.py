@@ -2,7 +2,7 @@
 
 A proposal waits for those before it, some of which may take effect in steps with others served between. The asker
 gets a :class:`Pending`, which is decided at once where nothing is before it and it takes few steps, and else calls back
-once. Here the order is that in which this process asks; with several processes it is the order of their common log.
+once. The order is that in which this process asks; with several processes that of :mod:`~jumpmq.topology.common_log`.
 """
 
 import logging
@@ -49,15 +49,17 @@ class Pending:
         asker: who asked for it.
         decided: whether it was accepted or refused; if not yet, see :meth:`then`.
         effects: once it was accepted, the change as it took effect, and the changes that followed from it.
+        number: how many changes were decided with it; before, 0, or the number that a common log has given it.
     """
 
-    __slots__ = ("_callbacks", "_error", "asker", "change", "decided", "effects")
+    __slots__ = ("_callbacks", "_error", "asker", "change", "decided", "effects", "number")
 
     def __init__(self, change: Change, asker: Asker) -> None:
         self.change = change
         self.asker = asker
         self.decided = False
         self.effects: list[Change] = []
+        self.number = 0
         self._error: Exception | None = None  # why it was refused
         self._callbacks: list[Callable[[], None]] = []  # who waits for the decision
 

@@ -10,9 +10,8 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
-from jumpmq.queues.base import Journal
 from jumpmq.store.changes import Definitions
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
@@ -29,6 +28,14 @@ COUNTER = (1 << 40) - 1
 """The bits of a queue's id that its home counts."""
 
 
+class Keeper(Protocol):
+    """Keeps records; the store is one."""
+
+    def put(self, kind: str, key: str, value: Any) -> None: ...
+    def change(self, definitions: Definitions) -> None: ...
+    def delete(self, kind: str, key: str) -> None: ...
+
+
 class Records:
     """Writes what changes to the journal, as far as it is durable.
 
@@ -38,7 +45,7 @@ class Records:
             home outlive this process, and the order of all changes makes a ring.
     """
 
-    def __init__(self, journal: Journal | None, shared: bool = False) -> None:
+    def __init__(self, journal: Keeper | None, shared: bool = False) -> None:
         self._journal = journal  # the store
         self._shared = shared  # whether transient definitions are kept too
         self._changed_rings: dict[ConsistentHashExchange, None] = {}  # rings to be written before the next commit
@@ -159,9 +166,12 @@ class Records:
     def put_home(self, home: int, node: str) -> None:
         self._put("home", str(home), {"home": home, "node": node})
 
+    def put_counter(self, home: int, number: int) -> None:
+        self._put("counter", _counter_key(home), number)
+
     def put_queue(self, definition: QueueDefinition) -> None:
         if definition.is_kept or self._shared:
-            self._put("counter", _counter_key(definition.home), (definition.id & COUNTER) + 1)
+            self.put_counter(definition.home, (definition.id & COUNTER) + 1)
             self._put("queue", _key(definition.vhost, definition.name), to_json(definition))
 
     def delete_queue(self, definition: QueueDefinition) -> None:

@@ -20,6 +20,7 @@ from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import changes, records, rules
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
+from jumpmq.topology.common_log import CommonLog
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.effects import take_effect
@@ -72,8 +73,10 @@ class Topology:
         holdings: how much each user has made.
         past: what was counted of virtual hosts that are gone.
         applied: how many changes were decided, accepted or refused; a restart does not forget where the log is shared.
+        counters: the next number of a queue, by home.
         revision: grows with each change: what was concluded from definitions holds as long as it is the same.
         listeners: called with each change that took effect, first the one that was proposed.
+        log: the log of changes that other processes share; None where this process is alone.
         leaving: called with a virtual host that is being deleted: it is found no more, and all in it is still there.
     """
 
@@ -112,8 +115,9 @@ class Topology:
         self.sharding = Sharding(self)
         self.revision = 0
         self.listeners: list[Listener] = []
+        self.log: CommonLog | None = None
         self.leaving: list[Callable[[VirtualHost], None]] = []
-        self._counters: dict[int, int] = {}  # the next number of a queue, by home
+        self.counters: dict[int, int] = {}
         self._proposals = Proposals(self._take, later)  # the changes that wait
 
     @property
@@ -158,13 +162,20 @@ class Topology:
     # --- changing ---
 
     def propose(self, change: changes.Change, asker: Asker = THE_BROKER) -> Pending:
-        """Ask for a change; it is decided in its turn, which mostly is now."""
+        """Ask for a change; it is decided in its turn, which mostly is now where the process is alone."""
         pending = Pending(change, asker)
-        self._proposals.add(pending)
+        if self.log is None:
+            self._proposals.add(pending)
+        else:
+            self.log.propose(pending)
         return pending
 
+    def decide(self, pending: Pending) -> None:
+        """Decide a change when those before it are: the log's order has come to it."""
+        self._proposals.add(pending)
+
     def apply(self, change: changes.Change, asker: Asker = THE_BROKER) -> list[changes.Change]:
-        """As :meth:`propose`, and let nothing else happen until it is decided: as a replay and a start do.
+        """As :meth:`propose`, and let nothing else happen until it is decided here: as a replay and a start do.
 
         Returns:
             The change as it took effect, and those that followed.
@@ -172,7 +183,8 @@ class Topology:
         Raises:
             AMQPError: the change is refused, and nothing has changed.
         """
-        pending = self.propose(change, asker)
+        pending = Pending(change, asker)
+        self._proposals.add(pending)
         self._proposals.finish()
         pending.result()
         return pending.effects
@@ -192,8 +204,10 @@ class Topology:
             self.check(pending.change)
             effects = yield from take_effect(self, pending.change)
         finally:
-            self.applied += 1
+            pending.number = self.applied = pending.number or self.applied + 1
             self.records.put_applied(self.applied)
+        if self.log is not None:
+            self.log.note(pending)
         self.revision += 1
         for number, effect in enumerate(effects):
             if number:
@@ -230,8 +244,8 @@ class Topology:
     def number(self, definition: QueueDefinition) -> QueueDefinition:
         """A definition with the next number of its home. It is given when a declaration takes effect, so that it is the
         same in every process."""
-        counter = self._counters.get(definition.home, 1)
-        self._counters[definition.home] = counter + 1
+        counter = self.counters.get(definition.home, 1)
+        self.counters[definition.home] = counter + 1
         return definition.numbered(definition.home << HOME_BITS | counter, self.node_of(definition.home))
 
     def make_queue(self, definition: QueueDefinition) -> DeclaredQueue:
@@ -303,10 +317,10 @@ class Topology:
             _restore_each(found, kind, restore)
 
     def _restore_counters(self, found: Mapping[str, list[Any]]) -> None:
-        self._counters = {records.home_of_counter(key): value for key, value in found["counter"]}
+        self.counters = {records.home_of_counter(key): value for key, value in found["counter"]}
         for value in found["queue"]:  # the counter's record can be lost to a damage
             home, counter = value.get("home", 1), value["id"] & records.COUNTER
-            self._counters[home] = max(self._counters.get(home, 1), counter + 1)
+            self.counters[home] = max(self.counters.get(home, 1), counter + 1)
 
     def _restore_users(self, found: Mapping[str, list[Any]]) -> None:
         for value in found["user"]:

@@ -1,0 +1,1 @@
+"""Links: what the processes of a broker tell each other."""

@@ -1,0 +1,130 @@
+"""The other homes of this broker, as one of its processes knows them: links to them, and the log that all share."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.config import Config
+from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.links.links import Links
+from jumpmq.broker.links.log_link import FollowedLog, OnDisk, serve_log
+from jumpmq.broker.upkeep.slices import decided
+from jumpmq.store import Store
+from jumpmq.topology import Topology, changes
+from jumpmq.topology.common_log import ENTRY, FIRST, LET_GO, First, Follower, Record
+from jumpmq.topology.snapshot import records_of
+
+log = logging.getLogger(__name__)
+
+HOMES = "run", "homes"
+"""Where the store keeps how many homes there are."""
+
+APPLIED = "applied"
+"""Kind of the record that says which entry of the log a home has."""
+
+
+class OtherHomes:
+    """The other homes.
+
+    Args:
+        boot: tells this run of the process from all others.
+        store: where this home keeps what it has; None where everything is in memory.
+        identity: of the broker that this home was part of; None where it has never been here.
+        on_failure: called with a sentence when this home can no longer be part of the broker; the process has to end.
+
+    Attributes:
+        links: one to each.
+        identity: of the broker.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        boot: str,
+        turns: Turns,
+        store: Store | None,
+        identity: str | None,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        if config.links is None:
+            raise BrokerError("several homes need a directory for the links between them")
+        self.identity = identity
+        self.links = Links(config.links, config.home, config.homes, boot, turns)
+        self._home = config.home  # the number of this one
+        self._homes = config.homes  # how many there are
+        self._boot = boot  # tells this run from all others
+        self._store = store  # where this home keeps what it has
+        self._on_failure = on_failure  # ends the process
+        self._on_disk = OnDisk(turns)  # calls back when what was changed is on disk
+        self._followed: FollowedLog | None = None  # not at the first home
+
+    async def definitions(self, found: list[Record]) -> list[Record]:
+        """The definitions that this home begins with: those that it has, or else the first home's.
+
+        Raises:
+            BrokerError: this home is not part of the first one's broker, or the number of homes is another.
+        """
+        kept = next((value for kind, key, value in found if (kind, key) == HOMES), self._homes)
+        if kept != self._homes:
+            raise BrokerError(f"the data directory is one of {kept} homes, not of {self._homes}")
+        if self._home == FIRST:
+            return found
+        applied = next((value for kind, _, value in found if kind == APPLIED), None)
+        self._followed = FollowedLog(self.links, self.identity, applied, self._on_failure)
+        await self.links.start()
+        given = await self._followed.definitions()
+        self.identity = self._followed.identity
+        if given is None:
+            return found
+        for kind, key, value in given if self._store is not None else ():
+            self._store.put(kind, key, value)  # type: ignore[union-attr]
+        return given
+
+    def order(self, topology: Topology, found: list[Record], identity: str) -> None:
+        """Have the first home's topology, which is restored, order the log."""
+        others = range(2, self._homes + 1)
+        entries: Any = _NOWHERE if self._store is None else self._store
+        kept = [value for kind, _, value in found if kind == ENTRY]
+        let_go = next((value for kind, _, value in found if kind == LET_GO), 0)
+        first = First(topology, entries, kept, let_go, lambda: records_of(topology), self._on_disk, others, identity)
+        topology.log = first
+        serve_log(self.links, first)
+
+    async def join(self, topology: Topology, node: str) -> None:
+        """Be part of the broker: what is there is restored here.
+
+        Raises:
+            BrokerError: the sockets of links cannot be made.
+        """
+        if self._store is not None:
+            self._store.put(*HOMES, self._homes)
+        if self._followed is None:
+            try:
+                await self.links.start()
+            except OSError as error:
+                raise BrokerError(f"links to other homes cannot be made: {error}") from None
+            return
+        follower = Follower(topology, self._boot, self._on_disk, self._on_failure)
+        topology.log = follower
+        await self._followed.follow(follower, lambda: topology.applied)
+        pending = topology.propose(changes.AddHome(self._home, node))
+        await decided(pending)
+        pending.result()
+
+    async def stop(self) -> None:
+        """Break the links."""
+        await self._on_disk.stop()
+        await self.links.stop()
+
+
+class _Nowhere:
+    def put(self, kind: str, key: str, value: Any) -> None:
+        pass
+
+    def delete(self, kind: str, key: str) -> None:
+        pass
+
+
+_NOWHERE = _Nowhere()
+"""Where entries are recorded in memory: the log keeps them itself."""

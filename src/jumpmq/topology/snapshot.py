@@ -1,0 +1,77 @@
+"""All definitions of a topology as records, from which another process becomes the same (:meth:`Topology.restore`)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.topology.exchanges import ConsistentHashExchange
+from jumpmq.topology.records import Records
+from jumpmq.topology.vhost import PREDECLARED
+
+if TYPE_CHECKING:
+    from jumpmq.store.changes import Definitions
+    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.vhost import VirtualHost
+
+
+class _Collected:
+    """Takes records as a journal does."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, str], Any] = {}
+
+    def put(self, kind: str, key: str, value: Any) -> None:
+        self.records[kind, key] = value
+
+    def delete(self, kind: str, key: str) -> None:
+        self.records.pop((kind, key), None)
+
+    def change(self, definitions: Definitions) -> None:
+        for key in definitions.removed:
+            self.records.pop(key, None)
+        self.records.update({key: json.loads(text) for key, text in definitions.put.items()})
+
+
+def records_of(topology: Topology) -> list[tuple[str, str, Any]]:
+    """All records of a topology whose changes are shared, transient definitions included: kind, key and value."""
+    collected = _Collected()
+    records = Records(collected, shared=True)
+    for home, node in topology.homes.items():
+        records.put_home(home, node)
+    for home, number in topology.counters.items():
+        records.put_counter(home, number)
+    for name, value in topology.global_parameters.items():
+        records.put_global_parameter(name, value)
+    for host in topology.vhosts.values():
+        _put_virtual_host(records, host)
+    for user in topology.users.values():
+        records.put_user(user)
+        records.put_user_limits(user.name, user.limits)
+        for vhost in user.permissions:
+            records.put_permissions(user, vhost)
+        for (vhost, exchange), granted in user.topic_permissions.items():
+            records.put_topic_permissions(user.name, vhost, exchange, granted)
+    records.flush_rings()
+    records.put_applied(topology.applied)
+    return [(kind, key, value) for (kind, key), value in collected.records.items()]
+
+
+def _put_virtual_host(records: Records, host: VirtualHost) -> None:
+    records.put_virtual_host(host.name, host.default_queue_type, host.description, host.tags)
+    records.put_virtual_host_limits(host.name, host.limits)
+    records.put_tracing(host.name, host.tracing)
+    for operator in (False, True):
+        for policy in host.policies.all(operator):
+            records.put_policy(policy, operator)
+    for exchange in host.exchanges.values():
+        if exchange.name not in PREDECLARED:
+            records.put_exchange(exchange.definition)
+    for declared in host.declared.values():
+        records.put_queue(declared.definition)
+    for exchange in host.exchanges.values():
+        if exchange.name:  # the default exchange binds by itself
+            for binding, destination in exchange.bindings.items():
+                records.put_binding(exchange, binding, destination, host.binder(exchange, binding))
+            if isinstance(exchange, ConsistentHashExchange):
+                records.note_ring(exchange)

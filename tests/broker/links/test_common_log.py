@@ -1,0 +1,195 @@
+"""Several homes with one log of definitions: what is answered is known everywhere, also after crashes."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.homes import config_of, definitions_of, homes, in_loop, propose, started, stopped
+from tests.topology.state import state_of
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.broker import Broker, BrokerError
+from jumpmq.topology import (
+    Arguments,
+    Bind,
+    Binding,
+    DeclareExchange,
+    DeclareQueue,
+    ExchangeDefinition,
+    SetPolicy,
+)
+from jumpmq.topology.common_log import First
+
+
+def declaration(broker: Broker, name: str, **settings: object) -> DeclareQueue:
+    return DeclareQueue(broker.topology.define_queue("/", name, durable=True, **settings))  # type: ignore[arg-type]
+
+
+def kept_entries(broker: Broker) -> list[object]:
+    """What the first home keeps of the log for others."""
+    assert isinstance(broker.topology.log, First)
+    return broker.topology.log.kept
+
+
+def ring(broker: Broker, queue: str, exchange: str = "ring") -> Bind:
+    return Bind("/", Binding(exchange, "queue", queue, b"3", Arguments()))
+
+
+@in_loop
+async def test_what_is_answered_is_known_everywhere() -> None:
+    async with homes(3) as brokers:
+        exchange = ExchangeDefinition("/", "ring", "x-consistent-hash", durable=True)
+        await propose(brokers[2], DeclareExchange(exchange))
+        for number in range(12):
+            broker = brokers[number % 3]
+            await propose(broker, declaration(broker, f"q{number}"))
+            assert all(f"q{number}" in definitions_of(one)["/"] for one in brokers)
+            await propose(brokers[(number + 1) % 3], ring(broker, f"q{number}"))
+        assert state_of(brokers[0].topology) == state_of(brokers[1].topology) == state_of(brokers[2].topology)
+        for place, broker in enumerate(brokers):  # the contents are at home only
+            here = [name for name, one in broker.topology.vhosts["/"].declared.items() if one.contents is not None]
+            assert here == [f"q{number}" for number in range(12) if number % 3 == place]
+
+
+@in_loop
+async def test_a_refusal_reaches_who_asked_and_nobody_else() -> None:
+    async with homes(2) as brokers:
+        await propose(brokers[0], declaration(brokers[0], "q"))
+        other = brokers[1].topology.define_queue("/", "q", durable=False)
+        with pytest.raises(PreconditionFailed, match="inequivalent arg 'durable' for queue 'q'"):
+            await propose(brokers[1], DeclareQueue(other))
+        assert state_of(brokers[0].topology) == state_of(brokers[1].topology)
+
+
+@in_loop
+async def test_many_ask_at_once_and_the_order_is_one() -> None:
+    async with homes(3, durable=False) as brokers:
+        await propose(brokers[0], DeclareExchange(ExchangeDefinition("/", "ring", "x-consistent-hash")))
+
+        async def make(place: int) -> None:
+            for number in range(30):
+                await propose(brokers[place], declaration(brokers[place], f"q{place}-{number}"))
+                await propose(brokers[place], ring(brokers[place], f"q{place}-{number}"))
+
+        await asyncio.gather(*(make(place) for place in range(3)))
+        states = [state_of(broker.topology) for broker in brokers]
+        assert states[0] == states[1] == states[2]
+        assert len(states[0]["vhosts"]["/"]["queues"]) == 90
+
+
+@in_loop
+async def test_shards_are_made_by_a_policy_and_alike(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        await propose(brokers[1], SetPolicy("/", "p", "^s", {"shards-per-node": 4}, apply_to="exchanges"))
+        await propose(brokers[1], DeclareExchange(ExchangeDefinition("/", "s", "x-modulus-hash", durable=True)))
+        assert state_of(brokers[0].topology) == state_of(brokers[1].topology)
+        assert len(definitions_of(brokers[0])["/"]) == 4
+
+
+@in_loop
+async def test_a_home_that_was_away_replays_what_it_missed(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        await propose(brokers[2], declaration(brokers[2], "before"))
+        await stopped(brokers[2])
+        for number in range(5):
+            await propose(brokers[1], declaration(brokers[1], f"meanwhile-{number}"))
+        again = await started(config_of(3, 3, tmp_path))
+        try:
+            assert set(definitions_of(again)["/"]) == {"before", *(f"meanwhile-{number}" for number in range(5))}
+            assert state_of(again.topology) == state_of(brokers[0].topology)
+            await propose(again, declaration(again, "after"))
+            assert "after" in definitions_of(brokers[1])["/"]
+        finally:
+            await stopped(again)
+
+
+@in_loop
+async def test_transient_queues_end_with_their_home_only(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        for broker in brokers[1:]:
+            name = f"transient-{broker.config.home}"
+            await propose(broker, DeclareQueue(broker.topology.define_queue("/", name)))
+        await stopped(brokers[1])
+        again = await started(config_of(2, 3, tmp_path))
+        try:
+            assert list(definitions_of(brokers[0])["/"]) == ["transient-3"]
+            assert state_of(again.topology) == state_of(brokers[2].topology)
+        finally:
+            await stopped(again)
+
+
+@in_loop
+async def test_the_first_home_starts_again_and_goes_on(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        await propose(brokers[1], declaration(brokers[1], "before"))
+        await stopped(brokers[0])
+        with brokers[1].turns.turn():  # waits for the first home
+            pending = brokers[1].topology.propose(declaration(brokers[1], "meanwhile"))
+        first = await started(config_of(1, 3, tmp_path))
+        try:
+            known = asyncio.Event()
+            pending.then(known.set)
+            async with asyncio.timeout(20):
+                await known.wait()
+            pending.result()
+            await propose(brokers[2], declaration(brokers[2], "after"))
+            for broker in (first, brokers[1], brokers[2]):
+                assert set(definitions_of(broker)["/"]) == {"before", "meanwhile", "after"}
+            assert state_of(first.topology) == state_of(brokers[1].topology) == state_of(brokers[2].topology)
+        finally:
+            await stopped(first)
+
+
+@in_loop
+async def test_entries_that_all_have_are_let_go(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        for number in range(20):
+            await propose(brokers[1], declaration(brokers[1], f"q{number}"))
+        async with asyncio.timeout(20):
+            while len(kept_entries(brokers[0])) > 2:
+                await brokers[0].committed()
+
+
+@in_loop
+async def test_another_number_of_homes_is_refused(tmp_path: Path) -> None:
+    async with homes(2, tmp_path):
+        pass
+    with pytest.raises(BrokerError, match="one of 2 homes, not of 3"):
+        await started(config_of(1, 3, tmp_path))
+
+
+@in_loop
+async def test_a_home_of_another_broker_is_refused(tmp_path: Path) -> None:
+    async with homes(2, tmp_path / "one"), homes(2, tmp_path / "two"):
+        pass
+    (tmp_path / "one" / "home-2").rename(tmp_path / "moved")
+    (tmp_path / "two" / "home-2").rename(tmp_path / "one" / "home-2")
+    first = await started(config_of(1, 2, tmp_path / "one"))
+    try:
+        with pytest.raises(BrokerError, match="belongs to another broker"):
+            await started(config_of(2, 2, tmp_path / "one"))
+    finally:
+        await stopped(first)
+
+
+@in_loop
+async def test_a_stranger_is_no_home(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        socket = tmp_path / "links" / "home-1.sock"
+        assert socket.stat().st_mode & 0o777 == 0o600
+        assert socket.parent.stat().st_mode & 0o777 == 0o700
+        assert (socket.parent / "secret").stat().st_mode & 0o777 == 0o600
+        for said in (
+            b'\0\0\0\x2a\0{"home": 2, "boot": "b", "secret": "guess"}',
+            b"\0\0\0\x02\x02{}",
+            b"\xff\xff\xff\xff\0",
+            b"\0\0\0\x03\0\xff\xff\xff",
+        ):
+            reader, writer = await asyncio.open_unix_connection(socket)
+            writer.write(said)
+            async with asyncio.timeout(5):
+                while await reader.read(1000):
+                    pass
+            writer.close()
+        await propose(brokers[1], declaration(brokers[1], "q"))
+        assert "q" in definitions_of(brokers[0])["/"]

@@ -1,0 +1,38 @@
+"""A snapshot: all definitions as records, from which another process becomes the same."""
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.generating import examples
+from tests.topology.state import state_of
+from tests.topology.test_replaying import ASKED, Asked, log_of, outcome
+
+from jumpmq.topology import AddHome, AddVirtualHost, Topology
+from jumpmq.topology.json_form import change_from_json
+from jumpmq.topology.snapshot import records_of
+
+
+def compared(topology: Topology) -> dict[str, Any]:
+    """Its state; the order of a queue's bindings in different exchanges is of no consequence."""
+    state = state_of(topology)
+    for host in state["vhosts"].values():
+        host["bindings to"] = {name: sorted(map(repr, bindings)) for name, bindings in host["bindings to"].items()}
+    return state
+
+
+@given(st.lists(ASKED, max_size=60), st.lists(ASKED, max_size=20))
+@settings(max_examples=examples(100), deadline=None)
+def test_a_newcomer_becomes_the_same_and_goes_on_alike(before: list[Asked], after: list[Asked]) -> None:
+    first = Topology("one@host", shared=True)
+    for change in (AddHome(1, "one@host"), AddHome(2, "two@elsewhere"), AddVirtualHost("/")):
+        first.apply(change)
+    log_of(first, before)
+    newcomer = Topology("two@elsewhere", home=2, shared=True)
+    newcomer.restore([(kind, key, json.loads(json.dumps(value))) for kind, key, value in records_of(first)])
+    assert newcomer.applied == first.applied
+    assert compared(newcomer) == compared(first)
+    for entry, expected in log_of(first, after):
+        assert outcome(newcomer, change_from_json(json.loads(entry))) == expected
+    assert compared(newcomer) == compared(first)
