@@ -27,6 +27,7 @@ from jumpmq.broker.consumer_groups.live import ConsumerGroups
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.figures.home import HomeFigures
+from jumpmq.broker.figures.merged import MergedFigures
 from jumpmq.broker.memory import resources
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.memory.paging import Paging
@@ -95,7 +96,8 @@ class Broker:
         authorization, authenticator: what users may do, and who they are.
         connections: the open connections.
         churn: how much comes and goes.
-        figures: what the management API and metrics show, as values.
+        figures: what the management API and metrics show, as values; where several homes are shown together, theirs.
+        home_figures: the same of this home alone.
         spans: tells of messages that are traced; None without tracing.
     """
 
@@ -123,7 +125,8 @@ class Broker:
             raise BrokerError(str(error)) from None
         self.connections: set[Connection] = set()
         self.churn = Churn()
-        self.figures = HomeFigures(self)
+        self.home_figures = HomeFigures(self)
+        self.figures: HomeFigures | MergedFigures = self.home_figures
         self.spans: Spans | None = None
         self.boot = uuid.uuid4().hex
         self.other_homes: OtherHomes | None = None
@@ -470,6 +473,15 @@ class Broker:
             seconds = rate.wait()
             rate.count(messages)
             await asyncio.sleep(seconds)
+
+    def set_limits(self, memory: int | None = None, disk_free: int | None = None) -> None:
+        """Change the limits of memory and of free disk until the broker stops: octets, None leaves one as it is."""
+        with self.turns.turn():
+            if memory is not None:
+                self.memory.limit = memory
+            if disk_free is not None:
+                self.alarms.disk_free_limit = disk_free
+            self.alarms.look()
 
     def close_connections(self, reason: str, chosen: Callable[[Connection], bool]) -> int:
         """Close connections on an operator's behalf; returns how many.

@@ -66,6 +66,7 @@ from jumpmq.http.warnings import Watch
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
     from jumpmq.http.history import History
+    from jumpmq.http.homes.passing import Elsewhere
     from jumpmq.http.rates import Rates
     from jumpmq.http.recent_log import RecentLog
 
@@ -102,11 +103,13 @@ def application(
     history: History,
     recent_log: RecentLog,
     stop_broker: Callable[[], None] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> ASGIApp:
     """The ASGI application of a broker.
 
     Args:
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
+        elsewhere: the other homes; None if this one is alone.
     """
     sessions = Sessions(broker)
     state = {
@@ -117,6 +120,7 @@ def application(
         "recent_log": recent_log,
         "sessions": sessions,
         "stop_broker": stop_broker,
+        "elsewhere": elsewhere,
     }
     api, metrics, site = (_room(resources, state) for resources in (API, METRICS, SITE))
     named = {"api": _guarded(api, broker, sessions), "metrics": _guarded(metrics, broker, sessions)}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 
 import anyio
 import uvicorn
@@ -17,6 +15,7 @@ from jumpmq.http.history import History
 from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol
 from jumpmq.http.rates import Rates
 from jumpmq.http.recent_log import RecentLog
+from jumpmq.http.serving import Server
 
 
 class HTTPServer:
@@ -30,7 +29,7 @@ class HTTPServer:
         self._broker = broker  # what is managed
         self._rates = Rates(broker)  # of the counters that are shown
         self._recent_log = RecentLog()  # the last lines
-        self._server = _Server(
+        self._server = Server(
             uvicorn.Config(
                 application(broker, self._rates, History(broker, self._rates), self._recent_log, stop_broker),
                 log_config=None,
@@ -72,51 +71,3 @@ class HTTPServer:
         if self._task is not None:
             self._server.exit()
             await self._task
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn that leaves listening to the broker, and signals to the program it runs in.
-
-    It wakes once a second, and ends as soon as its connections have: uvicorn looks ten times a second for both.
-    """
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-        self._exiting = asyncio.Event()  # set when it is to end
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.lifespan.startup()
-        self.servers: list[asyncio.base_events.Server] = []
-        self.started = True
-        self.ready.set()
-
-    def exit(self) -> None:
-        """Begin to end: `serve` returns when all connections are closed."""
-        self.should_exit = True
-        self._exiting.set()
-
-    async def main_loop(self) -> None:
-        while not await self.on_tick(0):  # 0: each time, the header with the date is written
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._exiting.wait(), 1)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        state = self.server_state
-        for connection in list(state.connections):
-            connection.shutdown()
-        try:
-            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
-                while state.connections or state.tasks:  # noqa: ASYNC110 - there is no event for it
-                    await asyncio.sleep(0.005)
-        except TimeoutError:
-            for task in state.tasks:
-                task.cancel()
-
-    def accept(self) -> BoundedProtocol:
-        """The protocol of a new connection."""
-        return BoundedProtocol(self.config, self.server_state, self.lifespan.state)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import asdict, astuple
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
@@ -42,6 +42,7 @@ from jumpmq.broker.figures.values import (
     ExchangeId,
     GroupMemberFigures,
     GroupUnitFigures,
+    HomeState,
     NodeFigures,
     Peer,
     QueueCounts,
@@ -52,8 +53,7 @@ from jumpmq.broker.security.certificates import distinguished_name
 from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.queues import Consumer, Queue, clock
 from jumpmq.queues.slots import SlotFigures
-from jumpmq.topology import VirtualHost
-from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology import Exchange, VirtualHost
 from jumpmq.topology.tally import Past, Tally
 
 if TYPE_CHECKING:
@@ -66,6 +66,17 @@ AT_ONCE = 250
 
 CHURN = tuple(Churn.__slots__)
 """What comes and goes, by RabbitMQ's names, in the order of :meth:`HomeFigures.churn`."""
+
+
+class Identified(Protocol):
+    """What tells a queue from all others, and from earlier ones of its name."""
+
+    @property
+    def vhost(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def id(self) -> int: ...
 
 
 class HomeFigures:
@@ -94,20 +105,20 @@ class HomeFigures:
                 for queue in part
             ]
 
-    async def queue(self, definition: QueueDefinition) -> QueueFigures | None:
+    async def queue(self, definition: Identified) -> QueueFigures | None:
         """One queue; None if it is gone."""
         return self._read(definition)
 
-    async def queues(self, definitions: Iterable[QueueDefinition]) -> list[QueueFigures | None]:
+    async def queues(self, definitions: Iterable[Identified]) -> list[QueueFigures | None]:
         """Queues in the order given; None stands for one that is gone."""
         return [self._read(one) async for one in self._broker.slices.through(definitions)]
 
-    async def counts(self, definitions: Iterable[QueueDefinition]) -> list[Counts | None]:
+    async def counts(self, definitions: Iterable[Identified]) -> list[Counts | None]:
         """The counters of queues in the order given; None stands for one that is gone."""
         live = (self._live(one) for one in definitions)
         return [None if one is None else _of_queue(one) async for one in self._broker.slices.through(live)]
 
-    async def consumers_of(self, definition: QueueDefinition, most: int | None = None) -> list[ConsumerFigures]:
+    async def consumers_of(self, definition: Identified, most: int | None = None) -> list[ConsumerFigures]:
         """The consumers of a queue, the highest priority first; the first ``most`` of them."""
         queue = self._live(definition)
         return [] if queue is None else [_consumer_figures(queue, one) for one in queue.consumers[:most]]
@@ -128,11 +139,11 @@ class HomeFigures:
         found = [group for name in vhosts for group in self._broker.consumer_groups.all(name)]
         return [_group_figures(one) async for one in self._broker.slices.through(found)]
 
-    def _read(self, definition: QueueDefinition) -> QueueFigures | None:
+    def _read(self, definition: Identified) -> QueueFigures | None:
         found = self._live(definition)
         return None if found is None else _queue_figures(found)
 
-    def _live(self, definition: QueueDefinition) -> Queue | None:
+    def _live(self, definition: Identified) -> Queue | None:
         host = self._broker.topology.vhosts.get(definition.vhost)
         found = None if host is None else host.queues.get(definition.name)
         return found if found is not None and found.id == definition.id else None
@@ -158,7 +169,7 @@ class HomeFigures:
 
     async def channels_of(self, connection: ConnectionId) -> list[ChannelFigures]:
         """The open channels of a connection."""
-        live = [channel for one in self._opened() if one.name == connection for channel in one.channels.values()]
+        live = [channel for one in self._opened() if one.identity == connection for channel in one.channels.values()]
         return [_channel_figures(one) async for one in self._broker.slices.through(live)]
 
     async def channel(self, name: str) -> ChannelFigures | None:
@@ -178,7 +189,7 @@ class HomeFigures:
     async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
         """The counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
         async for part in self._in_parts(self._opened()):
-            yield [(one.name, _of_connection(one)) for one in part]
+            yield [(one.identity, _of_connection(one)) for one in part]
 
     async def channel_counts(self) -> AsyncIterator[list[tuple[ChannelId, Counts]]]:
         """The counters of all open channels, as ``OF_CHANNELS``, some at a time."""
@@ -198,13 +209,13 @@ class HomeFigures:
         """What went in and out of an exchange, as ``OF_EXCHANGES``; of one that is gone, nothing."""
         host = self._broker.topology.vhosts.get(vhost)
         found = None if host is None else host.exchanges.get(name)
-        return (0, 0) if found is None else (found.published_in, found.published_out)
+        return (0, 0) if found is None else _of_exchange(found)
 
     async def exchange_counts(self) -> AsyncIterator[list[tuple[ExchangeId, Counts]]]:
         """What went in and out of each exchange, as ``OF_EXCHANGES``, some at a time."""
         exchanges = [one for host in self._broker.topology.vhosts.values() for one in host.exchanges.values()]
         async for part in self._in_parts(exchanges):
-            yield [((one.vhost, one.name), (one.published_in, one.published_out)) for one in part]
+            yield [((one.vhost, one.name), _of_exchange(one)) for one in part]
 
     def churn(self) -> Counts:
         """What came and went, as :data:`CHURN`."""
@@ -241,6 +252,31 @@ class HomeFigures:
             past.add_queue(queue)
         return past.queues
 
+    async def refresh(self) -> None:
+        """Ask other homes, of which there are none, for what :meth:`states` and the functions that wait for nothing
+        tell."""
+
+    def states(self) -> list[HomeState]:
+        """Each home that answers, at a glance; here it is the only one."""
+        return [self.state()]
+
+    def state(self) -> HomeState:
+        """This home at a glance."""
+        broker, vhosts = self._broker, self._broker.topology.vhosts
+        exchanges = (one for host in vhosts.values() for one in host.exchanges.values())
+        return HomeState(
+            home=broker.topology.home,
+            node=self.node(),
+            churn=self.churn(),
+            tallies=self.tallies(),
+            past_tally=self.past_tally(),
+            past_queues={name: self.past_queues(name) for name in vhosts},
+            exchanges=[((one.vhost, one.name), _of_exchange(one)) for one in exchanges if one.received],
+            short=broker.alarms.resources,
+            losses=list(broker.losses),
+            complaint=broker.watchdog.complaint,
+        )
+
     def node(self) -> NodeFigures:
         """The node."""
         broker, alarms = self._broker, self._broker.alarms
@@ -273,6 +309,10 @@ def of_host(tally: Tally) -> Counts:
 
 _TALLIED_OF_HOSTS = attrgetter(*OF_HOSTS)
 _TALLIED_OF_CHANNELS = attrgetter(*OF_CHANNELS)
+
+
+def _of_exchange(exchange: Exchange) -> Counts:
+    return exchange.published_in, exchange.published_out
 
 
 def _of_queue(queue: Queue) -> Counts:
@@ -419,7 +459,7 @@ def _unit_figures(
 
 def _peer(connection: ChannelClient) -> Peer:
     return Peer(
-        connection.name,
+        connection.identity,
         connection.name,
         connection.provided_name,
         connection.peer_host,
@@ -435,7 +475,7 @@ def _connection_figures(connection: Connection) -> ConnectionFigures:
     protocol = connection.protocol
     host, _, port = connection.name.partition(" -> ")[2].rpartition(":")
     return ConnectionFigures(
-        id=connection.name,
+        id=connection.identity,
         peer=_peer(connection),
         state=connection.state,
         mechanism=connection.handshake.mechanism,
@@ -460,7 +500,7 @@ def _of_connection(connection: Connection) -> Counts:
 
 
 def _channel_id(channel: Channel) -> ChannelId:
-    return channel.connection.name, channel.number
+    return channel.connection.identity, channel.number
 
 
 def _tls(connection: Connection) -> TLSFigures | None:

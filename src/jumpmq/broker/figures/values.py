@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jumpmq.queues.figures import Figures as MessageFigures
+from jumpmq.topology.tally import Tally
 
 Counts = tuple[int, ...]
 """Counters, in the order of one of the tables below."""
@@ -36,6 +37,8 @@ OF_EXCHANGES = ("publish_in", "publish_out")
 OF_CONNECTIONS = ("recv_oct", "send_oct")
 
 ConnectionId = str
+"""The connection's identity; a name is given again once its port is."""
+
 ChannelId = tuple[ConnectionId, int]
 ExchangeId = tuple[str, str]
 """Virtual host and name."""
@@ -79,6 +82,7 @@ class QueueFigures(NamedTuple):
         max_length: messages that it may have; None is any number.
         overflow: what becomes of those beyond it, a value of ``x-overflow``.
         status: what only its kind has to show, by RabbitMQ's keys.
+        state: ``running``, or ``down`` where its home does not answer: all else is then unknown, and 0.
     """
 
     id: int
@@ -98,6 +102,7 @@ class QueueFigures(NamedTuple):
     max_length: int | None
     overflow: str
     status: Mapping[str, Any]
+    state: str = "running"
 
     @property
     def ready(self) -> int:
@@ -359,3 +364,31 @@ class NodeFigures(NamedTuple):
     def memory(self) -> int:
         """Octets held for messages."""
         return sum(self.held.values())
+
+
+class HomeState(NamedTuple):
+    """A home at a glance: what is little, and shown with many things.
+
+    Attributes:
+        home: its number.
+        node: what its process uses and may use.
+        churn: what came and went.
+        tallies: what channels have counted, by virtual host; closed ones are included.
+        past_tally: the same of virtual hosts that are deleted.
+        past_queues: what deleted queues have counted, by virtual host, as ``QueueCounts.counts``.
+        exchanges: what went in and out, as :data:`OF_EXCHANGES`, of those that were used.
+        short: what is short: ``memory``, ``disk``.
+        losses: what is missing from its data directory, each with when it was found.
+        complaint: why what is published is not committed; None if it is.
+    """
+
+    home: int
+    node: NodeFigures
+    churn: Counts
+    tallies: dict[str, Tally]
+    past_tally: Tally
+    past_queues: dict[str, Counts]
+    exchanges: list[tuple[ExchangeId, Counts]]
+    short: list[str]
+    losses: list[tuple[str, float]]
+    complaint: str | None

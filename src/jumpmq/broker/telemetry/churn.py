@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jumpmq.topology import Change, DeclareQueue, DeleteQueue, Topology
+from jumpmq.topology.topology import HOME_BITS
 
 
 @dataclass(slots=True, eq=False)
@@ -24,11 +25,11 @@ class Churn:
     queue_deleted: int = 0
 
     def follow(self, topology: Topology, change: Change) -> None:
-        """A change was made."""
+        """A change was made: queues are counted by their home."""
         match change:
-            case DeclareQueue(definition):
+            case DeclareQueue(definition) if definition.home == topology.home:
                 self.queue_declared += 1
                 queue = topology.vhosts[definition.vhost].declared.get(definition.name)
                 self.queue_created += queue is not None and queue.id == definition.id
-            case DeleteQueue():
+            case DeleteQueue(id=id) if (id >> HOME_BITS or 1) == topology.home:
                 self.queue_deleted += 1

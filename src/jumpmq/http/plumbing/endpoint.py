@@ -22,6 +22,7 @@ class Endpoint(Route):
     Attributes:
         verb: the HTTP method.
         access: what the user must be.
+        at_home: whether the home of the queue in the path answers, whose contents it is about.
         shape: what the JSON object in the body may hold; None where no body is read.
         summary: the first paragraph of the function's docstring, without the path that it starts with.
     """
@@ -34,14 +35,21 @@ class Endpoint(Route):
         *,
         access: Access = Access.MANAGEMENT,
         shape: Shape | None = None,
+        at_home: bool = False,
     ) -> None:
         async def checked(request: Request) -> Response:
             access.require(requested.user(request))
+            if (elsewhere := requested.elsewhere(request)) is not None:
+                if at_home and (queue := elsewhere.of(request)) is not None:
+                    return await elsewhere.pass_on(request, queue)
+                if verb == "GET":
+                    await requested.broker(request).figures.refresh()
             return await respond(request)
 
         super().__init__(path, checked, methods=[verb], name=respond.__name__)
         self.verb = verb
         self.access = access
         self.shape = shape
+        self.at_home = at_home
         paragraph = " ".join((respond.__doc__ or "").split("\n\n")[0].split())
         self.summary = paragraph.partition("``: ")[2] or paragraph

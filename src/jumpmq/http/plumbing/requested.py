@@ -22,9 +22,11 @@ from jumpmq.http.schema.shapes import MAX_NAME, Shape
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
+    from jumpmq.http.homes.passing import Elsewhere
     from jumpmq.queues import Queue
     from jumpmq.topology import Exchange, User, VirtualHost
     from jumpmq.topology.definitions import QueueDefinition
+    from jumpmq.topology.exchanges import Destination
 
 LAST_SEQ = (1 << 63) - 1
 LAST_SECOND = 253402300799
@@ -49,6 +51,12 @@ DEFAULT_EXCHANGE = "amq.default"
 def broker(request: Request) -> Broker:
     """The broker that is asked."""
     found: Broker = request.app.state.broker
+    return found
+
+
+def elsewhere(request: Request) -> Elsewhere | None:
+    """The other homes; None where this one is alone, or is asked by another."""
+    found: Elsewhere | None = request.app.state.elsewhere
     return found
 
 
@@ -112,14 +120,22 @@ def queue(request: Request) -> Queue:
     return virtual_host(request).queue(name(request, "queue"))
 
 
+def destination(request: Request) -> Destination:
+    """The queue that the path names, as bindings lead to it.
+
+    Raises:
+        NotFound: as for :func:`queue`.
+    """
+    return virtual_host(request).declared_queue(name(request, "queue")).destination
+
+
 def queue_definition(request: Request) -> QueueDefinition:
     """How the queue that the path names was declared.
 
     Raises:
         NotFound: as for :func:`queue`.
     """
-    host = virtual_host(request)
-    return host.definition(host.queue(name(request, "queue")))
+    return virtual_host(request).declared_queue(name(request, "queue")).definition
 
 
 def unlocked_queue(request: Request) -> Queue:
@@ -227,6 +243,19 @@ async def body(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
     charges = Charges(broker(request).memory)
     try:
         return await _read(request, await _octets(request, most, charges))
+    finally:
+        charges.release()
+
+
+async def octets(request: Request, most: int = MAX_BODY) -> bytes:
+    """The body as it is.
+
+    Raises:
+        BadRequest: it is longer than ``most`` octets, or does not come.
+    """
+    charges = Charges(broker(request).memory)
+    try:
+        return bytes(await _octets(request, most, charges))
     finally:
         charges.release()
 

@@ -53,7 +53,7 @@ async def bindings_to_exchange(request: Request) -> Response:
 async def bindings_to_queue(request: Request) -> Response:
     """``GET /api/queues/{vhost}/{queue}/bindings``: what routes to the queue."""
     host = requested.virtual_host(request)
-    return await _answer(request, host, host.bindings_to(requested.queue(request)))
+    return await _answer(request, host, host.bindings_to(requested.destination(request)))
 
 
 async def bindings_between(request: Request) -> Response:
@@ -97,7 +97,7 @@ def _between(request: Request) -> list[Binding]:
     """The bindings between the two that the path names."""
     host, source = requested.virtual_host(request), requested.exchange(request)
     destination = (
-        requested.queue(request) if "queue" in request.path_params else requested.exchange(request, "destination")
+        requested.destination(request) if "queue" in request.path_params else requested.exchange(request, "destination")
     )
     return [binding for binding in host.bindings_to(destination) if binding.source == source.name]
 

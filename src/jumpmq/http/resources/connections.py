@@ -47,7 +47,7 @@ async def close_connections_of_user(request: Request) -> Response:
     found, reason = await _of_user(request), _reason(request)
     for connection in found:
         require_own(request, connection.peer, "administrator")
-    _close(request, {connection.id for connection in found}, reason)
+    await _close(request, {connection.id for connection in found}, reason)
     return changing.deleted()
 
 
@@ -69,12 +69,14 @@ async def close_connection(request: Request) -> Response:
     """``DELETE /api/connections/{connection}``: close it; the client is told the header ``X-Reason``."""
     connection = await named(request)
     require_own(request, connection.peer, "administrator")
-    _close(request, {connection.id}, _reason(request))
+    await _close(request, {connection.id}, _reason(request))
     return changing.deleted()
 
 
-def _close(request: Request, ids: Collection[ConnectionId], reason: str) -> None:
-    requested.broker(request).close_connections(reason, lambda one: one.name in ids)
+async def _close(request: Request, ids: Collection[ConnectionId], reason: str) -> None:
+    closed = requested.broker(request).close_connections(reason, lambda one: one.identity in ids)
+    if closed < len(ids) and (elsewhere := requested.elsewhere(request)) is not None:
+        await elsewhere.act("close_connections", list(ids), reason)
 
 
 def _reason(request: Request) -> str:

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker.channel.publishing import publish_one
+from jumpmq.broker.figures.values import HomeState
 from jumpmq.broker.security.certificates import expires_at
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.endpoint import Endpoint
@@ -30,7 +31,7 @@ UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
 async def virtual_hosts(request: Request) -> JSONResponse:
     """``GET /api/health/checks/virtual-hosts``: whether what is published in virtual hosts is committed."""
-    complaint = requested.broker(request).watchdog.complaint
+    complaint = _complaint(_states(request))
     return JSONResponse({"status": "ok"}) if complaint is None else _failed(complaint)
 
 
@@ -52,11 +53,12 @@ async def local_alarms(request: Request) -> JSONResponse:
 async def node(request: Request) -> JSONResponse:
     """``GET /api/healthchecks/node``: whether memory or disk is short, in the words of older checks."""
     broker = requested.broker(request)
-    if (complaint := broker.watchdog.complaint) is not None:
+    states = _states(request)
+    if (complaint := _complaint(states)) is not None:
         return _failed(complaint)
-    if losses := broker.losses:
+    if losses := _losses(states):
         return _failed(_missing(losses))
-    if short := broker.alarms.resources:
+    if short := _short(states):
         limits = ",".join([f"{{resource_limit,{name},'{broker.node}'}}" for name in short])
         return _failed(f"resource alarm(s) in effect:[{limits}]")
     return JSONResponse({"status": "ok"})
@@ -65,12 +67,30 @@ async def node(request: Request) -> JSONResponse:
 def _alarms(request: Request, reason: str) -> JSONResponse:
     broker = requested.broker(request)
     names = {"memory": "memory", "disk": "disk space"}
-    found = [{"node": broker.node, "resource": names[name]} for name in broker.alarms.resources]
-    if (complaint := broker.watchdog.complaint) is not None:
+    states = _states(request)
+    found = [{"node": broker.node, "resource": names[name]} for name in _short(states)]
+    if (complaint := _complaint(states)) is not None:
         found.append({"node": broker.node, "resource": "commits", "reason": complaint})
-    if losses := broker.losses:
+    if losses := _losses(states):
         found.append({"node": broker.node, "resource": "data", "reason": _missing(losses)})
     return _failed(reason, alarms=found) if found else JSONResponse({"status": "ok"})
+
+
+def _states(request: Request) -> list[HomeState]:
+    return requested.broker(request).figures.states()
+
+
+def _short(states: list[HomeState]) -> list[str]:
+    """What is short at any home."""
+    return list(dict.fromkeys(name for state in states for name in state.short))
+
+
+def _complaint(states: list[HomeState]) -> str | None:
+    return next((state.complaint for state in states if state.complaint is not None), None)
+
+
+def _losses(states: list[HomeState]) -> list[tuple[str, float]]:
+    return [loss for state in states for loss in state.losses]
 
 
 def _missing(losses: list[tuple[str, float]]) -> str:

@@ -14,17 +14,23 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 
 async def listed(request: Request) -> Response:
     """``GET /api/losses``: what is missing, each a sentence with when it was found (seconds since the epoch)."""
-    found = [{"loss": loss, "found_at": found_at} for loss, found_at in requested.broker(request).losses]
+    found = [{"loss": loss, "found_at": found_at} for loss, found_at in _losses(request)]
     return await answer_list(request, found, dict, ("found_at",))
 
 
 async def acknowledge(request: Request) -> Response:
     """``DELETE /api/losses``: acknowledge all; health checks, metrics and log tell of them no longer."""
     broker = requested.broker(request)
-    count = len(broker.losses)
+    count = len(_losses(request))
     await broker.acknowledge_losses()
+    if (elsewhere := requested.elsewhere(request)) is not None:
+        await elsewhere.act("acknowledge_losses")
     audit.record("acknowledge losses", user=requested.user(request).name, losses=count)
     return changing.deleted()
+
+
+def _losses(request: Request) -> list[tuple[str, float]]:
+    return [loss for state in requested.broker(request).figures.states() for loss in state.losses]
 
 
 ROUTES = [

@@ -139,7 +139,7 @@ async def _of_all(request: Request, endpoint: str, objects: object_families.Obje
         GaugeMetricFamily("rabbitmq_connections", "Open connections", broker.figures.node().connections),
         GaugeMetricFamily("rabbitmq_channels", "Open channels", len(channels)),
         GaugeMetricFamily("rabbitmq_consumers", "Consumers", sum([one.consumers for one in channels])),
-        GaugeMetricFamily("rabbitmq_queues", "Queues", sum([len(host.queues) for host in hosts])),
+        GaugeMetricFamily("rabbitmq_queues", "Queues", sum([len(host.declared) for host in hosts])),
         *_alarms(request),
         *metric_families.delivered(await broker.figures.by_kind()),
     ]

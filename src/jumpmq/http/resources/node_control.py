@@ -45,6 +45,8 @@ async def set_log_level(request: Request) -> Response:
     level = (await requested.shaped_body(request, LEVEL))["level"]
     audit.record("set log level", user=requested.user(request).name, to=level)
     logging.getLogger("jumpmq").setLevel(LEVELS.get(level, NO_LEVEL))
+    if (elsewhere := requested.elsewhere(request)) is not None:
+        await elsewhere.act("set_log_level", LEVELS.get(level, NO_LEVEL))
     return changing.deleted()
 
 

@@ -32,6 +32,7 @@ async def memory(request: Request) -> Response:
 async def set_limits(request: Request) -> Response:
     """``PUT /api/nodes/{node}/limits``: change the limits of memory and free disk until the broker stops."""
     broker = requested.broker(request)
+    await broker.figures.refresh()
     body = await requested.shaped_body(request, SHAPE)
     nodes.require_node(request)
     try:
@@ -39,12 +40,12 @@ async def set_limits(request: Request) -> Response:
         disk_limit = resources.disk_free_limit(body["disk_free_limit"]) if "disk_free_limit" in body else None
     except ValueError as error:
         raise BadRequest(str(error)) from None
-    with broker.turns.turn():
-        if memory_limit is not None:
-            broker.memory.limit = memory_limit
-        if disk_limit is not None:
-            broker.alarms.disk_free_limit = disk_limit
-        broker.alarms.look()
+    elsewhere = requested.elsewhere(request)
+    if elsewhere is not None and memory_limit is not None:
+        memory_limit //= len(broker.figures.states())
+    broker.set_limits(memory_limit, disk_limit)
+    if elsewhere is not None:
+        await elsewhere.act("set_limits", memory_limit, disk_limit)
     return Response(status_code=204)
 
 

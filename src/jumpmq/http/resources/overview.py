@@ -45,7 +45,7 @@ async def overview(request: Request) -> Response:
             "connections": len(opened),
             "channels": sum([connection.channels for connection in opened]),
             "exchanges": sum([len(host.exchanges) for host in hosts]),
-            "queues": sum([len(host.queues) for host in hosts]),
+            "queues": sum([len(host.declared) for host in hosts]),
         },
         "queue_totals": lengths,
         "message_stats": stats,

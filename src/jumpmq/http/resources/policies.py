@@ -13,17 +13,16 @@ from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint, Respond
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.schema.shapes import INTEGER, OBJECT, TEXT, Shape, one_of
-from jumpmq.queues import Queue
 from jumpmq.topology import (
     ClearOperatorPolicy,
     ClearPolicy,
-    Exchange,
     InvalidPolicy,
     Policy,
     SetOperatorPolicy,
     SetPolicy,
     VirtualHost,
 )
+from jumpmq.topology.exchanges import Destination
 from jumpmq.topology.policies import APPLY_TO
 
 SHAPE = Shape(
@@ -97,7 +96,7 @@ def shown(policy: Policy) -> dict[str, Any]:
     }
 
 
-def in_force(host: VirtualHost, found: Queue | Exchange) -> dict[str, Any]:
+def in_force(host: VirtualHost, found: Destination) -> dict[str, Any]:
     """What a queue or exchange shows of the policies that are in force for it."""
     force = host.in_force(found)
     return {

@@ -197,6 +197,6 @@ def _properties(message: Message) -> dict[str, Any] | list[Any]:
 
 
 ROUTES = [
-    Endpoint("POST", "/api/queues/{vhost}/{queue}/get", get, shape=SHAPE),
-    Endpoint("DELETE", "/api/queues/{vhost}/{queue}/contents", purge),
+    Endpoint("POST", "/api/queues/{vhost}/{queue}/get", get, shape=SHAPE, at_home=True),
+    Endpoint("DELETE", "/api/queues/{vhost}/{queue}/contents", purge, at_home=True),
 ]

@@ -168,7 +168,7 @@ def _timestamp(body: dict[str, Any]) -> float | None:
 
 
 ROUTES = [
-    Endpoint("GET", "/api/queues/{vhost}/{queue}/messages", ready_messages),
+    Endpoint("GET", "/api/queues/{vhost}/{queue}/messages", ready_messages, at_home=True),
     Endpoint("POST", "/api/messages/{vhost}", ready_slices),
     Endpoint("POST", "/api/ranges/{vhost}", ranges),
 ]

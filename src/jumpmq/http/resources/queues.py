@@ -90,7 +90,7 @@ async def declare_queue(request: Request) -> Response:
     node = requested.broker(request).node
     if body.get("node", node) != node:
         raise BadRequest(f"Node {body['node']} could not be contacted")
-    existed = name in host.queues
+    existed = name in host.declared
     body.pop("node", None)
     definition = requested.broker(request).topology.define_queue(
         host.name, name, **body, user=requested.principal(request).name
@@ -155,7 +155,7 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
     is gone."""
     rates: Rates = request.app.state.rates
     host = requested.broker(request).topology.vhosts.get(definition.vhost)
-    declared = host.queues.get(definition.name) if host is not None else None
+    declared = host.declared.get(definition.name) if host is not None else None
     if host is None or declared is None:
         return None
     return (
@@ -164,7 +164,7 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
             "type": figures.type,
             "exclusive": definition.exclusive,
             "node": figures.node,
-            "state": "running",
+            "state": figures.state,
             "consumers": figures.consumers,
             **rates.lengths(figures),
             "memory": figures.memory,
@@ -175,7 +175,7 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
         | _message_figures(figures)
         | _attendance(rates, figures)
         | dict(figures.status)
-        | in_force(host, declared)
+        | in_force(host, declared.destination)
     )
 
 
@@ -228,5 +228,5 @@ ROUTES = [
     Endpoint("GET", "/api/queues/{vhost}", queues_of_host),
     Endpoint("GET", "/api/queues/{vhost}/{queue}", one_queue),
     Endpoint("PUT", "/api/queues/{vhost}/{queue}", declare_queue, shape=SHAPE),
-    Endpoint("DELETE", "/api/queues/{vhost}/{queue}", delete_queue),
+    Endpoint("DELETE", "/api/queues/{vhost}/{queue}", delete_queue, at_home=True),
 ]

@@ -87,6 +87,6 @@ def _in_turn(slots: SlottedMessages, slot: int) -> str:
 
 
 ROUTES = [
-    Endpoint("GET", "/api/queues/{vhost}/{queue}/slots", slots),
-    Endpoint("GET", "/api/queues/{vhost}/{queue}/explain", explain),
+    Endpoint("GET", "/api/queues/{vhost}/{queue}/slots", slots, at_home=True),
+    Endpoint("GET", "/api/queues/{vhost}/{queue}/explain", explain, at_home=True),
 ]

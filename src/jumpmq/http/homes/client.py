@@ -1,0 +1,208 @@
+"""A client of another home's private listener: HTTP/1.1 over a Unix socket, some connections kept open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import h11
+
+from jumpmq.broker.errors import HomeDown
+
+READ = 256 << 10
+"""Octets that are read at once."""
+
+KEPT = 8
+"""Connections to a home that are kept open while nothing is asked."""
+
+CONNECT_TIMEOUT = 2.0
+"""Seconds for a home to take a connection."""
+
+ANSWER_TIMEOUT = 60.0
+"""Seconds for a home to begin its answer, and between two parts of it, where the caller sets none."""
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class _Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.protocol = h11.Connection(h11.CLIENT)
+
+    async def send(self, event: h11.Event) -> None:
+        if data := self.protocol.send(event):
+            self.writer.write(data)
+            await self.writer.drain()
+
+    async def receive(self, patience: float | None) -> h11.Event | type[h11.PAUSED]:
+        while (event := self.protocol.next_event()) is h11.NEED_DATA:
+            self.protocol.receive_data(await asyncio.wait_for(self.reader.read(READ), patience))
+        return event  # type: ignore[return-value]
+
+
+class Answer:
+    """What a home answers. To be used in a ``with`` block, at whose end what was not read is given up.
+
+    Attributes:
+        status: of HTTP.
+        headers: names in lower case.
+    """
+
+    def __init__(self, client: HomeClient, connection: _Connection, head: h11.Response, patience: float | None) -> None:
+        self.status = head.status_code
+        self.headers: Headers = list(head.headers)
+        self._client = client
+        self._connection = connection
+        self._patience = patience  # between two parts of the body
+        self._is_whole = False  # whether all was read
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the connection be used again, if all was read; else close it, which the home takes for a client gone."""
+        self._client.give_back(self._connection, self._is_whole)
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The body, as it comes.
+
+        Raises:
+            HomeDown: it was cut off.
+        """
+        try:
+            while not isinstance(event := await self._connection.receive(self._patience), h11.EndOfMessage):
+                if not isinstance(event, h11.Data):
+                    raise HomeDown(self._client.home, "the answer was cut off")
+                yield bytes(event.data)
+        except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
+            raise HomeDown(self._client.home, error or type(error).__name__) from None
+        self._is_whole = True
+
+    async def whole(self) -> bytes:
+        """The body."""
+        return b"".join([part async for part in self.parts()])
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The lines of the body."""
+        begun = bytearray()
+        async for part in self.parts():
+            begun += part
+            if b"\n" in part:
+                *lines, rest = bytes(begun).split(b"\n")
+                begun = bytearray(rest)
+                for line in lines:
+                    yield line
+
+
+class HomeClient:
+    """Asks one home.
+
+    Args:
+        home: its number.
+        path: of its socket.
+        secret: proves to it that another home asks.
+    """
+
+    def __init__(self, home: int, path: Path, secret: str) -> None:
+        self.home = home
+        self._path = path
+        self._secret = secret
+        self._idle: list[_Connection] = []  # open, and not in use
+
+    async def ask(
+        self,
+        method: str,
+        target: bytes,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        body: bytes | AsyncIterable[bytes] = b"",
+        *,
+        is_repeatable: bool = False,
+        patience: float | None = ANSWER_TIMEOUT,
+    ) -> Answer:
+        """Send a request; returns when the head of the answer is there.
+
+        Args:
+            target: path and query.
+            is_repeatable: whether it does no harm to ask twice: then a connection that was used before will do, which
+                the home may have closed meanwhile.
+            patience: seconds to the head, and between two parts of the body; None waits.
+
+        Raises:
+            HomeDown: the home does not answer.
+        """
+        sent = [(b"host", b"home"), (b"jumpmq-secret", self._secret.encode()), *headers]
+        if isinstance(body, bytes):
+            sent.append((b"content-length", str(len(body)).encode()))
+        else:
+            sent.append((b"transfer-encoding", b"chunked"))
+        request = h11.Request(method=method, target=target, headers=sent)
+        while True:
+            connection = self._used() if is_repeatable else None
+            is_used = connection is not None
+            connection = connection or await self._open()
+            try:
+                return await self._exchange(connection, request, body, patience)
+            except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
+                self.give_back(connection, is_whole=False)
+                if not is_used or isinstance(error, TimeoutError):
+                    raise HomeDown(self.home, error or type(error).__name__) from None
+            except BaseException:
+                self.give_back(connection, is_whole=False)
+                raise
+
+    def _used(self) -> _Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.reader.at_eof() and not connection.writer.is_closing():
+                return connection
+            connection.writer.close()
+        return None
+
+    async def _open(self) -> _Connection:
+        try:
+            opening = asyncio.open_unix_connection(str(self._path), limit=READ)
+            return _Connection(*await asyncio.wait_for(opening, CONNECT_TIMEOUT))
+        except (OSError, TimeoutError) as error:
+            raise HomeDown(self.home, error or type(error).__name__) from None
+
+    async def _exchange(
+        self, connection: _Connection, request: h11.Request, body: bytes | AsyncIterable[bytes], patience: float | None
+    ) -> Answer:
+        await connection.send(request)
+        if isinstance(body, bytes):
+            if body:
+                await connection.send(h11.Data(data=body))
+        else:
+            async for part in body:
+                await connection.send(h11.Data(data=part))
+        await connection.send(h11.EndOfMessage())
+        while not isinstance(event := await connection.receive(patience), h11.Response):
+            if isinstance(event, h11.ConnectionClosed):
+                raise ConnectionResetError("the connection was closed")
+        return Answer(self, connection, event, patience)
+
+    def give_back(self, connection: _Connection, is_whole: bool) -> None:
+        """A connection is not used any more."""
+        if is_whole and len(self._idle) < KEPT:
+            try:
+                connection.protocol.start_next_cycle()
+            except h11.LocalProtocolError:
+                connection.writer.close()
+            else:
+                self._idle.append(connection)
+        else:
+            connection.writer.close()
+
+    def close(self) -> None:
+        """Close all connections that are not in use."""
+        while self._idle:
+            self._idle.pop().writer.close()

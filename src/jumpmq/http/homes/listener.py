@@ -1,0 +1,105 @@
+"""A home's private listener: other homes ask for figures there, and pass requests on.
+
+It is a Unix socket that only its user may open, and who asks has to know the secret. The home that asks has judged who
+the user is; what the user may do is judged here, where it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+from contextlib import suppress
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from jumpmq.broker import Broker
+from jumpmq.http.application import EncodedPaths
+from jumpmq.http.homes import acting, asking, principals
+from jumpmq.http.homes.directory import HomesDirectory
+from jumpmq.http.homes.passing import ADDRESS
+from jumpmq.http.plumbing.errors import ANSWERS, Unauthorized, refused
+from jumpmq.http.resources import queue_contents, queue_messages, queues, readers, slots
+from jumpmq.http.serving import Server
+
+PASSED = (queues, queue_contents, queue_messages, readers, slots)
+"""The resources of which requests are passed on."""
+
+
+class PrivateListener:
+    """Answers the other homes. Call :meth:`start` before any of them asks."""
+
+    def __init__(self, broker: Broker, directory: HomesDirectory) -> None:
+        self._path = directory.socket(directory.home)
+        self._server = Server(
+            uvicorn.Config(
+                _application(broker, directory.secret),
+                http="h11",
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                proxy_headers=False,
+                ws="none",
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None  # serves
+        self._listening: asyncio.Server | None = None  # at the socket
+
+    async def start(self) -> None:
+        """Listen."""
+        self._task = asyncio.create_task(self._server.serve(), name="homes")
+        await self._server.ready.wait()
+        self._path.unlink(missing_ok=True)
+        umask = os.umask(0o177)
+        try:
+            self._listening = await asyncio.get_running_loop().create_unix_server(self._server.accept, str(self._path))
+        finally:
+            os.umask(umask)
+
+    async def stop(self) -> None:
+        """Listen no more, and close all connections."""
+        if self._listening is not None:
+            self._listening.close()
+            self._path.unlink(missing_ok=True)
+        if self._task is not None:
+            self._server.exit()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+
+def _application(broker: Broker, secret: str) -> ASGIApp:
+    routes = [one for resource in PASSED for one in resource.ROUTES]
+    routes += [asking.route(broker.home_figures, broker.slices), acting.route(broker)]
+    app = Starlette(routes=routes, exception_handlers=ANSWERS)
+    app.router.redirect_slashes = False
+    app.state.broker, app.state.elsewhere = broker, None
+    return Trusting(EncodedPaths(app), broker, secret)
+
+
+class Trusting:
+    """Lets requests of other homes pass; ``scope["user"]`` says for whom."""
+
+    def __init__(self, app: ASGIApp, broker: Broker, secret: str) -> None:
+        self._app = app
+        self._broker = broker
+        self._secret = secret.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if not hmac.compare_digest(headers.get("jumpmq-secret", "").encode("latin-1"), self._secret):
+            await Response(status_code=403)(scope, receive, send)
+            return
+        if (user := headers.get(principals.HEADER.decode())) is not None:
+            principal = principals.read(user)
+            if principal.account(self._broker.topology) is None:
+                await refused(str(Unauthorized("Login failed")))(scope, receive, send)
+                return
+            scope["user"] = principal
+            scope["client"] = (headers.get(ADDRESS.decode(), ""), 0)
+        await self._app(scope, receive, send)
