@@ -17,6 +17,10 @@ settings.load_profile("whole")
 pytest_plugins = ["tests.parts"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--homes", type=int, default=1, help="homes of the brokers that tests/http talks to")
+
+
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMQ]:
     """A running RabbitMQ."""

@@ -7,13 +7,19 @@ import contextlib
 import pika
 import pytest
 from tests.http.api import API
+from tests.http.running_homes import running_homes
 
 import jumpmq
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """A durable broker on free ports."""
+def broker(tmp_path, request):
+    """A durable broker on free ports, of as many homes as ``--homes`` says."""
+    homes = request.config.getoption("homes")
+    if homes > 1:
+        with running_homes(homes, tmp_path / "broker") as running:
+            yield running.endpoints
+        return
     with jumpmq.running(data_dir=tmp_path / "broker") as running:
         yield running
 

@@ -92,14 +92,27 @@ async def serving(
     broker.on_failure = fail
     await broker.start()
     try:
-        http = HTTPServer(broker, stop)
-        try:
-            await http.start()
+        async with _managed(broker, stop):
             yield Control(_endpoints(broker), broker.memory, broker.certificates.reload)
-        finally:
-            await http.stop()
     finally:
         await broker.stop()
+
+
+@asynccontextmanager
+async def _managed(broker: Broker, stop: Callable[[], None] | None) -> AsyncIterator[None]:
+    if broker.config.homes > 1:
+        from jumpmq.http.homes.directory import HomesDirectory  # here, so that a process alone does not load it
+        from jumpmq.http.homes.management import managed
+
+        async with managed(broker, HomesDirectory.of(broker.config), stop):
+            yield
+        return
+    http = HTTPServer(broker, stop)
+    try:
+        await http.start()
+        yield
+    finally:
+        await http.stop()
 
 
 def _endpoints(broker: Broker) -> RunningBroker:

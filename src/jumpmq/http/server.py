@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import anyio
 import uvicorn
@@ -17,21 +18,29 @@ from jumpmq.http.rates import Rates
 from jumpmq.http.recent_log import RecentLog
 from jumpmq.http.serving import Server
 
+if TYPE_CHECKING:
+    from jumpmq.http.homes.passing import Elsewhere
+
 
 class HTTPServer:
     """Serves the management API of a started broker, with TLS too where the broker has a certificate.
 
     Args:
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
+        elsewhere: the broker's other homes; None if it has one.
     """
 
-    def __init__(self, broker: Broker, stop_broker: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, broker: Broker, stop_broker: Callable[[], None] | None = None, elsewhere: Elsewhere | None = None
+    ) -> None:
         self._broker = broker  # what is managed
         self._rates = Rates(broker)  # of the counters that are shown
         self._recent_log = RecentLog()  # the last lines
         self._server = Server(
             uvicorn.Config(
-                application(broker, self._rates, History(broker, self._rates), self._recent_log, stop_broker),
+                application(
+                    broker, self._rates, History(broker, self._rates), self._recent_log, stop_broker, elsewhere
+                ),
                 log_config=None,
                 access_log=False,
                 lifespan="off",

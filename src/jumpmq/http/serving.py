@@ -51,7 +51,6 @@ class Server(uvicorn.Server):
 
     def accept(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
-        self.config.load()
         protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         return protocol(self.config, self.server_state, self.lifespan.state)
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from jumpmq.broker.config import Config
+from jumpmq.broker.links.links import SECRET
 from jumpmq.http.homes.client import HomeClient
 
 
@@ -24,6 +26,12 @@ class HomesDirectory:
     homes: int
     path: Path
     secret: str
+
+    @classmethod
+    def of(cls, config: Config) -> HomesDirectory:
+        """That of a started broker with several homes."""
+        assert config.links is not None
+        return cls(config.home, config.homes, config.links, (config.links / SECRET).read_text())
 
     def socket(self, home: int) -> Path:
         """Where a home listens for requests of others."""

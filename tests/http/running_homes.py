@@ -1,0 +1,79 @@
+"""Several homes and their management port, in one event loop in a thread: what the tests of the port talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.homes import config_of, started, stopped
+
+from jumpmq.broker import Broker
+from jumpmq.cli.server import RunningBroker
+from jumpmq.http.homes.directory import HomesDirectory
+from jumpmq.http.homes.management import managed
+
+
+class RunningHomes:
+    """What is running.
+
+    Attributes:
+        brokers: the homes, the first first.
+        endpoints: the management port of the first, and the AMQP port of the last: what is declared by AMQP is not
+            where requests are answered.
+    """
+
+    def __init__(self, brokers: list[Broker], loop: asyncio.AbstractEventLoop) -> None:
+        self.brokers = brokers
+        self._loop = loop
+        first, last = brokers[0], brokers[-1]
+        self.endpoints = RunningBroker(
+            first.node, "127.0.0.1", last.port, first.port_of("http"), first.config.data_dir, 0, 0, None
+        )
+
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine where the homes run."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    def url(self, home: int) -> str:
+        """Where a home speaks AMQP."""
+        return f"amqp://guest:guest@127.0.0.1:{self.brokers[home - 1].port}/%2F"
+
+
+@contextmanager
+def running_homes(count: int, directory: Path, **settings: Any) -> Iterator[RunningHomes]:
+    """Runs so many homes for as long as the block lasts."""
+    running: Future[RunningHomes] = Future()
+    stop = threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(_serve(count, directory, settings, running, stop)))
+    thread.start()
+    try:
+        yield running.result(30)
+    finally:
+        stop.set()
+        thread.join(30)
+
+
+async def _serve(
+    count: int, directory: Path, settings: dict[str, Any], running: Future[RunningHomes], stop: threading.Event
+) -> None:
+    try:
+        async with AsyncExitStack() as stack:
+            brokers = []
+            for home in range(1, count + 1):
+                config = config_of(home, count, directory, **settings)
+                config.http_port = 0 if home == 1 else None
+                broker = await started(config)
+                stack.push_async_callback(stopped, broker)
+                await stack.enter_async_context(managed(broker, HomesDirectory.of(config)))
+                brokers.append(broker)
+            running.set_result(RunningHomes(brokers, asyncio.get_running_loop()))
+            await asyncio.to_thread(stop.wait)
+    except BaseException as error:
+        if running.done():
+            raise
+        running.set_exception(error)

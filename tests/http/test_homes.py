@@ -1,0 +1,122 @@
+"""One management port over several homes: what is at another home is shown and done as if it were here."""
+
+from __future__ import annotations
+
+import pika
+import pytest
+from tests.http.api import API, publish
+from tests.http.running_homes import running_homes
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory):
+    with running_homes(3, tmp_path_factory.mktemp("homes")) as running:
+        yield running
+
+
+@pytest.fixture
+def api(homes):
+    return API(homes.endpoints.http_url)
+
+
+@pytest.fixture
+def channels(homes):
+    """A channel to each home."""
+    connections = [pika.BlockingConnection(pika.URLParameters(homes.url(home))) for home in (1, 2, 3)]
+    yield [connection.channel() for connection in connections]
+    for connection in connections:
+        if connection.is_open:
+            connection.close()
+
+
+@pytest.fixture
+def queues(channels, unique):
+    """A durable queue at each home, with as many messages as the home's number."""
+    names = [unique("q") for _ in channels]
+    for number, (channel, name) in enumerate(zip(channels, names, strict=True), 1):
+        channel.queue_declare(name, durable=True)
+        publish(channel, name, [b"%d-%d" % (number, place) for place in range(number)])
+    yield names
+    for channel, name in zip(channels, names, strict=True):
+        if channel.is_open:
+            channel.queue_delete(name)
+
+
+def test_queues_of_all_homes_are_listed_with_their_messages(api, queues):
+    found = {one["name"]: one["messages_ready"] for one in api.get("queues", "/")}
+    assert [found[name] for name in queues] == [1, 2, 3]
+    assert [api.counts(name) for name in queues] == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_totals_are_those_of_all_homes(api, queues, channels):
+    overview = api.get("overview")
+    assert overview["object_totals"]["queues"] == 3
+    assert overview["object_totals"]["connections"] == 3
+    assert overview["queue_totals"]["messages_ready"] == 6
+    assert overview["message_stats"]["publish"] >= 6
+
+
+def test_connections_and_channels_of_all_homes_are_listed(api, channels, queues):
+    for channel, queue in zip(channels, queues, strict=True):
+        channel.basic_consume(queue, lambda *_: None, consumer_tag=f"of-{queue}")
+    assert len(api.get("connections")) == len(api.get("channels")) == 3
+    assert {one["consumer_tag"] for one in api.get("consumers")} == {f"of-{queue}" for queue in queues}
+    for one in api.get("connections"):
+        assert api.get("connections", one["name"])["name"] == one["name"]
+        (channel,) = api.get("connections", one["name"], "channels")
+        assert api.get("channels", channel["name"])["consumer_details"]
+
+
+def test_a_connection_elsewhere_is_closed(api, channels, homes):
+    last = channels[-1].connection
+    name = next(one["name"] for one in api.get("connections") if one["port"] == homes.brokers[-1].port)
+    assert api.request("DELETE", "connections", name, headers={"X-Reason": "enough"}).status_code == 204
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="enough"):
+        last.process_data_events(5)
+
+
+def test_messages_elsewhere_are_got_read_and_purged(api, queues):
+    last = queues[-1]
+    body = {"count": 2, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    assert [one["payload"] for one in api.post("queues", "/", last, "get", body=body)] == ["3-0", "3-1"]
+    assert api.table("queues", "/", last, "messages")["body"].to_pylist() == [b"3-0", b"3-1", b"3-2"]
+    assert api.get("queues", "/", last, "explain")["reason"] == "the queue has no consumer"
+    assert api.request("DELETE", "queues", "/", last, "contents").status_code == 204
+    assert api.counts(last) == (0, 0)
+
+
+def test_a_queue_elsewhere_is_deleted_unless_it_is_in_use(api, queues, channels):
+    last = queues[-1]
+    refused = api.request("DELETE", "queues", "/", last, params={"if-empty": "true"})
+    assert (refused.status_code, refused.json()["reason"]) == (400, f"queue '{last}' in vhost '/' not empty")
+    assert api.request("DELETE", "queues", "/", last).status_code == 204
+    assert api.request("GET", "queues", "/", last).status_code == 404
+
+
+def test_what_a_user_may_not_is_refused_elsewhere_too(api, homes, queues, unique):
+    name = unique("reader")
+    body = {"password": "secret", "tags": "management"}
+    assert api.request("PUT", "users", name, json=body).status_code == 201
+    rights = {"configure": "", "write": "", "read": f"^{queues[1]}$"}
+    assert api.request("PUT", "permissions", "/", name, json=rights).status_code == 201
+    theirs = API(homes.endpoints.http_url)
+    theirs.session.auth = (name, "secret")
+    here, elsewhere = (theirs.request("DELETE", "queues", "/", queue, "contents") for queue in (queues[0], queues[2]))
+    assert here.status_code == elsewhere.status_code == 401
+    assert elsewhere.json()["reason"] == here.json()["reason"].replace(queues[0], queues[2])
+    assert theirs.request("DELETE", "queues", "/", queues[1], "contents").status_code == 204
+
+
+def test_the_private_port_wants_the_secret(homes):
+    import http.client
+    import socket
+
+    path = homes.brokers[0].config.links / "http-2.sock"
+    assert path.stat().st_mode & 0o777 == 0o600
+    for headers in ({}, {"JumpMQ-Secret": "0" * 64}):
+        connection = http.client.HTTPConnection("home")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(path))
+        connection.request("POST", "/home/figures", b'["connections"]', headers)
+        assert connection.getresponse().status == 403
+        connection.close()
