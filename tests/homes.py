@@ -92,3 +92,10 @@ def definitions_of(broker: Broker) -> dict[str, Any]:
     """Queues by virtual host and name, as this home knows them."""
     hosts = broker.topology.vhosts.values()
     return {host.name: {one.name: to_json(one.definition) for one in host.declared.values()} for host in hosts}
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Let others go on until something is true, for ten seconds at most."""
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

@@ -31,6 +31,7 @@ from jumpmq.broker.figures.merged import MergedFigures
 from jumpmq.broker.memory import resources
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.memory.paging import Paging
+from jumpmq.broker.routing.elsewhere import Elsewhere, Sent
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authenticator import Authenticator
 from jumpmq.broker.security.authorization import Authorization
@@ -214,6 +215,11 @@ class Broker:
         return definitions
 
     @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Sends messages to queues of other homes; None where this process is alone."""
+        return None if self.other_homes is None else self.other_homes.enqueue
+
+    @property
     def _write_backlog(self) -> int:
         """Octets that may wait for the disk: most of a small memory limit is for messages that are on it."""
         return min(self.config.write_backlog, max(self.memory.limit // 8, LEAST_BACKLOG))
@@ -238,6 +244,7 @@ class Broker:
         if self.store is not None:
             self.store.name_queues(self._queue_name)
         self.dead_letters.topology = self.topology
+        self.dead_letters.elsewhere = self.elsewhere
         self.ring_traffic = RingTraffic(self.topology)
         self._upkeep.on_lease_end = self._delete_unused
         self._commits.before_flush = self.topology.flush_rings
@@ -254,6 +261,7 @@ class Broker:
             user_limits=UserLimits(self.topology, self.connections),
             churn=self.churn,
             groups=self.consumer_groups,
+            elsewhere=self.elsewhere,
             spans=self.spans,
             connections=self.connections,
             identities=(f"{self.boot}.{counter}" for counter in itertools.count(1)),
@@ -454,6 +462,15 @@ class Broker:
     async def committed(self) -> None:
         """End the turn, and wait until all that was changed is on disk."""
         await self.turns.committed()
+
+    async def refused(self, sent: Sent) -> bool:
+        """Wait until it is known what became of what was sent to other homes; returns whether any of it was refused."""
+        assert self.elsewhere is not None
+        known = asyncio.Event()
+        with self.turns.turn():
+            self.elsewhere.when_answered(sent, known.set)
+        await known.wait()
+        return any(sent.was_refused(message) for message in sent.sources)
 
     async def authenticate(self, user: str, password: str, peer_host: str) -> Principal:
         """The user, if the password is right.

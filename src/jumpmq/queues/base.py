@@ -130,7 +130,7 @@ class QueueContext:
     wake: Wake = never_wake
 
 
-STORE, STREAMS = 1, 2
+STORE, STREAMS, FIRST_LINK = 1, 2, 4
 """Bits of what keeps messages, and tells when they are safe; a kind names its own as ``source``."""
 
 

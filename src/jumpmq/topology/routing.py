@@ -61,7 +61,7 @@ def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: A
     if plain or not any_copies(messages):
         split = exchange.split(messages)
         if _is_last(exchange, split[1]):
-            return Routes(*split)  # type: ignore[arg-type]  # feeds queues only
+            return _routes(*_apart(exchange, *split)) if exchange.fed_elsewhere else Routes(*split)  # type: ignore[arg-type]
         return _routes(*_walk(exchange, messages, split, lambda at, run: at.split(run), alternate))
     return _route_opened(exchange, messages, lambda at, run: at.split_envelopes(run), alternate)
 
@@ -114,6 +114,17 @@ def _is_last(exchange: Exchange, missed: list[T]) -> bool:
     return not exchange.fed_further and not (missed and exchange.alternate)
 
 
+def _apart(
+    exchange: Exchange, groups: dict[Destination, list[T]], missed: list[T]
+) -> tuple[dict[Queue, list[T]], list[T], dict[DeclaredQueue, list[T]] | None]:
+    """What queues here get and those elsewhere, from an exchange that feeds queues only."""
+    if not exchange.fed_elsewhere:
+        return groups, missed, None  # type: ignore[return-value]
+    elsewhere = {queue: group for queue, group in groups.items() if isinstance(queue, DeclaredQueue)}
+    here = {queue: group for queue, group in groups.items() if not isinstance(queue, DeclaredQueue)}
+    return here, missed, elsewhere or None  # type: ignore[return-value]
+
+
 def _open(messages: list[Message]) -> tuple[list[Envelope], AMQPError | None]:
     envelopes: list[Envelope] = []
     for message in messages:
@@ -142,7 +153,7 @@ def _walk(
         split: asks another exchange.
     """
     if _is_last(start, begun[1]):
-        return *begun, None  # type: ignore[return-value]  # feeds queues here only
+        return _apart(start, *begun)
     place = {id(item): number for number, item in enumerate(items)}
     visited: dict[Destination, set[int]] = {start: set(place.values())}
     steps: list[tuple[Exchange, list[T]]] = [(start, items)]

@@ -49,6 +49,7 @@ class Channel:
         last_exchange: the exchange published to last, by name, and the topology's revision at which that was allowed;
             None where each publish is judged by itself.
         spans: tells of messages that are traced; None without tracing.
+        elsewhere: sends to queues of other homes; None where there are none.
         turns: those of the broker.
         tally: what was counted of its messages.
         tags_at: where delivery tags stood at times; see :mod:`overdue`.
@@ -65,6 +66,7 @@ class Channel:
         self.user_limits = services.user_limits
         self.spans = services.spans
         self.groups = services.groups
+        self.elsewhere = services.elsewhere
         self._churn = services.churn  # where its end is counted
         self.consumer_max = services.config.consumer_max_per_channel
         self.turns = services.turns
@@ -140,11 +142,11 @@ class Channel:
         for queue in pushed.routes:
             all_sources |= queue.source
             first = first or queue.source
-        if first == all_sources and not pushed.refused:
+        if first == all_sources and not pushed.refused and pushed.sent is None:
             confirms.add(len(messages), all_sources)
             return
         refused = set(map(id, pushed.refused))
-        sources: dict[int, int] = {}
+        sources, parts = ({}, {}) if pushed.sent is None else (pushed.sent.sources, pushed.sent.parts)
         for queue, share in pushed.routes.items():
             for message in share:
                 sources[id(message)] = sources.get(id(message), 0) | queue.source
@@ -152,7 +154,7 @@ class Channel:
             if id(message) in refused:
                 confirms.refuse()
             else:
-                confirms.add(1, sources.get(id(message), 0))
+                confirms.add(1, sources.get(id(message), 0), parts.get(id(message), ()))
 
     def seal_confirms(self, parts: Mapping[int, "Part"]) -> bool:
         """What was published in this turn has its receipts in these parts, one for each source; returns whether some

@@ -21,11 +21,13 @@ class _Run:
     Attributes:
         last_tag: tag of the last.
         sources: what they were given to, or-ed bits.
+        parts: of a message that may be refused by itself.
         receipt: None until the end of the turn.
     """
 
     last_tag: int
     sources: int
+    parts: tuple[Part, ...] = ()
     receipt: Receipt | None = None
 
 
@@ -43,26 +45,35 @@ class Confirms:
         self._runs: deque[_Run] = deque()  # what is not answered yet, in order
         self._unsealed: list[_Run] = []  # those of them without a receipt
 
-    def add(self, count: int, sources: int) -> None:
-        """``count`` more messages were published and taken, and given to these sources (or-ed bits)."""
+    def add(self, count: int, sources: int, parts: tuple[Part, ...] = ()) -> None:
+        """``count`` more messages were published and taken, and given to these sources (or-ed bits).
+
+        Args:
+            parts: of its receipt, beside those of the sources, where one message may be refused by itself.
+        """
         self.published += count
-        if self._unsealed and self._runs[-1] is self._unsealed[-1] and self._runs[-1].sources == sources:
-            self._runs[-1].last_tag = self.published
+        last = self._unsealed[-1] if self._unsealed and self._runs[-1] is self._unsealed[-1] else None
+        if last is not None and last.sources == sources and not (parts or last.parts):
+            last.last_tag = self.published
         else:
-            run = _Run(self.published, sources)
+            run = _Run(self.published, sources, parts)
             self._runs.append(run)
             self._unsealed.append(run)
 
     def refuse(self) -> None:
         """One more message was published and refused by a queue (``x-overflow: reject-publish``)."""
         self.published += 1
-        self._runs.append(_Run(self.published, 0, NOT_TAKEN))
+        self._runs.append(_Run(self.published, 0, receipt=NOT_TAKEN))
 
     def seal(self, parts: Mapping[int, Part]) -> None:
         """What was added since the last call has its receipt in these parts, one for each source."""
         for run in self._unsealed:
             part = parts.get(run.sources)
-            run.receipt = part or Parts(tuple(part for source, part in parts.items() if source & run.sources))
+            if part is None or run.parts:
+                found = [part for source, part in parts.items() if source & run.sources]
+                run.receipt = Parts((*found, *run.parts))
+            else:
+                run.receipt = part
         self._unsealed.clear()
 
     @property

@@ -10,6 +10,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, UNKNOWN_MODE, USER_ID, Properties
 from jumpmq.broker.channel import direct_reply
 from jumpmq.broker.routing import routing
+from jumpmq.broker.routing.elsewhere import Elsewhere
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.telemetry import tracing
@@ -83,7 +84,9 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
     messages, error = _examined(channel, run)
     if not run.exchange and channel.reply_queues:
         messages = _deliver_answers(channel, messages)
-    pushed = routing.push(channel.connection.vhost, exchange, messages, run.flags, channel.tally, run.mandatory)
+    pushed = routing.push(
+        channel.connection.vhost, exchange, messages, run.flags, channel.tally, run.mandatory, channel.elsewhere
+    )
     if channel.connection.vhost.tracing:
         tracing.published(channel, messages, pushed.routes)
     if channel.spans is not None and run.flags & HEADERS:
@@ -96,7 +99,12 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
 
 
 def publish_one(
-    authorization: Authorization, user: Principal, vhost: VirtualHost, message: Message, spans: Spans | None = None
+    authorization: Authorization,
+    user: Principal,
+    vhost: VirtualHost,
+    message: Message,
+    spans: Spans | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> routing.Pushed:
     """Publish a message without a channel, as an operator does.
 
@@ -107,7 +115,7 @@ def publish_one(
     authorization.require_publish(user, vhost.publishable(message.exchange), (message,))
     check_properties_of(authorization, message, Properties.parse(message.properties), user)
     flags = int.from_bytes(message.properties[:2])
-    pushed = routing.push(vhost, message.exchange, [message], flags, vhost.past.channels)
+    pushed = routing.push(vhost, message.exchange, [message], flags, vhost.past.channels, elsewhere=elsewhere)
     if pushed.error is not None:
         raise pushed.error
     if spans is not None:

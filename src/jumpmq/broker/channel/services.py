@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
 from jumpmq.broker.consumer_groups.live import ConsumerGroups
+from jumpmq.broker.routing.elsewhere import Elsewhere
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.security.user_limits import UserLimits
 from jumpmq.broker.telemetry.churn import Churn
@@ -22,6 +23,7 @@ class ChannelServices:
     """What channels share.
 
     Attributes:
+        elsewhere: sends to queues of other homes; None where there are none.
         reply_queues: direct reply-to addresses in use.
         groups: the consumer groups.
         spans: tells of messages that are traced; None without tracing.
@@ -36,4 +38,5 @@ class ChannelServices:
     churn: Churn
     groups: ConsumerGroups
     spans: Spans | None
+    elsewhere: Elsewhere | None = None
     reply_queues: "dict[bytes, ReplyQueue]" = field(default_factory=dict)

@@ -19,6 +19,7 @@ from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.group_consumer import GroupConsumer
 from jumpmq.broker.channel.settling import Settlement, acknowledge, settling
 from jumpmq.broker.channel.waiting import Waiting, in_steps
+from jumpmq.broker.routing.elsewhere import Sent
 from jumpmq.queues.memory import held_octets
 
 if TYPE_CHECKING:
@@ -36,11 +37,13 @@ class Transaction:
         publishes: runs of messages, in order.
         settlements: deliveries that were taken off the channel's list, and what becomes of them.
         committing: the steps of its commit, once that has begun.
+        sent: what it has sent to queues of other homes, a push each.
     """
 
     publishes: deque[Publish] = field(default_factory=deque)
     settlements: deque[tuple[Deliveries, Settlement]] = field(default_factory=deque)
     committing: Iterator[None] | None = None
+    sent: list[Sent] = field(default_factory=list)
 
     def claim(self, settlement: Settlement) -> Deliveries:
         """Begin a settlement; the deliveries are to be put into what is returned."""
@@ -78,12 +81,35 @@ def tx_commit(channel: "Channel", method: m.TxCommit) -> Waiting | None:
         if time.perf_counter() > until:
             commit = f"the commit of a transaction of channel {channel.name}"
             return in_steps(channel.upkeep, commit, transaction.committing, lambda: _committed(channel, transaction))
-    _committed(channel, transaction)
-    return None
+    return _committed(channel, transaction)
 
 
-def _committed(channel: "Channel", transaction: Transaction) -> None:
+def _committed(channel: "Channel", transaction: Transaction) -> Waiting | None:
     transaction.committing = None
+    sent, transaction.sent = transaction.sent, []
+    if not sent or channel.elsewhere is None:
+        _answer(channel)
+        return None
+
+    def go_on() -> None:
+        if any(one.was_refused(message) for one in sent for message in one.sources):
+            raise PreconditionFailed("partial tx completion")
+        _answer(channel)
+
+    waiting, left = Waiting(go_on), len(sent)
+
+    def answered() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            waiting.end()
+
+    for one in sent:
+        channel.elsewhere.when_answered(one, answered)
+    return waiting
+
+
+def _answer(channel: "Channel") -> None:
     channel.connection.defer_answers()
     channel.send(m.TxCommitOk())
 
@@ -96,7 +122,9 @@ def _steps(channel: "Channel", transaction: Transaction) -> Iterator[None]:
             _charge(channel, run, -1)
             for message in run.messages:
                 message.published_at = now  # it is published now, and what it may live counts from here
-            publishing.publish(channel, run)
+            pushed = publishing.publish(channel, run)
+            if pushed.sent is not None:
+                transaction.sent.append(pushed.sent)
             yield
         while transaction.settlements:
             yield from settling(channel, *transaction.settlements.popleft())

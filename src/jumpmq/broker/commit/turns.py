@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, Self
 
 from jumpmq.broker.commit.commits import Commits
@@ -54,6 +54,25 @@ class Publisher(Protocol):
         """Send the confirms that are due; returns whether some still wait."""
 
 
+class _Waiter:
+    """Waits for parts as a publisher does."""
+
+    def __init__(self, parts: Mapping[int, Part], then: Callable[[], None]) -> None:
+        self._parts = parts  # what is waited for
+        self._then: Callable[[], None] | None = then  # called once
+
+    def seal_confirms(self, parts: Mapping[int, Part]) -> bool:
+        return True
+
+    def send_confirms(self) -> bool:
+        if any(part.state is PENDING for part in self._parts.values()):
+            return True
+        then, self._then = self._then, None
+        if then is not None:
+            then()
+        return False
+
+
 class Turns:
     """The turns of a broker.
 
@@ -77,6 +96,7 @@ class Turns:
         self._confirming: set[Publisher] = set()  # have published in this turn
         self._unconfirmed: dict[int, deque[tuple[Part, set[Publisher]]]] = {}  # and before, by source
         self._paused: set[Client] = set()  # are not read, as the disk is behind
+        self._sent: dict[int, Part] = {}  # what was given to other homes up to now, by source
         commits.on_complete = self._on_complete
 
     def turn(self, reader: Client | None = None) -> Self:
@@ -143,6 +163,21 @@ class Turns:
         """The channel's publishes of this turn are to be confirmed."""
         self._confirming.add(channel)
 
+    def note_sent(self, source: int, part: Part) -> None:
+        """Something was given to another home, by the end of this turn; a part covers all of it.
+
+        Args:
+            source: its bit.
+        """
+        self._sent[source] = part
+
+    def when_known(self, parts: Mapping[int, Part], then: Callable[[], None]) -> None:
+        """Have a function called when none of these parts is pending, by the source of each."""
+        if any(part.state is PENDING for part in parts.values()):
+            self._await_parts(parts, {_Waiter(parts, then)})
+        else:
+            then()
+
     # --- its end ---
 
     def _end_read(self, reader: int) -> None:
@@ -190,7 +225,7 @@ class Turns:
             self._deferring.clear()
             self._send_deferred()
         if self._confirming:
-            parts = self._commits.parts
+            parts = {**self._commits.parts, **self._sent} if self._sent else self._commits.parts
             waiting = {channel for channel in self._confirming if channel.seal_confirms(parts)}
             self._confirming.clear()
             if waiting:
@@ -218,15 +253,19 @@ class Turns:
     def _on_complete(self) -> None:
         """Something is complete: answer those who waited for it."""
         self._send_deferred()
-        for waiting in self._unconfirmed.values():
-            while waiting and waiting[0][0].state is not PENDING:
-                for channel in waiting.popleft()[1]:
-                    channel.send_confirms()
+        self.look_at_receipts()
         while self._writing and not self._depth:
             self._writing.pop().write()
         if self._paused and self._commits.backlog <= self._write_backlog // 2:
             while self._paused:
                 self._paused.pop().wait_for_disk(False)
+
+    def look_at_receipts(self) -> None:
+        """Answer the publishers whose receipts are no longer pending."""
+        for waiting in self._unconfirmed.values():
+            while waiting and waiting[0][0].state is not PENDING:
+                for channel in waiting.popleft()[1]:
+                    channel.send_confirms()
 
     def _send_deferred(self) -> None:
         if not self._deferred:

@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import EXPIRATION
 from jumpmq.broker.dead_letters.dead_letters import DeadLetter, Origin, dead_letters
 from jumpmq.broker.dead_letters.undelivered_letters import UndeliveredLetters
+from jumpmq.broker.routing.elsewhere import Elsewhere, Sent
 from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
@@ -25,6 +27,7 @@ from jumpmq.queues.memory import MemoryAccount, held_octets
 from jumpmq.queues.runs import settle_stored
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import Topology, VirtualHost
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import Exchange
 
 log = logging.getLogger(__name__)
@@ -59,6 +62,19 @@ class Dead(NamedTuple):
         return self._replace(messages=self.messages[:PIECE]), self._replace(messages=self.messages[PIECE:])
 
 
+class _SentLetters(NamedTuple):
+    """Letters that went to other homes.
+
+    Attributes:
+        letters: by the ``id`` of an original, that of its letter.
+        kept: the letters, which have to be there as long as they are told apart by their ``id``.
+    """
+
+    sent: Sent
+    letters: dict[int, int]
+    kept: list[DeadLetter]
+
+
 class DeadLetters:
     """The dead letters of a broker.
 
@@ -70,6 +86,7 @@ class DeadLetters:
 
     Attributes:
         topology: where the exchanges are.
+        elsewhere: sends letters to queues of other homes; None where there are none.
         counts: messages that died, by the kind of their queue, the reason, and what is done for their letters:
             ``disabled``, ``at_most_once`` or ``at_least_once`` (RabbitMQ's words).
         arrived: of the last, those whose letters have reached all their queues.
@@ -86,6 +103,7 @@ class DeadLetters:
         self._streams = streams  # tell when a letter in one is on disk
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.arrived = 0
+        self.elsewhere: Elsewhere | None = None
         self._waiting: deque[Dead] = deque()  # what is to be published
         self._publishing = False  # whether that is under way
         self._continuing = False  # whether the upkeep goes on with it
@@ -178,13 +196,16 @@ class DeadLetters:
             self._publish_at_least_once(vhost, dead)
             return
         exchange = vhost.exchanges.get(dead.origin.exchange) if vhost is not None else None
-        in_streams: list[Message] = []
+        in_streams, sent = list[Message](), None
         if vhost is not None and exchange is not None:
             try:
-                in_streams = self._send(vhost, exchange, dead)
+                in_streams, sent = self._send(vhost, exchange, dead)
             except Exception as error:
                 self._fail(dead, error)
-        self._settle(dead.messages, in_streams)
+        if sent is None:
+            self._settle(dead.messages, in_streams)
+        else:
+            self._settle_answered(dead, dead.messages, in_streams, sent)
 
     def _fail(self, dead: Dead, error: Exception) -> None:
         if dead.queue not in self._failed:
@@ -201,6 +222,42 @@ class DeadLetters:
             self._count_unwritten(held_octets(in_streams))
         settle_stored(messages)
 
+    def _settle_answered(
+        self, dead: Dead, messages: list[Message], in_streams: list[Message], sent: "_SentLetters"
+    ) -> None:
+        """Settle messages, those with letters in queues of other homes when these have answered; what a home that went
+        down did not get, and what is refused where letters have to arrive, is tried again."""
+        assert self.elsewhere is not None
+        streamed = set(map(id, in_streams))
+        away = [message for message in messages if id(message) in sent.letters]
+        here = [message for message in messages if id(message) not in sent.letters]
+        self._settle(here, [message for message in here if id(message) in streamed])
+        octets = held_octets(away)
+        self._count_unwritten(octets)
+
+        def answered() -> None:
+            self._count_unwritten(-octets)
+            judge = sent.sent.was_refused if dead.at_least_once else sent.sent.was_lost
+            again = {id(message) for message in away if judge(sent.letters[id(message)])}
+            done = [message for message in away if id(message) not in again]
+            if dead.at_least_once:
+                self._undelivered.forget(done)
+                self.arrived += len(done)
+            self._settle(done, [message for message in done if id(message) in streamed])
+            if again:
+                self._try_again(dead._replace(messages=[message for message in away if id(message) in again]))
+
+        self.elsewhere.when_answered(sent.sent, answered)
+
+    def _try_again(self, dead: Dead) -> None:
+        vhost = self.topology.vhosts.get(dead.vhost)
+        queue = vhost.queues.get(dead.origin.queue) if vhost is not None else None
+        if queue is None or queue.id != dead.queue:
+            settle_stored(dead.messages)
+            return
+        self._account.charge("staged", held_octets(dead.messages))
+        self._undelivered.keep(queue, dead)
+
     def _publish_at_least_once(self, vhost: VirtualHost | None, dead: Dead) -> None:
         queue = vhost.queues.get(dead.origin.queue) if vhost is not None else None
         if vhost is None or queue is None or queue.id != dead.queue:
@@ -208,21 +265,30 @@ class DeadLetters:
             settle_stored(dead.messages)
             return
         exchange = vhost.exchanges.get(dead.origin.exchange)
-        left, in_streams = (dead.messages, []) if exchange is None else self._left(vhost, exchange, dead)
+        left, in_streams, sent = dead.messages, list[Message](), None
+        if exchange is not None:
+            left, in_streams, sent = self._left(vhost, exchange, dead)
         left_ids = set(map(id, left))
         done = [message for message in dead.messages if id(message) not in left_ids]
-        self._undelivered.forget(done)
-        self.arrived += len(done)
-        self._settle(done, [message for message in in_streams if id(message) not in left_ids])
+        in_streams = [message for message in in_streams if id(message) not in left_ids]
+        at_once = done if sent is None else [message for message in done if id(message) not in sent.letters]
+        self._undelivered.forget(at_once)
+        self.arrived += len(at_once)
+        if sent is None:
+            self._settle(done, in_streams)
+        else:
+            self._settle_answered(dead, done, in_streams, sent)
         if left:
             self._account.charge("staged", held_octets(left))
             self._undelivered.keep(queue, dead._replace(messages=left))
         else:
             self._undelivered.hurry(queue)
 
-    def _left(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], list[Message]]:
-        """Send letters; returns the originals of those that have not reached all their queues, and of those that went
-        to streams."""
+    def _left(
+        self, vhost: VirtualHost, exchange: Exchange, dead: Dead
+    ) -> tuple[list[Message], list[Message], "_SentLetters | None"]:
+        """Send letters; returns the originals of those that have not reached all their queues here, of those that went
+        to streams, and what went to other homes."""
         found = dead_letters(dead.origin, dead.messages, dead.reason)
         routed = vhost.route(exchange, [letter.message for letter in found])
         routed.strip()
@@ -239,11 +305,32 @@ class DeadLetters:
             back = set(map(id, target.push(wanted))) if wanted else set()
             refused |= back
             self._undelivered.reached([originals[id(one)] for one in wanted if id(one) not in back], target.name)
+        sent = self._send_elsewhere(dead, found, routed.elsewhere)
+        for share in (routed.elsewhere or {}).values():
+            reached.update(map(id, share))
         left = [original for letter, original in originals.items() if letter in refused or letter not in reached]
-        return left, _in_streams(dead, found, routed.queues)
+        return left, _in_streams(dead, found, routed.queues), sent
 
-    def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> list[Message]:
-        """Send letters; returns the originals of those that went to streams."""
+    def _send_elsewhere(
+        self, dead: Dead, found: list[DeadLetter], routes: dict[DeclaredQueue, list[Message]] | None
+    ) -> "_SentLetters | None":
+        """Send letters to queues of other homes."""
+        if routes is None or self.elsewhere is None:
+            return None
+        wanted = {}
+        for target, share in routes.items():
+            kept = share if dead.reason == "rejected" else _without_circles(share, found, target.name)
+            for one in kept:
+                one.routing_key = one.routing_key[:MAX_ROUTING_KEY]
+            if kept:
+                wanted[target] = kept
+        sent = self.elsewhere.send(wanted, EXPIRATION)
+        both = zip(found, dead.messages, strict=True)
+        letters = {id(original): id(letter.message) for letter, original in both if id(letter.message) in sent.sources}
+        return _SentLetters(sent, letters, found)
+
+    def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], "_SentLetters | None"]:
+        """Send letters; returns the originals of those that went to streams, and what went to other homes."""
         found = dead_letters(dead.origin, dead.messages, dead.reason)
         messages = [letter.message for letter in found]
         routed = vhost.route(exchange, messages)
@@ -259,7 +346,7 @@ class DeadLetters:
                 target.push(share)
         if routed.error is not None:
             self._fail(dead, routed.error)
-        return _in_streams(dead, found, routed.queues)
+        return _in_streams(dead, found, routed.queues), self._send_elsewhere(dead, found, routed.elsewhere)
 
     def _tell(self, dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> None:
         if self._spans is not None:

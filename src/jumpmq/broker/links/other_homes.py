@@ -7,6 +7,7 @@ from typing import Any
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.links.enqueue import Enqueue
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.log_link import FollowedLog, OnDisk, serve_log
 from jumpmq.broker.upkeep.slices import decided
@@ -35,6 +36,7 @@ class OtherHomes:
 
     Attributes:
         links: one to each.
+        enqueue: sends messages to their queues.
         identity: of the broker.
     """
 
@@ -51,6 +53,7 @@ class OtherHomes:
             raise BrokerError("several homes need a directory for the links between them")
         self.identity = identity
         self.links = Links(config.links, config.home, config.homes, boot, turns)
+        self.enqueue = Enqueue(self.links, turns)
         self._home = config.home  # the number of this one
         self._homes = config.homes  # how many there are
         self._boot = boot  # tells this run from all others
@@ -104,6 +107,7 @@ class OtherHomes:
                 await self.links.start()
             except OSError as error:
                 raise BrokerError(f"links to other homes cannot be made: {error}") from None
+            self.enqueue.serve(topology)
             return
         follower = Follower(topology, self._boot, self._on_disk, self._on_failure)
         topology.log = follower
@@ -111,6 +115,7 @@ class OtherHomes:
         pending = topology.propose(changes.AddHome(self._home, node))
         await decided(pending)
         pending.result()
+        self.enqueue.serve(topology)
 
     async def stop(self) -> None:
         """Break the links."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS
+from jumpmq.broker.routing.elsewhere import Elsewhere, Sent
 from jumpmq.queues import Queue
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.exchanges import Exchange
@@ -19,7 +20,8 @@ class Pushed(NamedTuple):
         copies: how many messages these were pushed together.
         refused: the messages that a queue refused, once a queue.
         unroutable: those that reached no queue.
-        routes: the messages of each queue.
+        routes: the messages of each queue here.
+        sent: what went to queues elsewhere; None where nothing did.
         error: why routing stopped at a malformed message; those published after it went nowhere.
     """
 
@@ -29,6 +31,7 @@ class Pushed(NamedTuple):
     unroutable: list[Message]
     routes: dict[Queue, list[Message]]
     error: AMQPError | None
+    sent: Sent | None = None
 
 
 def push(
@@ -38,6 +41,7 @@ def push(
     flags: int,
     tally: Tally | None = None,
     mandatory: bool = False,
+    elsewhere: Elsewhere | None = None,
 ) -> Pushed:
     """Route a run of messages and push each queue its share.
 
@@ -46,6 +50,7 @@ def push(
         flags: the property flags of all messages, or-ed.
         tally: counts what clients publish; None where the broker publishes for itself.
         mandatory: whether the client gets back those that reach no queue.
+        elsewhere: sends to queues of other homes; None where there are none.
 
     Raises:
         NotFound, AccessRefused: as :meth:`VirtualHost.publishable`.
@@ -56,13 +61,16 @@ def push(
     source = vhost.exchanges[exchange] if isinstance(exchange, str) else exchange
     source.received += len(messages)
     refused: list[Message] = []
-    copies = 0
+    queues, copies, sent = len(routed.queues), 0, None
     for queue, share in routed.queues.items():
         copies += len(share)
         refused += push_to(queue, share, flags)
+    if routed.elsewhere is not None and elsewhere is not None:
+        sent = elsewhere.send(routed.elsewhere, flags)
+        queues, copies = queues + sent.queues, copies + sent.copies
     if tally is not None:
         count(tally, source, len(messages), copies, len(routed.unroutable), mandatory)
-    return Pushed(len(routed.queues), copies, refused, routed.unroutable, routed.queues, routed.error)
+    return Pushed(queues, copies, refused, routed.unroutable, routed.queues, routed.error, sent)
 
 
 def count(

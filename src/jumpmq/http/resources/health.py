@@ -147,7 +147,7 @@ async def aliveness(request: Request) -> JSONResponse:
     queue = host.queue(ALIVENESS_QUEUE)
     message = Message("", ALIVENESS_QUEUE.encode(), Properties().encode(), b"test_message", False, time.time())
     with broker.turns.turn():
-        publish_one(broker.authorization, requested.principal(request), host, message)
+        publish_one(broker.authorization, requested.principal(request), host, message, elsewhere=broker.elsewhere)
         queue.settle(queue.take(1), Outcome.ACKNOWLEDGED)
     return JSONResponse({"status": "ok"})
 

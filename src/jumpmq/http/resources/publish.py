@@ -65,11 +65,12 @@ async def publish(request: Request) -> JSONResponse:
     )
     await broker.count_published(requested.principal(request), 1)
     try:
-        pushed = publish_one(broker.authorization, requested.principal(request), host, message, broker.spans)
+        user = requested.principal(request)
+        pushed = publish_one(broker.authorization, user, host, message, broker.spans, broker.elsewhere)
     except AMQPError as error:  # RabbitMQ answers 400 to all of them here
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     await broker.committed()
-    if pushed.refused:
+    if pushed.refused or (pushed.sent is not None and await broker.refused(pushed.sent)):
         raise BadRequest("rejected Unable to publish message. Check queue limits.")
     return JSONResponse({"routed": bool(pushed.queues)})
 

@@ -35,7 +35,8 @@ class Exchange(ABC):
         bindings: every binding with its destination, the oldest first.
         declared_alternate: name of the exchange that gets what no binding matches, or None; the argument.
         alternate: the one in force, by argument or policy.
-        fed_further: how many of the bindings lead to an exchange, or to a queue of another home.
+        fed_further: how many of the bindings lead to an exchange.
+        fed_elsewhere: how many lead to a queue of another home.
         received: messages published to it since the broker started.
         published_in, published_out: messages that clients published to it, and how many queues got as many.
     """
@@ -60,7 +61,7 @@ class Exchange(ABC):
         self.arguments = definition.arguments
         self.alternate = self.declared_alternate = string_argument(definition, "alternate-exchange")
         self.bindings: dict[Binding, Destination] = {}
-        self.fed_further = self.received = self.published_in = self.published_out = 0
+        self.fed_further = self.fed_elsewhere = self.received = self.published_in = self.published_out = 0
 
     def __repr__(self) -> str:
         return f"<{self.type} exchange {self.name!r} in vhost {self.vhost!r}>"
@@ -78,14 +79,22 @@ class Exchange(ABC):
     def bind(self, binding: Binding, destination: Destination) -> None:
         """Add a binding that :meth:`check` has passed and that is not there yet."""
         self.bindings[binding] = destination
-        self.fed_further += not isinstance(destination, Queue)
+        if not isinstance(destination, Queue):
+            self._count_further(destination, 1)
         self.added(binding, destination)
 
     def unbind(self, binding: Binding) -> None:
         """Remove a binding that is there."""
         destination = self.bindings.pop(binding)
-        self.fed_further -= not isinstance(destination, Queue)
+        if not isinstance(destination, Queue):
+            self._count_further(destination, -1)
         self.removed(binding, destination)
+
+    def _count_further(self, destination: Destination, number: int) -> None:
+        if isinstance(destination, Exchange):
+            self.fed_further += number
+        else:
+            self.fed_elsewhere += number
 
     def twin(self) -> Generator[None, None, Self]:
         """Make an exchange with the same bindings, step by step; it routes as this one does.

@@ -1,0 +1,309 @@
+"""Messages for queues of other homes: what a turn publishes goes over a link, which answers when it is complete there.
+
+What is sent by one push to one home is a *unit*, which holds each message once and says which queues get it. Units of
+a link are numbered, and the home answers in order: which messages its queues have refused, and up to which unit all is
+complete. A link is so a source of receipts. When it breaks, what is not answered is refused: it may have arrived, and
+whoever publishes it again may have it twice, as after any connection that broke.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from time import time
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import EXPIRATION
+from jumpmq.broker.channel.confirms import Confirms
+from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, REFUSED, Part, State
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.links.link import Link
+from jumpmq.broker.links.links import Links
+from jumpmq.broker.routing.elsewhere import Sent
+from jumpmq.broker.routing.routing import push_to
+from jumpmq.queues import Queue, clock
+from jumpmq.queues.base import FIRST_LINK
+from jumpmq.topology import Topology
+from jumpmq.topology.declared import DeclaredQueue
+
+UNIT, ANSWER, READY = 64, 65, 66
+"""Kinds of records: messages for queues; what became of units; that the queues are there."""
+
+INDEX_BITS = 24
+"""Bits of a number of receipts behind the unit's: the message's place in the unit, from 1; all of them are set for the
+unit as a whole."""
+
+WHOLE = (1 << INDEX_BITS) - 1
+
+_UNIT = struct.Struct("!QIII")
+"""Number of the unit, property flags, messages, queues."""
+
+_MESSAGE = struct.Struct("!IHBHBd")
+"""Octets of body, properties, routing key and exchange; whether it is persistent; seconds to live, -1 for ever."""
+
+_QUEUE = struct.Struct("!QHHI")
+"""Id, octets of virtual host and name; how many messages it gets, of which the places follow; ALL where it gets all."""
+
+ALL = 0xFFFFFFFF
+
+_ANSWER = struct.Struct("!QI")
+"""The last unit that is complete; how many refused messages follow, each unit and place."""
+
+_REFUSED = struct.Struct("!QI")
+
+REFUSALS = frozenset({"reject-publish", "reject-publish-dlx"})
+
+
+class _Outgoing:
+    """One end of a link, as a source of receipts.
+
+    Attributes:
+        sent: the last unit that was sent, as a number of receipts.
+    """
+
+    def __init__(self, link: Link | None) -> None:
+        self.link = link
+        self.sent = 0
+        self._completed = 0  # everything up to here is complete, but for what was refused
+        self._lost = 0  # everything up to here that was not complete is refused
+        self._refused: set[int] = set()  # messages that were refused by themselves, and not asked for yet
+
+    def state(self, number: int) -> State:
+        """See :class:`~jumpmq.broker.commit.receipts.Source`."""
+        if number in self._refused:
+            return REFUSED
+        if number <= self._completed:
+            return DONE
+        return REFUSED if number <= self._lost else PENDING
+
+    def complete(self, unit: int, refused: Iterable[tuple[int, int]]) -> None:
+        """All units up to one are complete, but for what was refused."""
+        for number, place in refused:
+            self._refused.add(number << INDEX_BITS | place)
+        self._completed = max(self._completed, unit << INDEX_BITS | WHOLE)
+
+    def forget_refused(self) -> None:
+        """Those who wait have been told of what is complete."""
+        self._refused = {number for number in self._refused if number > self._completed}
+
+    def lose(self) -> None:
+        """The link is broken."""
+        self.link = None
+        self._lost = self.sent
+
+
+class _Incoming:
+    """The other end: pushes units to its queues, and answers when that is complete. To turns it is a publisher."""
+
+    def __init__(self, link: Link, turns: Turns) -> None:
+        self._link = link  # where the answers go
+        self._turns = turns  # tell when it is complete
+        self._confirms = Confirms()  # a unit is one publish
+        self._refused: list[tuple[int, int]] = []  # not told yet
+
+    def add(self, unit: int, sources: int, refused: list[int]) -> None:
+        """A unit was pushed to queues with these sources, and they have refused the messages at these places."""
+        assert unit == self._confirms.published + 1
+        self._confirms.add(1, sources)
+        self._refused += [(unit, place + 1) for place in refused]
+        self._turns.confirm(self)
+
+    def seal_confirms(self, parts: Mapping[int, Part]) -> bool:
+        """See :class:`~jumpmq.broker.commit.turns.Publisher`."""
+        self._confirms.seal(parts)
+        return not self._confirms.due or self.send_confirms()
+
+    def send_confirms(self) -> bool:
+        """The same."""
+        answers = self._confirms.answers()
+        if answers and self._link.up:
+            assert all(isinstance(answer, m.BasicAck) for answer in answers)
+            last = answers[-1].delivery_tag
+            told = [one for one in self._refused if one[0] <= last]
+            self._refused = [one for one in self._refused if one[0] > last]
+            self._link.send(ANSWER, _ANSWER.pack(last, len(told)), *(_REFUSED.pack(*one) for one in told))
+        return self._confirms.waiting
+
+
+class Enqueue:
+    """Sends to all other homes, and takes what they send: see :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+
+    def __init__(self, links: Links, turns: Turns) -> None:
+        self._links = links  # one to each home
+        self._turns = turns  # those of the broker
+        self._topology: Topology  # finds the queues
+        self._serves = False  # whether they are there
+        self._outgoing: dict[int, _Outgoing] = {}  # by home
+        self._incoming: dict[int, _Incoming] = {}  # the same
+        links.handlers[UNIT] = self._take
+        links.handlers[ANSWER] = self._answered
+        links.handlers[READY] = lambda link, payload: self._ready(link)
+        links.on_up.append(self._up)
+        links.on_down.append(self._down)
+
+    def serve(self, topology: Topology) -> None:
+        """The queues are there from now on."""
+        self._topology = topology
+        self._serves = True
+        with self._turns.turn():
+            for home in self._links.homes:
+                if (link := self._links.to(home)) is not None:
+                    link.send(READY)
+
+    # --- sending ---
+
+    def send(self, routes: dict[DeclaredQueue, list[Message]], flags: int) -> Sent:
+        """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+        by_home: dict[int, list[tuple[DeclaredQueue, list[Message]]]] = {}
+        copies = 0
+        for queue, share in routes.items():
+            by_home.setdefault(queue.definition.home, []).append((queue, share))
+            copies += len(share)
+        sources: dict[int, int] = {}
+        parts: dict[int, tuple[Part, ...]] = {}
+        by_source: dict[int, Part] = {}
+        for home, shares in by_home.items():
+            found = list({id(message): message for _, share in shares for message in share}.values())
+            places = {id(message): place for place, message in enumerate(found)}
+            source = FIRST_LINK << home
+            for key in places:
+                sources[key] = sources.get(key, 0) | source
+            outgoing = self._outgoing.get(home)
+            if outgoing is None or outgoing.link is None:
+                by_source[source] = NOT_TAKEN
+                parts |= {key: (*parts.get(key, ()), NOT_TAKEN) for key in places}
+                continue
+            unit = (outgoing.sent >> INDEX_BITS) + 1
+            outgoing.link.send(UNIT, *_encoded(unit, flags, found, places, shares))
+            outgoing.sent = unit << INDEX_BITS | WHOLE
+            by_source[source] = Part(outgoing, outgoing.sent)
+            self._turns.note_sent(source, by_source[source])
+            for queue, share in shares:
+                if self._may_refuse(queue):
+                    for message in share:
+                        part = Part(outgoing, unit << INDEX_BITS | places[id(message)] + 1)
+                        parts[id(message)] = (*parts.get(id(message), ()), part)
+        return Sent(len(routes), copies, sources, parts, by_source)
+
+    def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
+        """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+        self._turns.when_known(sent.by_source, then)
+
+    def _may_refuse(self, queue: DeclaredQueue) -> bool:
+        """Whether a queue may refuse a message by itself."""
+        if queue.definition.arguments.plain().get("x-overflow") in REFUSALS:
+            return True
+        host = self._topology.vhosts.get(queue.vhost)
+        return host is not None and host.in_force(queue).definition.get("overflow") in REFUSALS
+
+    def _answered(self, link: Link, payload: memoryview) -> None:
+        outgoing = self._outgoing[link.peer]
+        unit, count = _ANSWER.unpack_from(payload)
+        places = range(_ANSWER.size, _ANSWER.size + count * _REFUSED.size, _REFUSED.size)
+        outgoing.complete(unit, [_REFUSED.unpack_from(payload, place) for place in places])
+        self._turns.look_at_receipts()
+        outgoing.forget_refused()
+
+    # --- taking ---
+
+    def _take(self, link: Link, payload: memoryview) -> None:
+        unit, flags, messages, queues, at = _decoded(payload)
+        refused: set[int] = set()
+        sources = 0
+        for _ in range(queues):
+            queue, chosen, at = self._destination(payload, at)
+            if queue is None:  # deleted meanwhile: they reach no queue
+                continue
+            share = messages if chosen is None else [messages[place] for place in chosen]
+            sources |= queue.source
+            back = push_to(queue, list(share), flags)
+            if back:
+                places = {id(message): place for place, message in enumerate(messages)}
+                refused.update(places[id(message)] for message in back)
+        self._incoming[link.peer].add(unit, sources, sorted(refused))
+
+    def _destination(self, payload: memoryview, at: int) -> tuple[Queue | None, tuple[int, ...] | None, int]:
+        """A queue, and the places of what it gets; None where it gets all."""
+        number, host_octets, name_octets, count = _QUEUE.unpack_from(payload, at)
+        at += _QUEUE.size
+        vhost = bytes(payload[at : at + host_octets]).decode(errors="surrogateescape")
+        at += host_octets
+        name = bytes(payload[at : at + name_octets]).decode(errors="surrogateescape")
+        at += name_octets
+        chosen = None
+        if count != ALL:
+            chosen = struct.unpack_from(f"!{count}I", payload, at)
+            at += 4 * count
+        host = self._topology.vhosts.get(vhost)
+        queue = None if host is None else host.queues.get(name)
+        return (queue if queue is not None and queue.id == number else None), chosen, at
+
+    # --- links ---
+
+    def _up(self, link: Link) -> None:
+        self._incoming[link.peer] = _Incoming(link, self._turns)
+        if self._serves:
+            link.send(READY)
+
+    def _ready(self, link: Link) -> None:
+        self._outgoing[link.peer] = _Outgoing(link)
+
+    def _down(self, link: Link) -> None:
+        outgoing = self._outgoing.get(link.peer)
+        if outgoing is not None and outgoing.link is link:
+            outgoing.lose()
+            self._turns.look_at_receipts()
+
+
+def _encoded(
+    unit: int,
+    flags: int,
+    messages: list[Message],
+    places: dict[int, int],
+    shares: list[tuple[DeclaredQueue, list[Message]]],
+) -> list[bytes | memoryview]:
+    buffers: list[bytes | memoryview] = [_UNIT.pack(unit, flags, len(messages), len(shares))]
+    now = clock.now() if flags & EXPIRATION else 0.0
+    for message in messages:
+        exchange = message.exchange.encode(errors="surrogateescape")
+        lives = max(0.0, message.expires_at - now) if message.expires_at else -1.0
+        head = _MESSAGE.pack(
+            len(message.body),
+            len(message.properties),
+            len(message.routing_key),
+            len(exchange),
+            message.persistent,
+            lives,
+        )
+        buffers += (head, exchange, message.routing_key, message.properties, message.body)
+    for queue, share in shares:
+        host, name = queue.vhost.encode(errors="surrogateescape"), queue.name.encode(errors="surrogateescape")
+        everything = len(share) == len(messages)
+        buffers += (_QUEUE.pack(queue.id, len(host), len(name), ALL if everything else len(share)), host, name)
+        if not everything:
+            buffers.append(struct.pack(f"!{len(share)}I", *(places[id(message)] for message in share)))
+    return buffers
+
+
+def _decoded(payload: memoryview) -> tuple[int, int, list[Message], int, int]:
+    """The unit's number, flags and messages, the number of its queues, and where these begin."""
+    unit, flags, count, queues = _UNIT.unpack_from(payload)
+    at = _UNIT.size
+    messages = []
+    published_at, now = time(), clock.now()
+    for _ in range(count):
+        body, properties, key, exchange, persistent, lives = _MESSAGE.unpack_from(payload, at)
+        at += _MESSAGE.size
+        ends = at + exchange, at + exchange + key, at + exchange + key + properties
+        message = Message(
+            str(payload[at : ends[0]], "utf-8", "surrogateescape"),
+            bytes(payload[ends[0] : ends[1]]),
+            bytes(payload[ends[1] : ends[2]]),
+            bytes(payload[ends[2] : ends[2] + body]),
+            bool(persistent),
+            published_at,
+        )
+        at = ends[2] + body
+        if lives >= 0:
+            message.expires_at = now + lives
+        messages.append(message)
+    return unit, flags, messages, queues, at
