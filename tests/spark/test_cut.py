@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import pika
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import BinaryType, StringType, StructType
+from tests.waiting import until
 
+import jumpmq
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, sink
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
@@ -174,3 +179,17 @@ def test_a_task_that_was_overtaken_with_other_rows_fails(
     with pytest.raises(JumpMQError, match="with other rows, in another order, or in other partitions"):
         attempt.task(0, overtaken(rows_of(range(120)), 4, lambda: attempt.task(0, rows_of(others))))
     assert published(Client(Broker(broker.http_url))) == others
+
+
+def test_a_reader_that_is_gone_asks_nothing_more(tmp_path: Path) -> None:
+    """Another server may listen at the broker's port later, and cannot make sense of what is asked there."""
+    with jumpmq.running(data_dir=tmp_path / "broker") as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            connection.channel().queue_declare("q", durable=True)
+        query = reader(broker, 1, queue="q")
+        start = query.initialOffset()
+        query.latestOffset(start, ReadMaxRows(1))
+        working = [one for one in threading.enumerate() if one.name.endswith(start["group"])]
+        assert len(working) == 2
+        del query
+    until(lambda: not any(one.is_alive() for one in working))

@@ -19,11 +19,13 @@ from pyspark.sql import SparkSession
 from jumpmq._first_use import import_name
 
 if TYPE_CHECKING:
+    from jumpmq.spark.avro import from_avro
     from jumpmq.spark.delta import delta_writer
     from jumpmq.spark.errors import JumpMQError, plain_errors
     from jumpmq.spark.iceberg import iceberg_writer
     from jumpmq.spark.metrics import Exporter, progress
     from jumpmq.spark.moves import movement
+    from jumpmq.spark.protobuf import from_protobuf
     from jumpmq.spark.router import Router
     from jumpmq.spark.routing import register_route, repartition_by_queue, route
     from jumpmq.spark.schema import SCHEMA
@@ -37,6 +39,8 @@ __all__ = [
     "JumpMQError",
     "Router",
     "delta_writer",
+    "from_avro",
+    "from_protobuf",
     "iceberg_writer",
     "movement",
     "plain_errors",
@@ -54,6 +58,8 @@ _HOMES = {
     "JumpMQError": "jumpmq.spark.errors",
     "Router": "jumpmq.spark.router",
     "delta_writer": "jumpmq.spark.delta",
+    "from_avro": "jumpmq.spark.avro",
+    "from_protobuf": "jumpmq.spark.protobuf",
     "iceberg_writer": "jumpmq.spark.iceberg",
     "Exporter": "jumpmq.spark.metrics",
     "movement": "jumpmq.spark.moves",

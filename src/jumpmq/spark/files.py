@@ -35,7 +35,11 @@ def require(package: str, needed_by: str, install: str) -> None:
     Raises:
         JumpMQError: it is not; the text says how to install it.
     """
-    if importlib.util.find_spec(package) is None:
+    try:
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:  # not even what it is in
+        found = None
+    if found is None:
         raise JumpMQError(f"{needed_by} needs the package {package}: pip install '{install}'")
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import GroupInUse, JumpMQError, NoSession, QueueInUse
+from jumpmq.spark.patience import LONGEST_PAUSE
 
 if TYPE_CHECKING:
     from jumpmq.spark.commit_log import CommitLog
@@ -23,7 +25,7 @@ TAKEOVER = 4.0
 """Seconds to wait for another query's session to end; the broker gives one that lost its connection 2 to return."""
 
 RETURN = 0.5
-"""Seconds before a broken connection is replaced."""
+"""Seconds before a broken connection is replaced; twice as many after each attempt that fails."""
 
 
 class Session:
@@ -99,8 +101,9 @@ class Session:
                 continue  # the next request will say what is wrong
 
     def _attend(self) -> None:
-        while not self._stopped.is_set():
-            try:
+        pause = 0.0
+        while not self._stopped.wait(pause):
+            began = time.monotonic()
+            with suppress(JumpMQError):
                 self._client.attend(self.group, self._session)
-            except JumpMQError:
-                self._stopped.wait(RETURN)
+            pause = RETURN if time.monotonic() > began + RETURN else min(max(RETURN, 2 * pause), LONGEST_PAUSE)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -241,6 +242,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client.require_broker()
             query = str(offset.get("query", group))
             self._session = Session(self._client, group, query, self._options, self._commit_log())
+            weakref.finalize(self, self._session.stop)  # where it is not Spark that reads, and kills the process
         return self._session
 
     def _commit_log(self) -> CommitLog | None:

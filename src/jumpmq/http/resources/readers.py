@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from typing import Any
@@ -264,8 +265,9 @@ class Attendance(Response):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"\n", "more_body": True})
         try:
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            with contextlib.suppress(asyncio.CancelledError):  # the broker stops, and that is no error
+                while (await receive())["type"] != "http.disconnect":
+                    pass
         finally:
             self._groups.detach(*self._subject)
 
