@@ -176,7 +176,7 @@ class Broker:
             self._make_parts()
             self._restore(definitions)
             if self.other_homes is not None:
-                await self.other_homes.join(self.topology, self.node)
+                await self.other_homes.join(self.topology, self.node, self._services.deliver_reply)
             await self._mark_started()
             await self._listen()
         except BaseException:

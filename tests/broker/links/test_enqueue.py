@@ -9,6 +9,7 @@ import pika
 import pytest
 from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
 
+from jumpmq.amqp.properties import Properties
 from jumpmq.broker import Broker
 from jumpmq.queues import Queue
 from jumpmq.topology import Arguments, Bind, Binding, DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
@@ -249,3 +250,43 @@ async def test_dead_letters_wait_for_a_home_that_is_down(tmp_path: Path) -> None
             assert bodies(again, "letters") == [b"letter"]
         finally:
             await stopped(again)
+
+
+@in_loop
+async def test_direct_replies_find_their_way_back() -> None:
+    """A client at one home asks, one at another answers; an address whose channel is gone is no reason to stumble."""
+    async with homes(3, durable=False) as brokers:
+        await declare(brokers[0], "requests")
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def request(channel: Any) -> bytes:
+            answers: list[bytes] = []
+            channel.basic_consume("amq.rabbitmq.reply-to", lambda *got: answers.append(got[3]), auto_ack=True)
+            channel.basic_publish("", "requests", b"ping", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+            loop.call_soon_threadsafe(asked.set)
+            while not answers:
+                channel.connection.process_data_events(0.05)
+            return answers[0]
+
+        asking = asyncio.create_task(with_channel(brokers[1], request))
+        await asked.wait()
+        await until(lambda: queue_of(brokers[0], "requests").ready_count)
+        sent = queue_of(brokers[0], "requests").peek(1, 10)[0]
+        address = Properties.parse(sent.properties).reply_to
+        assert address is not None
+
+        def answer(channel: Any) -> None:
+            channel.queue_declare(address, passive=True)
+            channel.basic_publish("", address, b"pong")
+
+        await with_channel(brokers[2], answer)
+        assert await asking == b"pong"
+
+        def late(channel: Any) -> None:
+            channel.confirm_delivery()
+            channel.basic_publish("", address, b"late")
+            with pytest.raises(pika.exceptions.UnroutableError):
+                channel.basic_publish("", "amq.rabbitmq.reply-to.9.x", b"nowhere", mandatory=True)
+
+        await with_channel(brokers[2], late)

@@ -3,6 +3,8 @@
 A client consumes from the pseudo-queue ``amq.rabbitmq.reply-to`` and publishes requests with that name in ``reply-to``;
 the broker replaces it by an address of the channel's own. What is published to that address on the default exchange is
 delivered to the channel, or returned as unroutable when the channel is gone.
+
+Where there are several homes an address begins with the number of the channel's: other homes send the answer there.
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +33,8 @@ class ReplyQueue:
     def __init__(self, channel: "Channel", tag: str) -> None:
         self.channel = channel
         self.tag = tag
-        self.address = PREFIX + unique_name().encode()
+        home = b"" if channel.elsewhere is None else b"%d." % channel.topology.home
+        self.address = PREFIX + home + unique_name().encode()
         channel.reply_queues[self.address] = self
 
     def close(self) -> None:
@@ -48,13 +51,33 @@ class ReplyQueue:
         )
 
 
+def home_of(channel: "Channel", address: bytes) -> int | None:
+    """The other home whose channel has an address; None where it is none of another home's."""
+    if channel.elsewhere is None or not address.startswith(PREFIX):
+        return None
+    number = address[len(PREFIX) :].partition(b".")[0]
+    home = int(number) if number.isdigit() and len(number) < 10 else 0
+    return home if home in channel.topology.homes and home != channel.topology.home else None
+
+
+def reply(channel: "Channel", message: Message) -> bool:
+    """Send an answer to the address that is its routing key; returns whether that is one that is there."""
+    found = channel.reply_queues.get(message.routing_key)
+    if found is not None:
+        found.deliver([message])
+        return True
+    home = home_of(channel, message.routing_key)
+    return home is not None and channel.elsewhere is not None and channel.elsewhere.send_reply(home, message)
+
+
 def declare(channel: "Channel", name: str) -> None:
     """``queue.declare`` of the pseudo-queue, which is always there, or of an address, which is while its channel lives.
 
     Raises:
         NotFound: it does not.
     """
-    if name != NAME and name.encode() not in channel.reply_queues:
+    octets = name.encode(errors="surrogateescape")
+    if name != NAME and octets not in channel.reply_queues and home_of(channel, octets) is None:
         raise NotFound(f"no queue '{name}' in vhost '{channel.connection.vhost.name}'")
     channel.send(m.QueueDeclareOk(name, 0, 1))
 

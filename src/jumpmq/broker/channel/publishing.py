@@ -82,7 +82,7 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
     """
     exchange = _require_exchange(channel, run)
     messages, error = _examined(channel, run)
-    if not run.exchange and channel.reply_queues:
+    if not run.exchange and (channel.reply_queues or channel.elsewhere is not None):
         messages = _deliver_answers(channel, messages)
     pushed = routing.push(
         channel.connection.vhost, exchange, messages, run.flags, channel.tally, run.mandatory, channel.elsewhere
@@ -157,16 +157,8 @@ def _expiration(text: str) -> int:
 
 def _deliver_answers(channel: "Channel", messages: list[Message]) -> list[Message]:
     """Hand answers to the channels that asked; returns the other messages."""
-    others = []
-    for message in messages:
-        reply_queue = None
-        if message.routing_key.startswith(direct_reply.PREFIX):
-            reply_queue = channel.reply_queues.get(message.routing_key)
-        if reply_queue is None:
-            others.append(message)
-        else:
-            reply_queue.deliver([message])
-    return others
+    prefix = direct_reply.PREFIX
+    return [one for one in messages if not (one.routing_key.startswith(prefix) and direct_reply.reply(channel, one))]
 
 
 def _return(channel: "Channel", messages: list[Message]) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
 from jumpmq.broker.consumer_groups.live import ConsumerGroups
@@ -40,3 +41,10 @@ class ChannelServices:
     spans: Spans | None
     elsewhere: Elsewhere | None = None
     reply_queues: "dict[bytes, ReplyQueue]" = field(default_factory=dict)
+
+    def deliver_reply(self, message: Message) -> bool:
+        """Hand an answer to the channel that asked; returns whether it is there."""
+        reply_queue = self.reply_queues.get(message.routing_key)
+        if reply_queue is not None:
+            reply_queue.deliver([message])
+        return reply_queue is not None

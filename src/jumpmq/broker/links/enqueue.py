@@ -25,8 +25,8 @@ from jumpmq.queues.base import FIRST_LINK
 from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
 
-UNIT, ANSWER, READY = 64, 65, 66
-"""Kinds of records: messages for queues; what became of units; that the queues are there."""
+UNIT, ANSWER, READY, REPLY = 64, 65, 66, 67
+"""Kinds of records: messages for queues; what became of units; that the queues are there; a direct reply."""
 
 INDEX_BITS = 24
 """Bits of a number of receipts behind the unit's: the message's place in the unit, from 1; all of them are set for the
@@ -131,18 +131,24 @@ class Enqueue:
         self._links = links  # one to each home
         self._turns = turns  # those of the broker
         self._topology: Topology  # finds the queues
+        self._on_reply: Callable[[Message], object]  # delivers answers
         self._serves = False  # whether they are there
         self._outgoing: dict[int, _Outgoing] = {}  # by home
         self._incoming: dict[int, _Incoming] = {}  # the same
         links.handlers[UNIT] = self._take
         links.handlers[ANSWER] = self._answered
+        links.handlers[REPLY] = self._take_reply
         links.handlers[READY] = lambda link, payload: self._ready(link)
         links.on_up.append(self._up)
         links.on_down.append(self._down)
 
-    def serve(self, topology: Topology) -> None:
-        """The queues are there from now on."""
-        self._topology = topology
+    def serve(self, topology: Topology, on_reply: Callable[[Message], object]) -> None:
+        """The queues are there from now on.
+
+        Args:
+            on_reply: delivers an answer to the direct reply-to address that is its routing key.
+        """
+        self._topology, self._on_reply = topology, on_reply
         self._serves = True
         with self._turns.turn():
             for home in self._links.homes:
@@ -184,6 +190,14 @@ class Enqueue:
                         parts[id(message)] = (*parts.get(id(message), ()), part)
         return Sent(len(routes), copies, sources, parts, by_source)
 
+    def send_reply(self, home: int, message: Message) -> bool:
+        """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+        outgoing = self._outgoing.get(home)
+        if outgoing is None or outgoing.link is None:
+            return False
+        outgoing.link.send(REPLY, *_encoded(0, 0, [message], {}, []))
+        return True
+
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
         """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
         self._turns.when_known(sent.by_source, then)
@@ -220,6 +234,10 @@ class Enqueue:
                 places = {id(message): place for place, message in enumerate(messages)}
                 refused.update(places[id(message)] for message in back)
         self._incoming[link.peer].add(unit, sources, sorted(refused))
+
+    def _take_reply(self, link: Link, payload: memoryview) -> None:
+        for message in _decoded(payload)[2]:
+            self._on_reply(message)
 
     def _destination(self, payload: memoryview, at: int) -> tuple[Queue | None, tuple[int, ...] | None, int]:
         """A queue, and the places of what it gets; None where it gets all."""

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError
@@ -94,8 +95,11 @@ class OtherHomes:
         topology.log = first
         serve_log(self.links, first)
 
-    async def join(self, topology: Topology, node: str) -> None:
+    async def join(self, topology: Topology, node: str, on_reply: Callable[[Message], object]) -> None:
         """Be part of the broker: what is there is restored here.
+
+        Args:
+            on_reply: delivers an answer to the direct reply-to address that is its routing key.
 
         Raises:
             BrokerError: the sockets of links cannot be made.
@@ -107,7 +111,7 @@ class OtherHomes:
                 await self.links.start()
             except OSError as error:
                 raise BrokerError(f"links to other homes cannot be made: {error}") from None
-            self.enqueue.serve(topology)
+            self.enqueue.serve(topology, on_reply)
             return
         follower = Follower(topology, self._boot, self._on_disk, self._on_failure)
         topology.log = follower
@@ -115,7 +119,7 @@ class OtherHomes:
         pending = topology.propose(changes.AddHome(self._home, node))
         await decided(pending)
         pending.result()
-        self.enqueue.serve(topology)
+        self.enqueue.serve(topology, on_reply)
 
     async def stop(self) -> None:
         """Break the links."""

@@ -46,5 +46,8 @@ class Elsewhere(Protocol):
             flags: the property flags of all messages, or-ed.
         """
 
+    def send_reply(self, home: int, message: Message) -> bool:
+        """Send an answer to the direct reply-to address that is its routing key; returns whether the home is up."""
+
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
         """Have a function called, within a turn, when it is known what became of all that was sent."""
