@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pika
+import pyarrow as pa
 import pytest
 from tests.http.api import API, publish
 from tests.http.running_homes import running_homes
@@ -120,3 +121,52 @@ def test_the_private_port_wants_the_secret(homes):
         connection.request("POST", "/home/figures", b'["connections"]', headers)
         assert connection.getresponse().status == 403
         connection.close()
+
+
+def test_one_arrow_stream_has_the_messages_of_all_homes(api, queues):
+    wanted = {"queues": queues, "missing": True}
+    ranges = api.post("ranges", "/", body=wanted)
+    assert list(ranges) == sorted(queues)
+    assert [ranges[queue]["messages"] for queue in queues] == [1, 2, 3]
+    slices = [[queue, ranges[queue]["first_seq"], ranges[queue]["last_seq"]] for queue in queues]
+    answer = api.request("POST", "messages", "/", json={"slices": slices, "columns": ["queue", "body"]})
+    table = pa.ipc.open_stream(answer.content).read_all().to_pydict()
+    found = {}
+    for queue, body in zip(table["queue"], table["body"], strict=True):
+        found.setdefault(queue, []).append(body)
+    assert [found[queue] for queue in queues] == [[b"%d-%d" % (n, i) for i in range(n)] for n in (1, 2, 3)]
+
+
+def test_queues_that_are_bound_are_found_at_all_homes(api, queues, channels):
+    for queue in queues:
+        channels[0].queue_bind(queue, "amq.fanout")
+    assert list(api.post("ranges", "/", body={"exchange": "amq.fanout"})) == sorted(queues)
+
+
+def test_a_group_reads_and_acknowledges_at_all_homes(api, queues, unique):
+    group = ("readers", "/", unique("group"))
+    session = api.post(*group, "open", body={"query": "one"})["session"]
+    held = {"queues": dict.fromkeys(queues), "session": session}
+    reserved = api.post(*group, "reserve", body=held)["queues"]
+    assert [reserved[queue]["messages"] for queue in queues] == [1, 2, 3]
+    slices = [[queue, None, reserved[queue]["offset"], 0, None] for queue in queues]
+    answer = api.request("POST", *group, "read", json={"slices": slices, "columns": ["body"], "session": session})
+    assert answer.headers["JumpMQ-Messages"] == "6"
+    assert pa.ipc.open_stream(answer.content).read_all().num_rows == 6
+    api.post(*group, "renew", body={"session": session})
+    shown = api.get(*group)["queues"]
+    assert {queue: shown[queue]["messages"] for queue in queues} == dict(zip(queues, (1, 2, 3), strict=True))
+    refused = api.request("POST", *group, "open", json={"query": "another"})
+    assert refused.status_code == 409
+    offsets = {queue: reserved[queue]["offset"] for queue in queues}
+    api.post(*group, "commit", body={"queues": offsets, "session": session})
+    assert [api.counts(queue) for queue in queues] == [(0, 0)] * 3
+    assert api.request("DELETE", *group).status_code == 204
+    assert api.request("DELETE", *group).status_code == 404
+
+
+def test_logins_are_counted_at_all_homes(api, channels, homes):
+    (node,) = api.get("nodes")
+    counted = {one["protocol"]: one for one in api.get("auth", "attempts", node["name"])}
+    assert counted["amqp091"]["auth_attempts_succeeded"] >= 3
+    assert node["sockets_used"] == 3

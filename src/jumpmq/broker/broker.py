@@ -27,7 +27,6 @@ from jumpmq.broker.consumer_groups.live import ConsumerGroups
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.figures.home import HomeFigures
-from jumpmq.broker.figures.merged import MergedFigures
 from jumpmq.broker.memory import resources
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.memory.paging import Paging
@@ -52,6 +51,7 @@ from jumpmq.store.definitions import named, numbered
 from jumpmq.topology import Topology, changes, records
 
 if TYPE_CHECKING:
+    from jumpmq.broker.figures.merged import MergedFigures
     from jumpmq.broker.links.other_homes import OtherHomes
 
 log = logging.getLogger(__name__)
@@ -187,7 +187,8 @@ class Broker:
                 await self.other_homes.stop()
             await self._commits.close()
             raise
-        self.topology.listeners.append(audit.recording(self.topology))
+        if self.config.home == 1:  # every home hears of every change
+            self.topology.listeners.append(audit.recording(self.topology))
         self.topology.listeners.append(lambda change, asker: self.churn.follow(self.topology, change))
         if self.config.key_sketches == "on":
             self.ring_traffic.start()

@@ -275,6 +275,9 @@ class HomeFigures:
             short=broker.alarms.resources,
             losses=list(broker.losses),
             complaint=broker.watchdog.complaint,
+            logins={name: (one.succeeded, one.failed) for name, one in broker.authenticator.attempts.items()},
+            letters=broker.dead_letters.arrived,
+            deaths=list(broker.dead_letters.counts.items()),
         )
 
     def node(self) -> NodeFigures:

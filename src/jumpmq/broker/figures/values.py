@@ -380,6 +380,9 @@ class HomeState(NamedTuple):
         short: what is short: ``memory``, ``disk``.
         losses: what is missing from its data directory, each with when it was found.
         complaint: why what is published is not committed; None if it is.
+        logins: those that succeeded, and those that failed, by protocol.
+        letters: dead letters that arrived, where they were sent at least once.
+        deaths: messages that died, by kind of queue, reason and strategy.
     """
 
     home: int
@@ -392,3 +395,6 @@ class HomeState(NamedTuple):
     short: list[str]
     losses: list[tuple[str, float]]
     complaint: str | None
+    logins: dict[str, tuple[int, int]]
+    letters: int
+    deaths: list[tuple[tuple[str, str, str], int]]

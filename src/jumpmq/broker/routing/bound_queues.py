@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from jumpmq.queues import Queue
 from jumpmq.topology import Exchange
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import Destination
 
 
-def bound_queues(exchange: Exchange) -> Iterator[Queue]:
-    """The queues here that an exchange routes to, directly or through other exchanges, each once.
+def bound_queues(exchange: Exchange) -> Iterator[Queue | DeclaredQueue]:
+    """The queues, here and at other homes, that an exchange routes to, directly or through other exchanges, each once.
 
     Exclusive queues are left out: they are their connections', also for those who ask by an exchange.
     """
@@ -21,5 +22,5 @@ def bound_queues(exchange: Exchange) -> Iterator[Queue]:
             found.add(destination)
             if isinstance(destination, Exchange):
                 exchanges.append(destination)
-            elif isinstance(destination, Queue) and destination.owner is None:
+            elif destination.owner is None:
                 yield destination

@@ -44,8 +44,19 @@ async def set_log_level(broker: Broker, level: int) -> None:
     logging.getLogger("jumpmq").setLevel(level)
 
 
+async def forget_attempts(broker: Broker) -> None:
+    """Count logins from 0 again."""
+    broker.authenticator.attempts.clear()
+
+
+async def suspend(broker: Broker, suspended: bool) -> None:
+    """Listen for clients of AMQP no more, or again."""
+    await broker.suspend(suspended)
+
+
 ACTS: dict[str, Callable[..., Awaitable[Any]]] = {
-    one.__name__: one for one in (close_connections, acknowledge_losses, set_limits, set_log_level)
+    one.__name__: one
+    for one in (close_connections, acknowledge_losses, set_limits, set_log_level, forget_attempts, suspend)
 }
 
 

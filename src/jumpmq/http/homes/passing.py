@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from jumpmq.amqp.errors import NotFound
@@ -16,6 +17,9 @@ from jumpmq.broker.figures.plain import dump
 from jumpmq.http.homes import acting, principals
 from jumpmq.http.homes.client import Answer, HomeClient
 from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.arrow import ArrowEncoder
+from jumpmq.http.plumbing.errors import Refused
+from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 
 ADDRESS = b"jumpmq-address"
@@ -28,17 +32,25 @@ PASSED = frozenset({b"content-type", b"accept", b"x-reason"})
 """Headers of a request that its home reads."""
 
 
+Bodies = Mapping[int, tuple[list[str], Any]]
+"""By home, the queues that it is asked about, and the JSON of the body."""
+
+
 class Elsewhere:
     """The other homes, for requests that are about what is there.
 
     Args:
         home: the number of this one.
         clients: of the others.
+
+    Attributes:
+        others: the numbers of the others.
     """
 
     def __init__(self, home: int, clients: Sequence[HomeClient]) -> None:
         self.home = home
         self._clients = {client.home: client for client in clients}
+        self.others = tuple(self._clients)
 
     def of(self, request: Request) -> DeclaredQueue | None:
         """The queue that the path names, if its home is another.
@@ -65,12 +77,18 @@ class Elsewhere:
             raise down(queue) from None
 
     async def ask(self, request: Request, home: int, target: bytes, body: object) -> Answer:
-        """Have a home answer a ``POST`` of some JSON, for the user who asks.
+        """Have a home answer a request with another body, which is JSON, for the user who asks.
+
+        Args:
+            body: None where there is none.
 
         Raises:
             HomeDown: it does not answer.
         """
-        return await self._ask(home, request, "POST", target, [(b"content-type", b"application/json")], dump(body))
+        if request.scope["query_string"]:
+            target += b"?" + request.scope["query_string"]
+        octets = b"" if body is None else dump(body)
+        return await self._ask(home, request, request.method, target, [(b"content-type", b"application/json")], octets)
 
     async def _ask(
         self,
@@ -84,6 +102,66 @@ class Elsewhere:
         address = request.client.host if request.client is not None else ""
         told = [(principals.HEADER, principals.written(requested.principal(request))), (ADDRESS, address.encode())]
         return await self._clients[home].ask(method, target, [*headers, *told], body, patience=None)
+
+    async def asked(self, request: Request, host: VirtualHost | None, bodies: Bodies) -> list[Any]:
+        """Have homes answer the same request, each with its own body, at once; returns the JSON of their answers.
+
+        Raises:
+            Refused: one of them refuses.
+            NotFound: one of them is down.
+        """
+        asking = (self._asked(request, host, home, *one) for home, one in bodies.items())
+        return await asyncio.gather(*asking)
+
+    async def everywhere(self, request: Request, host: VirtualHost | None = None, body: Any = None) -> list[Any]:
+        """Have all other homes answer the same request; returns the JSON of their answers.
+
+        Raises:
+            Refused, NotFound: as :meth:`asked`.
+        """
+        return await self.asked(request, host, {home: ([], body) for home in self._clients})
+
+    async def _asked(self, request: Request, host: VirtualHost | None, home: int, queues: list[str], body: Any) -> Any:
+        try:
+            async with await self.ask(request, home, request.scope["raw_path"], body) as answer:
+                told = await answer.whole()
+        except HomeDown:
+            raise _down(host, home, queues) from None
+        if answer.status >= 300:
+            raise Refused(Response(told, answer.status, {"Content-Type": "application/json"}))
+        return json.loads(told) if told else None
+
+    async def streamed(
+        self,
+        request: Request,
+        host: VirtualHost,
+        bodies: Bodies,
+        here: StreamingResponse,
+        columns: tuple[str, ...],
+    ) -> Response:
+        """One Arrow stream: that of this home, and behind it those with which homes answer the same request.
+
+        Headers ``JumpMQ-*`` are numbers, and become sums.
+
+        Raises:
+            Refused, NotFound: as :meth:`asked`.
+        """
+        answers: list[Answer] = []
+        try:
+            for home, (queues, body) in bodies.items():
+                try:
+                    answer = await self.ask(request, home, request.scope["raw_path"], body)
+                except HomeDown:
+                    raise _down(host, home, queues) from None
+                answers.append(answer)
+                if answer.status != 200:
+                    told = await answer.whole()
+                    raise Refused(Response(told, answer.status, {"Content-Type": "application/json"}))
+        except BaseException:
+            for answer in answers:
+                answer.close()
+            raise
+        return Joined(here, answers, len(ArrowEncoder(columns).head()))
 
     async def act(self, name: str, *arguments: Any) -> list[Any]:
         """Have all other homes do something (:mod:`~jumpmq.http.homes.acting`); returns what those say that answer."""
@@ -100,6 +178,13 @@ def down(queue: DeclaredQueue) -> NotFound:
     )
 
 
+def _down(host: VirtualHost | None, home: int, queues: list[str]) -> NotFound:
+    """The error where a home does not answer for some queues, or for what it has of a group."""
+    if host is not None and queues and (declared := host.declared.get(queues[0])) is not None:
+        return down(declared)
+    return NotFound(f"home {home} is down or inaccessible")
+
+
 class Passed(Response):
     """The answer of another home."""
 
@@ -109,16 +194,20 @@ class Passed(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._answer:
-            passing = asyncio.ensure_future(self._pass(send))
-            leaving = asyncio.ensure_future(_gone(receive))
-            try:
-                await asyncio.wait((passing, leaving), return_when=asyncio.FIRST_COMPLETED)
-                if passing.done():
-                    passing.result()
-            finally:
-                for task in (passing, leaving):
-                    task.cancel()
-                await asyncio.gather(passing, leaving, return_exceptions=True)
+            await self._until_gone(receive, send)
+
+    async def _until_gone(self, receive: Receive, send: Send) -> None:
+        """Answer, but no longer than the client is there."""
+        passing = asyncio.ensure_future(self._pass(send))
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((passing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if passing.done():
+                passing.result()
+        finally:
+            for task in (passing, leaving):
+                task.cancel()
+            await asyncio.gather(passing, leaving, return_exceptions=True)
 
     async def _pass(self, send: Send) -> None:
         headers = [one for one in self._answer.headers if one[0] not in NOT_PASSED]
@@ -126,6 +215,56 @@ class Passed(Response):
         async for part in self._answer.parts():
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Joined(Passed):
+    """Several Arrow streams as one.
+
+    Args:
+        here: this home's.
+        answers: those of others, with the same columns.
+        head: octets before the first batch.
+    """
+
+    def __init__(self, here: StreamingResponse, answers: list[Answer], head: int) -> None:
+        Response.__init__(self)
+        self._here = here
+        self._answers = answers
+        self._head = head
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._until_gone(receive, send)
+        finally:
+            for answer in self._answers:
+                answer.close()
+
+    async def _pass(self, send: Send) -> None:
+        headers = [(name, self._summed(name, value)) for name, value in self._here.raw_headers]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        streams = [(self._here.body_iterator, 0), *((answer.parts(), self._head) for answer in self._answers)]
+        for stream, head in streams:
+            async for part in _without_ends(stream, head, len(ArrowEncoder.tail())):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": ArrowEncoder.tail(), "more_body": False})
+
+    def _summed(self, name: bytes, value: bytes) -> bytes:
+        if not name.startswith(b"jumpmq-"):
+            return value
+        told = (int(number) for answer in self._answers for key, number in answer.headers if key == name)
+        return str(int(value) + sum(told)).encode()
+
+
+async def _without_ends(stream: AsyncIterable[Any], head: int, tail: int) -> AsyncIterator[bytes]:
+    """A stream without so many octets at its beginning and its end."""
+    kept = b""
+    async for part in stream:
+        kept += bytes(part)
+        cut = min(head, len(kept))
+        kept, head = kept[cut:], head - cut
+        if len(kept) > tail:
+            yield kept[:-tail]
+            kept = kept[-tail:]
 
 
 async def _gone(receive: Receive) -> None:

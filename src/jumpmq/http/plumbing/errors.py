@@ -149,7 +149,21 @@ def _json(status: int, error: str, reason: str, headers: dict[str, str] | None =
     return JSONResponse({"error": error, "reason": shown}, status, headers)
 
 
+class Refused(Exception):
+    """Another home refuses what it was asked for a request, in so many words."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+def refused_elsewhere(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return error.response
+
+
 ANSWERS = {
+    Refused: refused_elsewhere,
     ClientDisconnect: gone_away,
     BadRequest: bad_request,
     UnsupportedMediaType: unsupported_media_type,

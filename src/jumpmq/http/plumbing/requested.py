@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -57,6 +58,18 @@ def broker(request: Request) -> Broker:
 def elsewhere(request: Request) -> Elsewhere | None:
     """The other homes; None where this one is alone, or is asked by another."""
     found: Elsewhere | None = request.app.state.elsewhere
+    return found
+
+
+def by_home(request: Request, host: VirtualHost, queues: Iterable[str]) -> dict[int, list[str]]:
+    """Which of some queues are at which other home; those that are here, or nowhere, are left out."""
+    others = elsewhere(request)
+    found: dict[int, list[str]] = {}
+    if others is not None:
+        for queue_name in queues:
+            declared = host.declared.get(queue_name)
+            if declared is not None and declared.definition.home in others.others:
+                found.setdefault(declared.definition.home, []).append(queue_name)
     return found
 
 

@@ -9,6 +9,7 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.resources.metric_families import login_counts
 from jumpmq.http.resources.nodes import require_node
 
 
@@ -23,11 +24,11 @@ async def attempts(request: Request) -> Response:
     found = [
         {
             "protocol": protocol,
-            "auth_attempts": one.succeeded + one.failed,
-            "auth_attempts_failed": one.failed,
-            "auth_attempts_succeeded": one.succeeded,
+            "auth_attempts": succeeded + failed,
+            "auth_attempts_failed": failed,
+            "auth_attempts_succeeded": succeeded,
         }
-        for protocol, one in requested.broker(request).authenticator.attempts.items()
+        for protocol, (succeeded, failed) in login_counts(requested.broker(request).figures.states()).items()
     ]
     return await answer_list(request, found, dict, ("protocol",))
 
@@ -42,6 +43,8 @@ async def forget_attempts(request: Request) -> Response:
     """``DELETE /api/auth/attempts/{node}``: reset the counts."""
     require_node(request)
     requested.broker(request).authenticator.attempts.clear()
+    if (elsewhere := requested.elsewhere(request)) is not None:
+        await elsewhere.act("forget_attempts")
     return changing.deleted()
 
 

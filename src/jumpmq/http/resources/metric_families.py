@@ -6,13 +6,15 @@ Counters only grow: what is gone stays in them.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.requests import Request
 
 from jumpmq._version import __version__
-from jumpmq.broker.figures.values import OF_CHANNELS, ChannelFigures
+from jumpmq.broker.figures.values import OF_CHANNELS, ChannelFigures, HomeState
+from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.http.plumbing import requested
 from jumpmq.topology import Exchange
 from jumpmq.topology.tally import Tally
@@ -59,7 +61,7 @@ def _counter(name: str, value: float, about: str) -> Metric:
 
 def churn(request: Request, prefix: str) -> Families:
     """How much came and went."""
-    counts = requested.broker(request).churn
+    counts = Churn(*requested.broker(request).figures.churn())
     return (
         _counter(f"{prefix}connections_opened", counts.connection_created, "Connections that were opened"),
         _counter(f"{prefix}connections_closed", counts.connection_closed, "Connections that were closed"),
@@ -101,10 +103,20 @@ def logins(request: Request, prefix: str) -> Families:
     tried = CounterMetricFamily(f"{prefix}auth_attempts", "Logins that were tried", labels=("protocol",))
     right = CounterMetricFamily(f"{prefix}auth_attempts_succeeded", "Logins", labels=("protocol",))
     wrong = CounterMetricFamily(f"{prefix}auth_attempts_failed", "Logins that were refused", labels=("protocol",))
-    for protocol, one in requested.broker(request).authenticator.attempts.items():
-        for family, count in ((tried, one.succeeded + one.failed), (right, one.succeeded), (wrong, one.failed)):
+    for protocol, (succeeded, failed) in login_counts(requested.broker(request).figures.states()).items():
+        for family, count in ((tried, succeeded + failed), (right, succeeded), (wrong, failed)):
             family.add_metric((protocol,), count)
     return tried, right, wrong
+
+
+def login_counts(states: Iterable[HomeState]) -> dict[str, tuple[int, int]]:
+    """Logins of all homes that succeeded, and that failed, by protocol."""
+    found: dict[str, tuple[int, int]] = {}
+    for state in states:
+        for protocol, (succeeded, failed) in state.logins.items():
+            before = found.get(protocol, (0, 0))
+            found[protocol] = before[0] + succeeded, before[1] + failed
+    return found
 
 
 def published(tally: Tally, channels: Sequence[ChannelFigures]) -> Families:
@@ -187,19 +199,21 @@ def delivered(tallies: dict[str, Tally]) -> Families:
 
 def dead(request: Request) -> Families:
     """Messages that died, and what became of them."""
-    dead_letters = requested.broker(request).dead_letters
+    states, deaths = requested.broker(request).figures.states(), Counter[tuple[str, str, str]]()
+    for state in states:
+        deaths.update(dict(state.deaths))
     labels = ("queue_type", "dead_letter_strategy")
     arrived = CounterMetricFamily(
         "rabbitmq_global_messages_dead_lettered_confirmed", "letters that arrived", labels=labels
     )
-    arrived.add_metric((_queue_type("quorum"), "at_least_once"), dead_letters.arrived)
+    arrived.add_metric((_queue_type("quorum"), "at_least_once"), sum(state.letters for state in states))
     yield arrived
     for reason, kinds in DEATHS.items():
         name, about = f"rabbitmq_global_messages_dead_lettered_{reason}", f"messages dead-lettered: {reason}"
         family = CounterMetricFamily(name, about, labels=labels)
         for kind, strategies in kinds.items():
             for strategy in strategies:
-                family.add_metric((_queue_type(kind), strategy), dead_letters.counts[kind, reason, strategy])
+                family.add_metric((_queue_type(kind), strategy), deaths[kind, reason, strategy])
         yield family
 
 

@@ -56,6 +56,8 @@ async def set_listeners(request: Request) -> Response:
     suspended = (await requested.shaped_body(request, LISTENERS))["suspended"]
     try:
         await requested.broker(request).suspend(suspended)
+        if (elsewhere := requested.elsewhere(request)) is not None:
+            await elsewhere.act("suspend", suspended)
     except BrokerError as error:
         return JSONResponse({"error": "unavailable", "reason": str(error)}, 503)
     audit.record(f"{'suspend' if suspended else 'resume'} listeners", user=requested.user(request).name)

@@ -43,10 +43,11 @@ async def ready_messages(request: Request) -> StreamingResponse:
     return await arrow_stream(_ready(queue, first, last), columns)
 
 
-async def ready_slices(request: Request) -> StreamingResponse:
+async def ready_slices(request: Request) -> Response:
     """``POST /api/messages/{vhost}``: the ready messages of ranges of several queues, one range after the other.
 
-    The body is ``{"slices": [[QUEUE, FIRST_SEQ, LAST_SEQ], ...], "columns": [...], "whole": false}``. With ``whole``,
+    The body is ``{"slices": [[QUEUE, FIRST_SEQ, LAST_SEQ], ...], "columns": [...], "whole": false}``. Of several homes,
+    the ranges of one come behind those of another. With ``whole``,
     for streams only, the answer is 410 unless they still have all that is asked for.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
@@ -56,12 +57,26 @@ async def ready_slices(request: Request) -> StreamingResponse:
     steps = requested.broker(request).slices
     async for name in steps.through({name for name, *_ in slices}):
         check_permission(request, host.name, "read", name)
-    queues = {name: host.queue(name, requested.NO_CONNECTION) for name, *_ in slices}
+    elsewhere, columns = requested.elsewhere(request), columns_of(body.get("columns", list(COLUMNS)))
+    away = requested.by_home(request, host, dict.fromkeys(name for name, *_ in slices))
+    there = {name for names in away.values() for name in names}
+    here = [one for one in slices if one[0] not in there]
+    queues = {name: host.queue(name, requested.NO_CONNECTION) for name, *_ in here}
     if body.get("whole") is True:
-        async for name, first, last in steps.through(slices):
+        async for name, first, last in steps.through(here):
             _require_whole(queues[name], first, last)
-    parts = (part for name, first, last in slices for part in _ready(queues[name], first, last))
-    return await arrow_stream(parts, columns_of(body.get("columns", list(COLUMNS))))
+    parts = (part for name, first, last in here for part in _ready(queues[name], first, last))
+    answer = await arrow_stream(parts, columns)
+    if elsewhere is None or not away:
+        return answer
+    bodies = {home: (names, body | {"slices": _of(slices, names)}) for home, names in away.items()}
+    return await elsewhere.streamed(request, host, bodies, answer, columns)
+
+
+def _of(slices: list[Any], queues: list[str]) -> list[Any]:
+    """Those of some queues."""
+    wanted = set(queues)
+    return [one for one in slices if one[0] in wanted]
 
 
 async def ranges(request: Request) -> Response:
@@ -87,8 +102,16 @@ async def ranges(request: Request) -> Response:
             wanted[queue.name] = None
     async for name in slices.through(wanted):
         check_permission(request, host.name, "read", name)
-    found: dict[str, dict[str, Any] | None] = {}
-    async for name in slices.through(sorted(wanted)):
+    found: dict[str, dict[str, Any] | None] = dict.fromkeys(sorted(wanted))
+    away = requested.by_home(request, host, wanted)
+    if (elsewhere := requested.elsewhere(request)) is not None and away:
+        asked = {key: body[key] for key in ("timestamp", "missing") if key in body}
+        for told in await elsewhere.asked(
+            request, host, {home: (names, asked | {"queues": names}) for home, names in away.items()}
+        ):
+            found |= told
+    there = {name for names in away.values() for name in names}
+    async for name in slices.through(name for name in found if name not in there):
         if name in host.queues or body.get("missing") is not True:
             found[name] = _range(host.queue(name, requested.NO_CONNECTION), timestamp)
         else:

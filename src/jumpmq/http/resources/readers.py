@@ -6,28 +6,34 @@ import asyncio
 import contextlib
 import math
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from jumpmq.amqp.errors import AccessRefused
+from jumpmq.amqp.errors import AccessRefused, NotFound
 from jumpmq.broker.bulk.reader_group import LEASE, NoSession, ReaderGroup, owned
 from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, Slice
 from jumpmq.broker.bulk.with_bodies import with_bodies
+from jumpmq.broker.errors import HomeDown
 from jumpmq.broker.routing.bound_queues import bound_queues
+from jumpmq.http.homes import sessions
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import sees_all
 from jumpmq.http.plumbing.arrow import COLUMNS
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.plumbing.errors import BadRequest, Refused
 from jumpmq.http.resources.queue_messages import MAX_QUEUES, slices_of
 from jumpmq.queues import Queue
 from jumpmq.queues.reservations import OWNED, Reservations
 from jumpmq.topology import VirtualHost
+
+if TYPE_CHECKING:
+    from jumpmq.http.homes.passing import Bodies
 
 MAX_LEASE = 86400.0
 
@@ -35,13 +41,22 @@ MAX_LEASE = 86400.0
 async def list_groups(request: Request) -> JSONResponse:
     """``GET /api/readers/{vhost}``: the groups of a virtual host that have something in a queue the user may read."""
     host = requested.virtual_host(request)
-    return JSONResponse(
-        [
-            {"name": group.shown_name, "user": group.user, **_shown(request, group)}
-            for group in _groups(request).groups(host.name)
-            if _may_see(request, group)
-        ]
-    )
+    found = [
+        {"name": group.shown_name, "user": group.user, **_shown(request, group)}
+        for group in _groups(request).groups(host.name)
+        if _may_see(request, group)
+    ]
+    merged = {(group["name"], group["user"]): group for group in found}
+    for told in await _told_elsewhere(request):
+        for group in told:
+            merged.setdefault((group["name"], group["user"]), group)["queues"].update(group["queues"])
+    return JSONResponse(list(merged.values()))
+
+
+async def _told_elsewhere(request: Request) -> list[Any]:
+    """What other homes answer to the same request, as JSON."""
+    elsewhere = requested.elsewhere(request)
+    return [] if elsewhere is None else await elsewhere.everywhere(request)
 
 
 async def all_groups(request: Request) -> JSONResponse:
@@ -55,7 +70,8 @@ async def all_groups(request: Request) -> JSONResponse:
     groups = [group for host in hosts for group in _groups(request).groups(host.name)]
     places = [(group, place) for group in groups for place in group.places.values() if _may_read(request, place.queue)]
     now = asyncio.get_running_loop().time()
-    return JSONResponse([shown_in_brief(group, place, now) for group, place in places])
+    found = [shown_in_brief(group, place, now) for group, place in places]
+    return JSONResponse(found + [one for told in await _told_elsewhere(request) for one in told])
 
 
 def shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[str, Any]:
@@ -86,16 +102,16 @@ async def list_unread(request: Request) -> JSONResponse:
     """
     host = requested.virtual_host(request)
     found = [queue for queue in await unread_queues(request, host) if _may_read(request, queue)]
-    return JSONResponse(
-        [
-            {
-                "name": queue.name,
-                "ready": queue.ready_count,
-                "bound": any(one.source for one in host.bindings_to(queue)),
-            }
-            for queue in sorted(found, key=lambda one: one.name)
-        ]
-    )
+    unread = [
+        {
+            "name": queue.name,
+            "ready": queue.ready_count,
+            "bound": any(one.source for one in host.bindings_to(queue)),
+        }
+        for queue in found
+    ]
+    unread += [one for told in await _told_elsewhere(request) for one in told]
+    return JSONResponse(sorted(unread, key=lambda one: str(one["name"])))
 
 
 async def unread_queues(request: Request, host: VirtualHost) -> list[Queue]:
@@ -115,7 +131,10 @@ async def show(request: Request) -> JSONResponse:
     """``GET /api/readers/{vhost}/{group}``: where the group is in each queue that the user may read."""
     host, name = requested.virtual_host(request), _name(request, also_others=True)
     group = _groups(request).group(host.name, name) or ReaderGroup(host.name, name)
-    return JSONResponse(_shown(request, group))
+    found = _shown(request, group)
+    for told in await _told_elsewhere(request):
+        found["queues"].update(told["queues"])
+    return JSONResponse(found)
 
 
 async def open_session(request: Request) -> JSONResponse:
@@ -130,7 +149,11 @@ async def open_session(request: Request) -> JSONResponse:
     query = body.get("query")
     if not isinstance(query, str) or not 0 < len(query) <= 255:
         raise BadRequest("'query' must be a name of 1 to 255 characters")
-    return JSONResponse({"session": await _groups(request).open(host.name, name, query, _lease(body))})
+    session = await _groups(request).open(host.name, name, query, _lease(body))
+    if (elsewhere := requested.elsewhere(request)) is not None:
+        told = zip(elsewhere.others, await elsewhere.everywhere(request, host, body), strict=True)
+        session = sessions.joined({elsewhere.home: session} | {home: one["session"] for home, one in told})
+    return JSONResponse({"session": session})
 
 
 async def attend(request: Request) -> Response:
@@ -140,13 +163,20 @@ async def attend(request: Request) -> Response:
     """
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     _require_read(request, host, name)
-    session = _session(body)
+    session = _session(request, body)
     if session is None:
         raise BadRequest("'session' is missing")
     if _groups(request).group(host.name, name) is None:
         raise NoSession
     _groups(request).renew(host.name, name, session)
-    return Attendance(_groups(request), host.name, name, session)
+    answer = Attendance(_groups(request), host.name, name, session)
+    if (elsewhere := requested.elsewhere(request)) is not None:
+        target = request.scope["raw_path"]
+        for home in elsewhere.others:
+            with contextlib.suppress(HomeDown):
+                there = await elsewhere.ask(request, home, target, _part_of_session(body, home))
+                answer.others.append(there)
+    return answer
 
 
 async def reserve(request: Request) -> JSONResponse:
@@ -166,10 +196,14 @@ async def reserve(request: Request) -> JSONResponse:
     if body.get("exchange") is not None:
         bound = bound_queues(host.exchange(str(body["exchange"])))
         offsets = dict.fromkeys(queue.name for queue in bound) | offsets
+    away, elsewhere = requested.by_home(request, host, offsets), requested.elsewhere(request)
+    there = {queue for queues in away.values() for queue in queues}
+    here = {queue: offset for queue, offset in offsets.items() if queue not in there}
+    most = {name: _whole(body, name) for name in ("max_messages", "max_octets")}
     wanted = ReservationRequest(
-        offsets=offsets,
-        max_messages=_whole(body, "max_messages"),
-        max_octets=_whole(body, "max_octets"),
+        offsets=here,
+        max_messages=sessions.share(most["max_messages"], here, offsets) if away else most["max_messages"],
+        max_octets=sessions.share(most["max_octets"], here, offsets) if away else most["max_octets"],
         last_seqs=_numbers(body, "last_seq"),
         lease=_lease(body),
         accept_loss=body.get("accept_loss") is True,
@@ -181,7 +215,7 @@ async def reserve(request: Request) -> JSONResponse:
         check_permission(request, host.name, "read", queue)
         if queue in host.queues and host.queue(queue, requested.NO_CONNECTION).append_only:
             raise BadRequest(f"'{queue}' is a stream: it is read by offsets, and not by reservations")
-    places, lost = await _groups(request).reserve(host, name, wanted, _session(body))
+    places, lost = await _groups(request).reserve(host, name, wanted, _session(request, body))
     found = {
         queue: {
             "offset": place.latest,
@@ -191,10 +225,38 @@ async def reserve(request: Request) -> JSONResponse:
         }
         for queue, place in places.items()
     }
+    if elsewhere is not None and away:
+        shares = {
+            home: {key: sessions.share(value, queues, offsets) for key, value in most.items()}
+            for home, queues in away.items()
+        }
+        bodies = {
+            home: (queues, _for_home(body, home, queues, offsets) | shares[home]) for home, queues in away.items()
+        }
+        for told in await elsewhere.asked(request, host, bodies):
+            found |= told["queues"]
+            lost |= told["lost"]
     return JSONResponse({"queues": found, "lost": lost})
 
 
-async def read(request: Request) -> StreamingResponse:
+def _for_home(body: dict[str, Any], home: int, queues: list[str], offsets: Mapping[str, Any]) -> dict[str, Any]:
+    """What a home is asked for its queues."""
+    given = body.get("last_seq", {})
+    last_seqs = {queue: given[queue] for queue in queues if queue in given}
+    own = {"exchange": None, "queues": {queue: offsets[queue] for queue in queues}, "last_seq": last_seqs}
+    return _part_of_session(body, home) | own
+
+
+def _slices_of(body: dict[str, Any], queues: list[str]) -> list[Any]:
+    wanted = set(queues)
+    return [one for one in body["slices"] if one[0] in wanted]
+
+
+def _part_of_session(body: dict[str, Any], home: int) -> dict[str, Any]:
+    return body | {"session": sessions.part_of(body.get("session"), home)}
+
+
+async def read(request: Request) -> Response:
     """``POST /api/readers/{vhost}/{group}/read``: the messages of parts of reservations, one part after the other.
 
     The body is ``{"slices": [[QUEUE, AFTER, UPTO, FIRST, COUNT], ...], "columns": [...], "accept_loss": false}``: of
@@ -206,7 +268,14 @@ async def read(request: Request) -> StreamingResponse:
         Slice(queue, after, upto or 0, first or 0, count) for queue, after, upto, first, count in slices_of(body, 5)
     ]
     columns = columns_of(body.get("columns", list(COLUMNS)))
-    return await _read(request, host, name, slices, columns, body.get("accept_loss") is True)
+    away = requested.by_home(request, host, dict.fromkeys(one.queue for one in slices))
+    there = {queue for queues in away.values() for queue in queues}
+    here = [one for one in slices if one.queue not in there]
+    answer = await _read(request, host, name, here, columns, body.get("accept_loss") is True)
+    if (elsewhere := requested.elsewhere(request)) is None or not away:
+        return answer
+    bodies = {home: (queues, body | {"slices": _slices_of(body, queues)}) for home, queues in away.items()}
+    return await elsewhere.streamed(request, host, bodies, answer, columns)
 
 
 async def read_one(request: Request) -> StreamingResponse:
@@ -230,7 +299,17 @@ async def commit(request: Request) -> Response:
     offsets = _numbers(body, "queues")
     for queue in offsets:
         check_permission(request, host.name, "read", queue)
-    await _groups(request).acknowledge(host, name, offsets, _session(body))
+    away, elsewhere = requested.by_home(request, host, offsets), requested.elsewhere(request)
+    if elsewhere is not None and away:
+        bodies = {
+            home: (queues, _part_of_session(body, home) | {"queues": {queue: offsets[queue] for queue in queues}})
+            for home, queues in away.items()
+        }
+        await elsewhere.asked(request, host, bodies)
+        there = {queue for queues in away.values() for queue in queues}
+        offsets = {queue: offset for queue, offset in offsets.items() if queue not in there}
+    if offsets or not away:
+        await _groups(request).acknowledge(host, name, offsets, _session(request, body))
     return Response(status_code=204)
 
 
@@ -241,7 +320,10 @@ async def renew(request: Request) -> Response:
     """
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     _require_read(request, host, name)
-    _groups(request).renew(host.name, name, _session(body))
+    _groups(request).renew(host.name, name, _session(request, body))
+    if (elsewhere := requested.elsewhere(request)) is not None:
+        bodies: Bodies = {home: ([], _part_of_session(body, home)) for home in elsewhere.others}
+        await elsewhere.asked(request, host, bodies)
     return Response(status_code=204)
 
 
@@ -249,7 +331,20 @@ async def release(request: Request) -> Response:
     """``DELETE /api/readers/{vhost}/{group}``: everything goes back to the queues, and the group is forgotten."""
     host, name = requested.virtual_host(request), _name(request, also_others=True)
     _require_read(request, host, name)
-    await _groups(request).release(host, name)
+    is_elsewhere = False
+    if (elsewhere := requested.elsewhere(request)) is not None:
+        for home in elsewhere.others:
+            try:
+                await elsewhere.asked(request, host, {home: ([], None)})
+                is_elsewhere = True
+            except Refused as refused:
+                if refused.response.status_code != 404:
+                    raise
+    try:
+        await _groups(request).release(host, name)
+    except NotFound:
+        if not is_elsewhere:
+            raise
     return Response(status_code=204)
 
 
@@ -260,6 +355,7 @@ class Attendance(Response):
         super().__init__(status_code=200)
         self._groups = groups
         self._subject = vhost, group, session
+        self.others: list[Any] = []  # the answers of other homes, where the session is attended too
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -270,6 +366,8 @@ class Attendance(Response):
                     pass
         finally:
             self._groups.detach(*self._subject)
+            for answer in self.others:
+                answer.close()
 
 
 async def _read(
@@ -377,11 +475,13 @@ def _whole(body: dict[str, Any], key: str) -> int | None:
     return value
 
 
-def _session(body: dict[str, Any]) -> str | None:
+def _session(request: Request, body: dict[str, Any]) -> str | None:
+    """The session, as far as it is this home's."""
     value = body.get("session")
     if value is not None and not isinstance(value, str):
         raise BadRequest("'session' must be text")
-    return value
+    elsewhere = requested.elsewhere(request)
+    return value if elsewhere is None else sessions.part_of(value, elsewhere.home)
 
 
 def _lease(body: dict[str, Any]) -> float:
@@ -403,5 +503,5 @@ ROUTES = [
     Endpoint("POST", "/api/readers/{vhost}/{group}/read", read),
     Endpoint("POST", "/api/readers/{vhost}/{group}/commit", commit),
     Endpoint("POST", "/api/readers/{vhost}/{group}/renew", renew),
-    Endpoint("GET", "/api/readers/{vhost}/{group}/queues/{queue}/messages", read_one),
+    Endpoint("GET", "/api/readers/{vhost}/{group}/queues/{queue}/messages", read_one, at_home=True),
 ]
