@@ -264,6 +264,11 @@ class First:
 
         self._on_disk(send)
 
+    @property
+    def joined(self) -> list[int]:
+        """The homes that are waited for."""
+        return list(self._homes)
+
     def leave(self, number: int) -> None:
         """The link to a home is down."""
         self._homes.pop(number, None)
