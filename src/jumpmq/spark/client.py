@@ -153,6 +153,10 @@ class Client:
         answer: dict[str, Any] = self._ask("POST", "readers", self._vhost, group, "reserve", body=wanted)
         return answer
 
+    def release(self, group: str) -> None:
+        """Give everything back that a group has reserved, and forget the group."""
+        self._ask("DELETE", "readers", self._vhost, group)
+
     def renew(self, group: str, session: str | None) -> None:
         """Say that the group is alive; asked once."""
         with _said_here(self._broker):

@@ -1,0 +1,25 @@
+"""What an exchange's queues hold goes into a Parquet table every ten minutes: a DAG of Airflow 3.
+
+Put this file into Airflow's folder of DAGs. The worker that runs the task needs ``pip install 'jumpmq[spark]'``, Java,
+and these variables: JUMPMQ_URL, such as http://guest:guest@broker:15672, EXCHANGE, and TABLE, the path of the table.
+"""
+
+from datetime import datetime, timedelta
+
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG
+
+with DAG(
+    "archive",
+    schedule="*/10 * * * *",
+    start_date=datetime(2026, 1, 1),
+    catchup=False,  # a run takes all that is there
+    max_active_runs=1,  # a second one would be refused while the first is alive
+):
+    BashOperator(
+        task_id="archive",
+        bash_command='jumpmq pipeline archive "$EXCHANGE" "$TABLE" --url "$JUMPMQ_URL"',
+        append_env=True,
+        retries=3,  # a run that is tried again goes on with the same micro-batch: each message is in the table once
+        retry_delay=timedelta(seconds=30),
+    )
