@@ -119,7 +119,7 @@ class Broker:
         self.certificates = CertificateWatch()
         self.started_at = 0.0
         try:
-            self.memory = MemoryAccount(resources.memory_limit(config.memory_limit))
+            self.memory = MemoryAccount(resources.memory_limit(config.memory_limit) // config.homes)
             # Octets that are to stay free.
             self._disk_free_limit = resources.disk_free_limit(config.disk_free_limit)
         except ValueError as error:

@@ -16,8 +16,8 @@ from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.incidents import by_cause
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources.rings import keys_of, spread_of_keys, spread_of_messages
-from jumpmq.queues import Queue
-from jumpmq.topology import ConsistentHashExchange, VirtualHost
+from jumpmq.http.resources.shards import shards_of
+from jumpmq.topology import ConsistentHashExchange, Exchange, VirtualHost
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges.traffic import Counted
 from jumpmq.topology.shards import parse_shard_name
@@ -135,7 +135,7 @@ async def find(broker: Broker, rates: Rates) -> list[Warning]:
     async for exchange in slices.through(rings):
         found += [one async for one in _ring(exchange, slices)]
     async for host, name in slices.through(_sharded(broker)[:SHARDED]):
-        found += _shards(broker, host, name)
+        found += [one async for one in _shards(broker, host, name)]
     served = _Served(broker, rates)
     for queue, figures in await _fullest(broker, rates):
         if not figures.consumers:
@@ -293,10 +293,10 @@ def _sharded(broker: Broker) -> list[tuple[VirtualHost, str]]:
     ]
 
 
-def _shards(broker: Broker, host: VirtualHost, name: str) -> Iterator[Warning]:
+async def _shards(broker: Broker, host: VirtualHost, name: str) -> AsyncIterator[Warning]:
     """A sharded exchange of which some shards have consumers and others have none."""
-    found = broker.topology.sharding.shards(host, name)
-    idle = [shard for shard in found if not shard.consumers and not _is_read(broker, host.definition(shard.queue))]
+    found = await shards_of(broker, host, name)
+    idle = [shard for shard in found if not shard.consumers and not _is_read(broker, shard.queue)]
     waiting = sum(shard.messages for shard in idle)
     if not idle or (len(idle) == len(found) and not waiting):
         return
@@ -450,19 +450,19 @@ class _Served:
         """Whether dead letters of other queues go to this one: by an exchange that it is bound to, or by its name."""
         host, sent = self._broker.topology.vhosts[queue.vhost], self._dead_letters.get(queue.vhost, set())
         exchanges = {exchange for exchange, _ in sent}
-        bound = {binding.source for binding in host.bindings_to(host.queues[queue.name])}
+        bound = {binding.source for binding in host.bindings_to(host.declared[queue.name].destination)}
         return ("", queue.name) in sent or not exchanges.isdisjoint(bound)
 
     def beside(self, queue: QueueDefinition) -> int:
         """How many queues with consumers share a hash exchange with this one, which has none."""
         host = self._broker.topology.vhosts[queue.vhost]
-        sources = {binding.source for binding in host.bindings_to(host.queues[queue.name])}
+        sources = {binding.source for binding in host.bindings_to(host.declared[queue.name].destination)}
         rings = [one for name in sources if isinstance(one := host.exchanges[name], ConsistentHashExchange)]
         return len(set().union(*map(self._queues, rings)))
 
     def _queues(self, ring: ConsistentHashExchange) -> set[int]:
         if ring not in self._of:
-            bound = {one.id for one in ring.bindings.values() if isinstance(one, Queue)}
+            bound = {one.id for one in ring.bindings.values() if not isinstance(one, Exchange)}
             self._of[ring] = {number for number in bound if number in self._consumers_of}
         return self._of[ring]
 

@@ -164,9 +164,13 @@ class VirtualHost:
 
     def shards_of(self, exchange: str, node: str) -> list[tuple[int, Queue]]:
         """The numbered queues of a node that are here and called as shards of an exchange, in order."""
-        found = self._shards.get(exchange, {})
-        numbered = [(number, found[named, number].contents) for named, number in sorted(found) if named == node]
+        numbered = [(number, declared.contents) for number, declared in self.declared_shards_of(exchange, node)]
         return [(number, queue) for number, queue in numbered if queue is not None]
+
+    def declared_shards_of(self, exchange: str, node: str) -> list[tuple[int, DeclaredQueue]]:
+        """The same, wherever their homes on the node are."""
+        found = self._shards.get(exchange, {})
+        return [(number, found[named, number]) for named, number in sorted(found) if named == node]
 
     def ended_with(self, home: int) -> list[DeclaredQueue]:
         """The queues of a home that end with its process."""

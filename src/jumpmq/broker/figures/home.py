@@ -53,7 +53,7 @@ from jumpmq.broker.security.certificates import distinguished_name
 from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.queues import Consumer, Queue, clock
 from jumpmq.queues.slots import SlotFigures
-from jumpmq.topology import Exchange, VirtualHost
+from jumpmq.topology import ConsistentHashExchange, Exchange, VirtualHost
 from jumpmq.topology.tally import Past, Tally
 
 if TYPE_CHECKING:
@@ -211,6 +211,10 @@ class HomeFigures:
         found = None if host is None else host.exchanges.get(name)
         return (0, 0) if found is None else _of_exchange(found)
 
+    def missing(self, exchange: ConsistentHashExchange) -> int:
+        """Messages to a hash exchange that lacked the header or property that is hashed."""
+        return exchange.missing_count
+
     async def exchange_counts(self) -> AsyncIterator[list[tuple[ExchangeId, Counts]]]:
         """What went in and out of each exchange, as ``OF_EXCHANGES``, some at a time."""
         exchanges = [one for host in self._broker.topology.vhosts.values() for one in host.exchanges.values()]
@@ -263,7 +267,7 @@ class HomeFigures:
     def state(self) -> HomeState:
         """This home at a glance."""
         broker, vhosts = self._broker, self._broker.topology.vhosts
-        exchanges = (one for host in vhosts.values() for one in host.exchanges.values())
+        exchanges = [one for host in vhosts.values() for one in host.exchanges.values() if one.received]
         return HomeState(
             home=broker.topology.home,
             node=self.node(),
@@ -271,13 +275,18 @@ class HomeFigures:
             tallies=self.tallies(),
             past_tally=self.past_tally(),
             past_queues={name: self.past_queues(name) for name in vhosts},
-            exchanges=[((one.vhost, one.name), _of_exchange(one)) for one in exchanges if one.received],
+            exchanges=[((one.vhost, one.name), _of_exchange(one)) for one in exchanges],
             short=broker.alarms.resources,
             losses=list(broker.losses),
             complaint=broker.watchdog.complaint,
             logins={name: (one.succeeded, one.failed) for name, one in broker.authenticator.attempts.items()},
             letters=broker.dead_letters.arrived,
             deaths=list(broker.dead_letters.counts.items()),
+            missing=[
+                ((one.vhost, one.name), one.missing_count)
+                for one in exchanges
+                if isinstance(one, ConsistentHashExchange) and one.missing_count
+            ],
         )
 
     def node(self) -> NodeFigures:

@@ -25,6 +25,7 @@ from jumpmq.broker.figures.values import (
     QueueCounts,
     QueueFigures,
 )
+from jumpmq.topology import ConsistentHashExchange
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.tally import Tally
 
@@ -157,6 +158,11 @@ class MergedFigures:
         wanted = vhost, name
         others = [counts for state in self._states.values() for one, counts in state.exchanges if one == wanted]
         return _sum([self._own.exchange(vhost, name), *others])
+
+    def missing(self, exchange: ConsistentHashExchange) -> int:
+        wanted = exchange.vhost, exchange.name
+        others = (count for state in self._states.values() for one, count in state.missing if one == wanted)
+        return self._own.missing(exchange) + sum(others)
 
     async def exchange_counts(self) -> AsyncIterator[list[tuple[ExchangeId, Counts]]]:
         await self.refresh()

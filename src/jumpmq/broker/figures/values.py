@@ -382,6 +382,7 @@ class HomeState(NamedTuple):
         complaint: why what is published is not committed; None if it is.
         logins: those that succeeded, and those that failed, by protocol.
         letters: dead letters that arrived, where they were sent at least once.
+        missing: messages of hash exchanges that lacked what is hashed; of exchanges that had such.
         deaths: messages that died, by kind of queue, reason and strategy.
     """
 
@@ -398,3 +399,4 @@ class HomeState(NamedTuple):
     logins: dict[str, tuple[int, int]]
     letters: int
     deaths: list[tuple[tuple[str, str, str], int]]
+    missing: list[tuple[ExchangeId, int]]

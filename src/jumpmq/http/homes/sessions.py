@@ -22,5 +22,5 @@ def part_of(session: str | None, home: int) -> str | None:
 
 
 def share(most: int | None, queues: Sized, of_all: Sized) -> int | None:
-    """A home's share of what may be reserved, by its part of the queues: at least 1, so that each of them goes on."""
-    return None if most is None else max(1, -(-most * len(queues) // max(1, len(of_all))))
+    """A home's share of what may be reserved, by its part of the queues; rounded up, so that each of them goes on."""
+    return most and -(-most * len(queues) // max(1, len(of_all)))

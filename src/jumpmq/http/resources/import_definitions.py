@@ -190,6 +190,10 @@ FILE = Shape(
 )
 
 
+AHEAD = 200
+"""Changes that are proposed before the first of them is decided."""
+
+
 def import_definitions(
     topology: Topology, asker: Asker, found: Entry, vhost: str | None, skipped: list[str] | None = None
 ) -> Iterator[Pending | None]:
@@ -210,21 +214,42 @@ def import_definitions(
         wanted.append(entry)
         yield None
     undoing: list[Change] = []
-    while wanted:
-        subject, change = wanted.popleft()
+    proposed: deque[tuple[str, Pending, list[Change]]] = deque()
+    refusal: BadRequest | None = None
+    while wanted or proposed:
+        if wanted and _may_propose(wanted[0][1], proposed[-1][1] if proposed else None, len(proposed)):
+            subject, change = wanted.popleft()
+            try:
+                inverse = list(undo.inverse(topology, change))
+                proposed.append((subject, topology.propose(change, asker), inverse))
+            except AMQPError as error:
+                refusal = refusal or BadRequest(f"{subject}: {error.text}")
+                wanted.clear()
+            continue
+        subject, pending, inverse = proposed.popleft()
+        yield pending
         try:
-            inverse = undo.inverse(topology, change)
-            pending = topology.propose(change, asker)
-            yield pending
             pending.result()
-            undoing += [*inverse, *undo.inverse_of_effects(change, pending.effects)]
+            undoing += [*inverse, *undo.inverse_of_effects(pending.change, pending.effects)]
         except AMQPError as error:
-            for back in reversed(undoing):
-                yield topology.propose(back, asker)  # it is refused where others have deleted what it is about
-            raise BadRequest(f"{subject}: {error.text}") from None
+            refusal = refusal or BadRequest(f"{subject}: {error.text}")
+            wanted.clear()
+    if refusal is not None:
+        for back in reversed(undoing):
+            yield topology.propose(back, asker)  # it is refused where others have deleted what it is about
+        raise refusal
     while undoing:  # so many would take long to go at once
         undoing.pop()
         yield None
+
+
+def _may_propose(change: Change, last: Pending | None, waiting: int) -> bool:
+    """Whether a change can be proposed before those are decided that were: what a log of several homes decides takes a
+    while, and many of a sort, which do not depend on each other, are decided together."""
+    if last is None:
+        return True
+    is_alike = type(change) is type(last.change) and isinstance(change, DeclareQueue | DeclareExchange | Bind)
+    return is_alike and not last.decided and waiting < AHEAD
 
 
 def lists_of(found: Entry) -> list[list[Any]]:

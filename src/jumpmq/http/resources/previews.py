@@ -19,11 +19,11 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.definitions import exported
 from jumpmq.http.resources.import_definitions import FILE, check_definitions, lists_of
 from jumpmq.http.resources.policies import SHAPE as POLICY
-from jumpmq.queues import Queue
 from jumpmq.queues.arguments import Limits
 from jumpmq.topology import Exchange, InvalidPolicy, Policy, VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.exchanges import Destination
 from jumpmq.topology.policies import Policies
 
 SHOWN = 200
@@ -171,9 +171,9 @@ async def _matched(host: VirtualHost, policy: Policy, operator: bool, slices: Sl
     return {**counts, "items": items}
 
 
-def _objects(host: VirtualHost) -> Iterator[tuple[Kind, Queue | Exchange]]:
+def _objects(host: VirtualHost) -> Iterator[tuple[Kind, Destination]]:
     yield from (("exchange", one) for one in list(host.exchanges.values()) if one.name)
-    yield from (("queue", one) for one in list(host.queues.values()))
+    yield from (("queue", one.destination) for one in list(host.declared.values()))
 
 
 def _goes_before(other: Policy, policy: Policy) -> bool:

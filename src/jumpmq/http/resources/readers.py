@@ -198,6 +198,10 @@ async def reserve(request: Request) -> JSONResponse:
         offsets = dict.fromkeys(queue.name for queue in bound) | offsets
     away, elsewhere = requested.by_home(request, host, offsets), requested.elsewhere(request)
     there = {queue for queues in away.values() for queue in queues}
+    if elsewhere is not None and body.get("accept_loss") is True:
+        gone = [queue for queue in offsets if queue not in host.declared]
+        for home in elsewhere.others if gone else ():  # one of them knows what went with it
+            away[home] = away.get(home, []) + gone
     here = {queue: offset for queue, offset in offsets.items() if queue not in there}
     most = {name: _whole(body, name) for name in ("max_messages", "max_octets")}
     wanted = ReservationRequest(
@@ -235,7 +239,7 @@ async def reserve(request: Request) -> JSONResponse:
         }
         for told in await elsewhere.asked(request, host, bodies):
             found |= told["queues"]
-            lost |= told["lost"]
+            lost |= {queue: count for queue, count in told["lost"].items() if lost.get(queue) is None}
     return JSONResponse({"queues": found, "lost": lost})
 
 

@@ -14,8 +14,7 @@ from starlette.requests import Request
 
 from jumpmq.http.plumbing import requested
 from jumpmq.http.resources.object_families import Family, Figure, lines
-from jumpmq.queues import Queue
-from jumpmq.topology import ConsistentHashExchange
+from jumpmq.topology import ConsistentHashExchange, Exchange
 from jumpmq.topology.exchanges.consistent_hash import label
 
 PREFIX = "jumpmq_"
@@ -58,7 +57,7 @@ MISSING = Family(
     ("vhost", "exchange"),
     lambda exchange: (exchange.vhost, exchange.name),
     (Figure("ring_missing", "Messages without the header or property that is hashed", counted=True),),
-    lambda request: lambda exchange: (exchange.missing_count,),
+    lambda request: lambda exchange: (requested.broker(request).figures.missing(exchange),),
 )
 
 
@@ -74,8 +73,8 @@ async def rings(request: Request) -> dict[str, list[str]]:
 async def _shares(request: Request, exchange: ConsistentHashExchange) -> Iterator[Share]:
     broker = requested.broker(request)
     host = broker.topology.vhosts[exchange.vhost]
-    queues = [one for one in dict.fromkeys(exchange.bindings.values()) if isinstance(one, Queue)]
-    found = await broker.figures.counts([host.definition(queue) for queue in queues])
+    queues = [one for one in dict.fromkeys(exchange.bindings.values()) if not isinstance(one, Exchange)]
+    found = await broker.figures.counts([host.declared[queue.name].definition for queue in queues])
     counts = {label(queue): count[0] for queue, count in zip(queues, found, strict=True) if count is not None}
     weights = {name: weight for name, weight in exchange.ring.destinations.items() if name in counts}
     buckets, total = sum(weights.values()), sum(counts.values())
