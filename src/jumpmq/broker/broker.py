@@ -210,7 +210,9 @@ class Broker:
         from jumpmq.broker.links.other_homes import OtherHomes  # here, so that a process alone does not load it
 
         identity = _kept_identity(definitions)
-        self.other_homes = OtherHomes(self.config, self.boot, self.turns, self.store, identity, self._commits.fail)
+        self.other_homes = OtherHomes(
+            self.config, self.boot, self.turns, self.memory, self.store, identity, self._commits.fail
+        )
         definitions = await self.other_homes.definitions(definitions)
         self.identity = self.other_homes.identity or self.identity
         return definitions

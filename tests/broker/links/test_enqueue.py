@@ -290,3 +290,33 @@ async def test_direct_replies_find_their_way_back() -> None:
                 channel.basic_publish("", "amq.rabbitmq.reply-to.9.x", b"nowhere", mandatory=True)
 
         await with_channel(brokers[2], late)
+
+
+@in_loop
+async def test_who_publishes_faster_than_a_home_takes_is_not_read(tmp_path: Path) -> None:
+    async with homes(3, durable=False) as brokers:
+        await declare(brokers[1], "slow")
+        await declare(brokers[2], "quick")
+        assert brokers[1].other_homes is not None
+        stalled = brokers[1].other_homes.links.to(1)
+        assert stalled is not None
+        stalled._transport.pause_reading()
+        body = bytes(1 << 20)
+
+        def flood(channel: Any) -> None:
+            for _ in range(200):
+                channel.basic_publish("", "slow", body)
+
+        flooding = asyncio.create_task(with_channel(brokers[0], flood))
+        await until(lambda: any(one.reading.waits for one in brokers[0].connections))
+
+        def work(channel: Any) -> None:
+            channel.confirm_delivery()
+            channel.basic_publish("", "quick", b"m")
+
+        await with_channel(brokers[0], work)
+        assert brokers[0].memory.total < 100 << 20
+        stalled._transport.resume_reading()
+        await flooding
+        await until(lambda: queue_of(brokers[1], "slow").ready_count == 200)
+        await until(lambda: brokers[0].memory.total < 1 << 20)

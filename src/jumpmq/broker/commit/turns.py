@@ -42,6 +42,9 @@ class Client(Protocol):
     def wait_for_disk(self, behind: bool) -> None:
         """Whether the disk is too far behind for what this client sends."""
 
+    def wait_for_home(self, behind: bool) -> None:
+        """Whether another home is."""
+
 
 class Publisher(Protocol):
     """What a turn knows of a channel whose publishes are confirmed."""
@@ -162,6 +165,11 @@ class Turns:
     def confirm(self, channel: Publisher) -> None:
         """The channel's publishes of this turn are to be confirmed."""
         self._confirming.add(channel)
+
+    @property
+    def reader(self) -> Client | None:
+        """The connection whose read this turn is; None where it is another's."""
+        return self._reader
 
     def note_sent(self, source: int, part: Part) -> None:
         """Something was given to another home, by the end of this turn; a part covers all of it.

@@ -530,6 +530,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.reading.resume(Wait.DISK)
 
+    def wait_for_home(self, behind: bool) -> None:
+        """Read no more from this client while another home is behind with what it publishes."""
+        if behind:
+            self.reading.pause(Wait.HOME)
+        else:
+            self.reading.resume(Wait.HOME)
+
     def block(self, reason: str) -> None:
         """Read no more from this client, who publishes while an alarm is in effect, until :meth:`unblock`."""
         if self.handshake.wants_blocked_notice:

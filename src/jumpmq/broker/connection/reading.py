@@ -23,6 +23,8 @@ class Wait(IntEnum):
     """The client sends as fast as it is read: others come first."""
     METHOD = 64
     """A method that was read waits for what it needs."""
+    HOME = 128
+    """What was published is on its way to another home, which does not take it as fast."""
 
 
 class Reading:

@@ -4,9 +4,13 @@ What is sent by one push to one home is a *unit*, which holds each message once 
 a link are numbered, and the home answers in order: which messages its queues have refused, and up to which unit all is
 complete. A link is so a source of receipts. When it breaks, what is not answered is refused: it may have arrived, and
 whoever publishes it again may have it twice, as after any connection that broke.
+
+A link is always read, so a home that is slow holds up no other. It is the clients who publish faster to it than it
+answers that are not read, until it has (:data:`CREDIT`).
 """
 
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from time import time
 
@@ -15,13 +19,14 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION
 from jumpmq.broker.channel.confirms import Confirms
 from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, REFUSED, Part, State
-from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.commit.turns import Client, Turns
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.routing.elsewhere import Sent
 from jumpmq.broker.routing.routing import push_to
 from jumpmq.queues import Queue, clock
 from jumpmq.queues.base import FIRST_LINK
+from jumpmq.queues.memory import MemoryAccount, held_octets
 from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
 
@@ -50,6 +55,9 @@ _ANSWER = struct.Struct("!QI")
 
 _REFUSED = struct.Struct("!QI")
 
+CREDIT = 32 << 20
+"""Octets that may be on their way to a home without an answer, before who publishes more is not read."""
+
 REFUSALS = frozenset({"reject-publish", "reject-publish-dlx"})
 
 
@@ -60,12 +68,38 @@ class _Outgoing:
         sent: the last unit that was sent, as a number of receipts.
     """
 
-    def __init__(self, link: Link | None) -> None:
+    def __init__(self, link: Link | None, account: MemoryAccount) -> None:
         self.link = link
         self.sent = 0
         self._completed = 0  # everything up to here is complete, but for what was refused
         self._lost = 0  # everything up to here that was not complete is refused
         self._refused: set[int] = set()  # messages that were refused by themselves, and not asked for yet
+        self._on_way: deque[tuple[int, int]] = deque()  # units that are not answered, and octets of each
+        self._octets = 0  # of all of them
+        self._held: set[Client] = set()  # are not read until fewer are on their way
+        self._account = account  # what is on its way is charged to it
+
+    def add(self, octets: int, reader: Client | None) -> int:
+        """One more unit is sent; returns its number.
+
+        Args:
+            reader: who is not to be read while too much is on its way; None where that cannot be.
+        """
+        unit = (self.sent >> INDEX_BITS) + 1
+        self.sent = unit << INDEX_BITS | WHOLE
+        self._on_way.append((unit, octets))
+        self._count(octets)
+        if self._octets > CREDIT and reader is not None and reader not in self._held:
+            self._held.add(reader)
+            reader.wait_for_home(True)
+        return unit
+
+    def _count(self, octets: int) -> None:
+        self._octets += octets
+        self._account.charge("staged", octets)
+        if self._octets <= CREDIT // 2:
+            while self._held:
+                self._held.pop().wait_for_home(False)
 
     def state(self, number: int) -> State:
         """See :class:`~jumpmq.broker.commit.receipts.Source`."""
@@ -80,6 +114,10 @@ class _Outgoing:
         for number, place in refused:
             self._refused.add(number << INDEX_BITS | place)
         self._completed = max(self._completed, unit << INDEX_BITS | WHOLE)
+        answered = 0
+        while self._on_way and self._on_way[0][0] <= unit:
+            answered += self._on_way.popleft()[1]
+        self._count(-answered)
 
     def forget_refused(self) -> None:
         """Those who wait have been told of what is complete."""
@@ -89,6 +127,8 @@ class _Outgoing:
         """The link is broken."""
         self.link = None
         self._lost = self.sent
+        self._on_way.clear()
+        self._count(-self._octets)
 
 
 class _Incoming:
@@ -127,7 +167,8 @@ class _Incoming:
 class Enqueue:
     """Sends to all other homes, and takes what they send: see :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
 
-    def __init__(self, links: Links, turns: Turns) -> None:
+    def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
+        self._account = account  # what is on its way is charged to it
         self._links = links  # one to each home
         self._turns = turns  # those of the broker
         self._topology: Topology  # finds the queues
@@ -178,9 +219,8 @@ class Enqueue:
                 by_source[source] = NOT_TAKEN
                 parts |= {key: (*parts.get(key, ()), NOT_TAKEN) for key in places}
                 continue
-            unit = (outgoing.sent >> INDEX_BITS) + 1
+            unit = outgoing.add(held_octets(found), self._turns.reader)
             outgoing.link.send(UNIT, *_encoded(unit, flags, found, places, shares))
-            outgoing.sent = unit << INDEX_BITS | WHOLE
             by_source[source] = Part(outgoing, outgoing.sent)
             self._turns.note_sent(source, by_source[source])
             for queue, share in shares:
@@ -263,7 +303,7 @@ class Enqueue:
             link.send(READY)
 
     def _ready(self, link: Link) -> None:
-        self._outgoing[link.peer] = _Outgoing(link)
+        self._outgoing[link.peer] = _Outgoing(link, self._account)
 
     def _down(self, link: Link) -> None:
         outgoing = self._outgoing.get(link.peer)

@@ -119,6 +119,9 @@ class Link(asyncio.Protocol):
     def wait_for_disk(self, behind: bool) -> None:
         """A link is always read: what it brings includes what ends the wait."""
 
+    def wait_for_home(self, behind: bool) -> None:
+        """The same."""
+
     def close(self) -> None:
         """Break the link."""
         self._transport.abort()

@@ -12,6 +12,7 @@ from jumpmq.broker.links.enqueue import Enqueue
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.log_link import FollowedLog, OnDisk, serve_log
 from jumpmq.broker.upkeep.slices import decided
+from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store
 from jumpmq.topology import Topology, changes
 from jumpmq.topology.common_log import ENTRY, FIRST, LET_GO, First, Follower, Record
@@ -46,6 +47,7 @@ class OtherHomes:
         config: Config,
         boot: str,
         turns: Turns,
+        account: MemoryAccount,
         store: Store | None,
         identity: str | None,
         on_failure: Callable[[str], None],
@@ -54,7 +56,7 @@ class OtherHomes:
             raise BrokerError("several homes need a directory for the links between them")
         self.identity = identity
         self.links = Links(config.links, config.home, config.homes, boot, turns)
-        self.enqueue = Enqueue(self.links, turns)
+        self.enqueue = Enqueue(self.links, turns, account)
         self._home = config.home  # the number of this one
         self._homes = config.homes  # how many there are
         self._boot = boot  # tells this run from all others
