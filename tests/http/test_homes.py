@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pika
 import pyarrow as pa
 import pytest
@@ -170,3 +172,35 @@ def test_logins_are_counted_at_all_homes(api, channels, homes):
     counted = {one["protocol"]: one for one in api.get("auth", "attempts", node["name"])}
     assert counted["amqp091"]["auth_attempts_succeeded"] >= 3
     assert node["sockets_used"] == 3
+
+
+def test_limits_of_users_hold_for_all_homes_together(api, homes, unique):
+    name = unique("few")
+    assert api.request("PUT", "users", name, json={"password": "secret", "tags": ""}).status_code == 201
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    assert api.request("PUT", "permissions", "/", name, json=everything).status_code == 201
+    for limit, value in (("max-connections", 2), ("max-channels", 3)):
+        assert api.request("PUT", "user-limits", name, limit, json={"value": value}).status_code == 204
+
+    def connect(home):
+        url = homes.url(home).replace("guest:guest", f"{name}:secret")
+        return pika.BlockingConnection(pika.URLParameters(url))
+
+    first, second = connect(1), connect(2)
+    with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match=r"user connection limit \(2\) is reached"):
+        connect(3)
+    for connection in (first, second, first):
+        connection.channel()
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match=r"maximum allowed user limit of \(3\)"):
+        second.channel()
+    eventually(lambda: connect(3).close() is None, pika.exceptions.ProbableAccessDeniedError)
+    first.close()
+
+
+def eventually(succeeds, error):
+    for _ in range(100):
+        try:
+            return succeeds()
+        except error:
+            time.sleep(0.05)
+    return succeeds()

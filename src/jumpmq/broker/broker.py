@@ -177,6 +177,7 @@ class Broker:
             self._restore(definitions)
             if self.other_homes is not None:
                 await self.other_homes.join(self.topology, self.node, self._services.deliver_reply)
+                self.other_homes.usage.serve(self._services.user_limits)
             await self._mark_started()
             await self._listen()
         except BaseException:

@@ -11,6 +11,7 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.links.enqueue import Enqueue
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.log_link import FollowedLog, OnDisk, serve_log
+from jumpmq.broker.links.usage import UsageLinks
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store
@@ -39,6 +40,7 @@ class OtherHomes:
     Attributes:
         links: one to each.
         enqueue: sends messages to their queues.
+        usage: tells what limited users have open; to be served once clients may come.
         identity: of the broker.
     """
 
@@ -57,6 +59,7 @@ class OtherHomes:
         self.identity = identity
         self.links = Links(config.links, config.home, config.homes, boot, turns)
         self.enqueue = Enqueue(self.links, turns, account)
+        self.usage = UsageLinks(self.links, turns)
         self._home = config.home  # the number of this one
         self._homes = config.homes  # how many there are
         self._boot = boot  # tells this run from all others
@@ -125,6 +128,7 @@ class OtherHomes:
 
     async def stop(self) -> None:
         """Break the links."""
+        self.usage.stop()
         await self._on_disk.stop()
         await self.links.stop()
 

@@ -2,9 +2,10 @@
 fast users may publish. A user's limits hold for bearers of tokens with that name too, who are counted by themselves.
 
 They are counted only where there is a limit, and by looking at all connections: nothing is to be kept right meanwhile.
+Other homes tell what they count.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Protocol
 
 from jumpmq.amqp.errors import NotAllowed
@@ -13,6 +14,13 @@ from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.rate import PublishRate
 from jumpmq.topology import Asker, Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
 from jumpmq.topology.limits import Limits, reached
+
+Usage = dict[str, list[int]]
+"""What is open at a home, of those that have limits: of a user (``user NAME``, or ``token NAME``) connections, channels
+and consumers, of a virtual host (``vhost NAME``) connections."""
+
+CONNECTIONS, CHANNELS, CONSUMERS = range(3)
+"""Places in the counts of a user."""
 
 
 class Channel(Protocol):
@@ -42,12 +50,18 @@ class UserLimits:
 
     Args:
         connections: those that are there.
+
+    Attributes:
+        elsewhere: what is open at other homes, by home.
+        on_use: called when something is opened that is limited.
     """
 
     def __init__(self, topology: Topology, connections: Set[Client]) -> None:
         self._topology = topology
         self._connections = connections
         self._rates: dict[Principal, PublishRate] = {}
+        self.elsewhere: Mapping[int, Usage] = {}
+        self.on_use: Callable[[], None] = lambda: None
 
     def require_connection(self, user: Principal, vhost: VirtualHost) -> None:
         """Refuse unless the user may have one more connection, to this virtual host.
@@ -58,14 +72,15 @@ class UserLimits:
         limits = self._limits(user)
         if not limits and not vhost.limits:
             return
-        running = [one for one in self._connections if one.opened and one.protocol.state is State.RUNNING]
-        count = sum(one.vhost is vhost for one in running)
+        running = self._running()
+        count = sum(one.vhost is vhost for one in running) + self._elsewhere(_of_host(vhost.name), CONNECTIONS)
         if (limit := reached(vhost.limits, "max-connections", count)) is not None:
             where = f"access to vhost '{vhost.name}' refused for user '{user}'"
             raise NotAllowed(f"{where}: connection limit ({limit}) is reached")
-        count = sum(one.user == user for one in running)
+        count = sum(one.user == user for one in running) + self._elsewhere(_of_user(user), CONNECTIONS)
         if (limit := reached(limits, "max-connections", count)) is not None:
             raise NotAllowed(f"connection refused for user '{user}': user connection limit ({limit}) is reached")
+        self.on_use()
 
     def require_channel(self, user: Principal) -> None:
         """Refuse unless the user may have one more channel.
@@ -77,10 +92,12 @@ class UserLimits:
         if not limits:
             return
         count = sum(len(one.channels) for one in self._connections if one.user == user)
+        count += self._elsewhere(_of_user(user), CHANNELS)
         if (limit := reached(limits, "max-channels", count)) is not None:
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})"
             )
+        self.on_use()
 
     def require_consumer(self, user: Principal) -> None:
         """Refuse unless the user may have one more consumer.
@@ -92,9 +109,35 @@ class UserLimits:
         if "max-consumers" not in limits:
             return
         channels = [channel for one in self._connections if one.user == user for channel in one.channels.values()]
-        count = sum(len(channel.consumers) for channel in channels)
+        count = sum(len(channel.consumers) for channel in channels) + self._elsewhere(_of_user(user), CONSUMERS)
         if (limit := reached(limits, "max-consumers", count)) is not None:
             raise NotAllowed(f"number of consumers of user '{user}' has reached the user's limit ({limit})")
+        self.on_use()
+
+    # --- what is open at several homes ---
+
+    def usage(self) -> Usage:
+        """What those with limits have open here."""
+        users = {user.name for user in self._topology.users.values() if user.limits}
+        hosts = {host.name for host in self._topology.vhosts.values() if host.limits}
+        found: Usage = {}
+        if not users and not hosts:
+            return found
+        for one in self._running():
+            if one.vhost.name in hosts:
+                found.setdefault(_of_host(one.vhost.name), [0])[CONNECTIONS] += 1
+            if one.user.name in users:
+                counts = found.setdefault(_of_user(one.user), [0, 0, 0])
+                counts[CONNECTIONS] += 1
+                counts[CHANNELS] += len(one.channels)
+                counts[CONSUMERS] += sum(len(channel.consumers) for channel in one.channels.values())
+        return found
+
+    def _running(self) -> list[Client]:
+        return [one for one in self._connections if one.opened and one.protocol.state is State.RUNNING]
+
+    def _elsewhere(self, whose: str, what: int) -> int:
+        return sum(usage[whose][what] for usage in self.elsewhere.values() if whose in usage)
 
     # --- how fast is published ---
 
@@ -118,3 +161,11 @@ class UserLimits:
     def _limits(self, user: Principal) -> Limits:
         found = self._topology.users.get(user.name)
         return found.limits if found is not None else {}
+
+
+def _of_user(user: Principal) -> str:
+    return f"{'token' if user.granted is not None else 'user'} {user.name}"
+
+
+def _of_host(name: str) -> str:
+    return f"vhost {name}"
