@@ -16,7 +16,7 @@ from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.commit.watchdog import Watchdog
-from jumpmq.broker.config import Config, default_node
+from jumpmq.broker.config import HOMES, Config, default_node
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.forced_closes import ForcedCloses
 from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, connection_limit
@@ -169,6 +169,8 @@ class Broker:
             self.turns = Turns(self._commits, self._write_backlog)
             if self.config.homes > 1:
                 definitions = await self._find_other_homes(definitions)
+            else:
+                _require_all_homes(definitions)
             if self.config.node is None:
                 self.node = (
                     records.kept_node(definitions, self.config.home) or records.kept_node(definitions, 1) or self.node
@@ -351,12 +353,12 @@ class Broker:
     async def _listen(self) -> None:
         config = self.config
         if config.port is not None:
-            await self.listen(Listener("amqp", config.host, config.port, self._accept))
+            await self.listen(Listener("amqp", config.host, config.port, self.accept))
         if config.tls is not None and config.tls_port is not None:
             if config.tls_processes:
-                self._tls_processes = TLSProcesses(config.tls_processes, config.tls, self._accept)
+                self._tls_processes = TLSProcesses(config.tls_processes, config.tls, self.accept)
             where = config.host, config.tls_port
-            await self.listen(Listener("amqp/ssl", *where, self._accept, config.tls, self._tls_processes))
+            await self.listen(Listener("amqp/ssl", *where, self.accept, config.tls, self._tls_processes))
 
     async def listen(self, listener: Listener) -> None:
         """Start a listener; it is closed with the broker.
@@ -390,7 +392,12 @@ class Broker:
         """Where AMQP is spoken without TLS; 0 if it is nowhere."""
         return self.port_of("amqp")
 
-    def _accept(self, origin: Origin | None = None) -> asyncio.BaseProtocol:
+    def accept(self, origin: Origin | None = None) -> asyncio.BaseProtocol:
+        """The protocol of a new client of AMQP.
+
+        Args:
+            origin: whence it comes; None where its socket says so.
+        """
         if len(self.connections) < connection_limit():
             return Connection(self._services, origin)
         return self._refusals.accept()
@@ -515,3 +522,13 @@ class Broker:
 
 def _kept_identity(definitions: list[tuple[str, str, Any]]) -> str | None:
     return next((value for kind, key, value in definitions if (kind, key) == IDENTITY), None)
+
+
+def _require_all_homes(definitions: list[tuple[str, str, Any]]) -> None:
+    """
+    Raises:
+        BrokerError: the data directory is that of one home of several: alone it would lack the messages of the others.
+    """
+    homes = next((value for kind, key, value in definitions if (kind, key) == HOMES), 1)
+    if homes != 1:
+        raise BrokerError(f"the data directory is one of {homes} homes, and needs as many workers")

@@ -7,6 +7,9 @@ from pathlib import Path
 from jumpmq.amqp.protocol import CHANNEL_MAX, FRAME_MAX
 from jumpmq.broker.security.certificates import ClientCertificates, LoginName, ServerTLS
 
+HOMES = "run", "homes"
+"""Where the store keeps how many homes the broker has, once they are several."""
+
 
 def default_node() -> str:
     """``jumpmq@HOST``, with the short name of this host."""

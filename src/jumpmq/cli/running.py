@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -26,13 +27,14 @@ FREE_PORTS: dict[str, Any] = {"port": 0, "http_port": 0, "tls_port": 0, "https_p
 
 
 @contextmanager
-def running(*, tls: bool = False, process: bool = False, **config: Any) -> Iterator[RunningBroker]:
+def running(*, tls: bool = False, process: bool = False, workers: int = 1, **config: Any) -> Iterator[RunningBroker]:
     """Runs a broker in a thread of its own for as long as the block lasts.
 
     Args:
         process: whether it runs in a process of its own instead, and does not share the interpreter with the program:
             a program that publishes much gets several times as far. It starts a little later. As with any use of
             `multiprocessing`, a script needs its ``if __name__ == "__main__":``.
+        workers: in how many processes it runs beside the program, each of which has a part of the queues.
         tls: whether it speaks TLS too, with certificates made for it; clients find their authority's at `tls_ca`.
         config: fields of `jumpmq.Config`; paths may be text. Unless given, the broker listens on free ports of
             localhost and keeps everything in memory; with `data_dir` it is durable.
@@ -47,8 +49,19 @@ def running(*, tls: bool = False, process: bool = False, **config: Any) -> Itera
     with ExitStack() as stack:
         made = _certificates(stack) if tls else {}
         paths = {name: Path(config[name]) for name in PATHS & config.keys() if config[name] is not None}
-        run = _in_process if process else _in_thread
-        yield stack.enter_context(run(Config(**FREE_PORTS | made | config | paths)))
+        settings = Config(**FREE_PORTS | made | config | paths)
+        if workers > 1:
+            yield stack.enter_context(_in_thread(partial(_serving_workers, settings, workers)))
+        elif process:
+            yield stack.enter_context(_in_process(settings))
+        else:
+            yield stack.enter_context(_in_thread(partial(serving, settings)))
+
+
+def _serving_workers(config: Config, count: int) -> AbstractAsyncContextManager[Any]:
+    from jumpmq.cli.workers import serving_workers
+
+    return serving_workers(config, count)
 
 
 def _certificates(stack: ExitStack) -> dict[str, Any]:
@@ -60,11 +73,11 @@ def _certificates(stack: ExitStack) -> dict[str, Any]:
 
 
 @contextmanager
-def _in_thread(config: Config) -> Iterator[RunningBroker]:
+def _in_thread(serve: Callable[[], AbstractAsyncContextManager[Any]]) -> Iterator[RunningBroker]:
     started: Future[RunningBroker] = Future()
     stop: Future[None] = Future()
     with ThreadPoolExecutor(1, thread_name_prefix="jumpmq") as thread:
-        stopped = thread.submit(_run, _serve(config, started, stop))
+        stopped = thread.submit(_run, _serve(serve, started, stop))
         either: list[Future[Any]] = [started, stopped]
         wait(either, return_when=FIRST_COMPLETED)
         if stopped.done():
@@ -81,8 +94,10 @@ def _run(coroutine: Coroutine[Any, Any, None]) -> None:
         runner.run(coroutine)
 
 
-async def _serve(config: Config, started: Future[RunningBroker], stop: Future[None]) -> None:
-    async with serving(config) as control:
+async def _serve(
+    serve: Callable[[], AbstractAsyncContextManager[Any]], started: Future[RunningBroker], stop: Future[None]
+) -> None:
+    async with serve() as control:
         started.set_result(control.endpoints)
         await asyncio.wrap_future(stop)
 

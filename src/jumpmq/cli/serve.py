@@ -68,23 +68,32 @@ def serve(config: Config) -> None:
     Raises:
         BrokerError: the broker cannot start.
     """
-    gc.disable()  # until it serves: what there is by then stays
-    configure(config.log_level, config.log_format)
-    _raise_file_limit()
-    keep_few_arenas()
+    prepare(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve_until_signal(config))
+
+
+def prepare(config: Config, home: int | None = None) -> None:
+    """Set this process up to serve.
+
+    Args:
+        home: number of the home that it serves; None where there is one.
+    """
+    gc.disable()  # until it serves: what there is by then stays
+    configure(config.log_level, config.log_format, home)
+    _raise_file_limit()
+    keep_few_arenas()
 
 
 async def _serve_until_signal(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(config, stop.set, _end) as control:
+    async with serving(config, stop.set, end_at_once) as control:
         hang_up = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
-        _calm_garbage_collection()
-        keeping = asyncio.create_task(_keep_memory(control.memory), name="memory")
+        calm_garbage_collection()
+        keeping = asyncio.create_task(keep_memory(control.memory), name="memory")
         print(control.endpoints.ready_line(), flush=True)
         notify("READY=1")
         reloading = asyncio.create_task(_reload_certificates(control, hang_up), name="reload")
@@ -94,7 +103,7 @@ async def _serve_until_signal(config: Config) -> None:
         keeping.cancel()
 
 
-def _end(reason: str) -> None:
+def end_at_once(reason: str) -> None:
     """End as a crash does: a clean stop would wait for what does not come. Starting from the log is what is left."""
     logging.shutdown()
     os._exit(1)
@@ -107,7 +116,7 @@ async def _reload_certificates(control: Control, hang_up: asyncio.Event) -> None
         await control.reload_certificates()
 
 
-async def _keep_memory(account: MemoryAccount) -> None:
+async def keep_memory(account: MemoryAccount) -> None:
     """From the start's end on: what the start took goes back."""
     kept = KeptMemory(account)
     while True:
@@ -123,7 +132,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _calm_garbage_collection() -> None:
+def calm_garbage_collection() -> None:
     """Keep collections short, and full ones rare: over ten thousand queues one stops all deliveries for 50 ms.
 
     Messages are no business of the collector (they are in no circles), and connections and queues let go of what refers

@@ -68,6 +68,7 @@ class Control:
     """What can be asked of a serving broker from its own process."""
 
     endpoints: RunningBroker
+    broker: Broker
     memory: MemoryAccount
     reload_certificates: Callable[[], Awaitable[None]]
 
@@ -93,7 +94,7 @@ async def serving(
     await broker.start()
     try:
         async with _managed(broker, stop):
-            yield Control(_endpoints(broker), broker.memory, broker.certificates.reload)
+            yield Control(_endpoints(broker), broker, broker.memory, broker.certificates.reload)
     finally:
         await broker.stop()
 

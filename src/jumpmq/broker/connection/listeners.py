@@ -112,7 +112,7 @@ class Listener:
             BrokerError: an address cannot be listened on, or TLS cannot be set up.
         """
         try:
-            self._sockets = _bind(self.host, self.port)
+            self._sockets = bind(self.host, self.port)
         except (OSError, OverflowError) as error:
             reason = "there is no such port" if isinstance(error, OverflowError) else error.strerror or str(error)
             raise BrokerError(f"cannot listen for {self.protocol} on {self.host}:{self.port}: {reason}") from None
@@ -218,7 +218,7 @@ class CertificateWatch:
                     log.info("new certificates on port %s", listener.port)
 
 
-def _bind(host: str, port: int) -> list[socket.socket]:
+def bind(host: str, port: int) -> list[socket.socket]:
     """Sockets that listen on each address of a host, on one port; those of its addresses that this machine lacks are
     left out, as ``::1`` where there is no IPv6."""
     families: dict[tuple[Any, ...], socket.AddressFamily] = {}
@@ -237,6 +237,6 @@ def _bind(host: str, port: int) -> list[socket.socket]:
             for listening in bound:
                 listening.close()
             if bound and not port and error.errno == errno.EADDRINUSE:  # it was free on the first address only
-                return _bind(host, port)
+                return bind(host, port)
             raise
     return bound

@@ -6,7 +6,7 @@ from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.config import Config
+from jumpmq.broker.config import HOMES, Config
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.links.enqueue import Enqueue
 from jumpmq.broker.links.links import Links
@@ -20,9 +20,6 @@ from jumpmq.topology.common_log import ENTRY, FIRST, LET_GO, First, Follower, Re
 from jumpmq.topology.snapshot import records_of
 
 log = logging.getLogger(__name__)
-
-HOMES = "run", "homes"
-"""Where the store keeps how many homes there are."""
 
 APPLIED = "applied"
 """Kind of the record that says which entry of the log a home has."""

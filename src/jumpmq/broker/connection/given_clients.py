@@ -1,0 +1,85 @@
+"""Clients whose sockets another process has accepted, and gives to this one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jumpmq.broker.connection.listeners import TLS_TIMEOUT, Listener
+from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.security.certificates import CertificateError
+
+
+@dataclass
+class GivenClients(Listener):
+    """A port that another process listens on. TLS is done here.
+
+    Attributes:
+        given_addresses: where that process listens.
+        ask: asks it to listen, or to listen no more, for all processes.
+    """
+
+    given_addresses: list[str] = field(default_factory=list)
+    ask: Callable[[bool], None] = lambda listening: None
+    _listening: bool = field(default=False, init=False)
+    _context: ssl.SSLContext | None = field(default=None, init=False)
+    _joining: set[asyncio.Task[object]] = field(default_factory=set, init=False)
+
+    async def start(self) -> None:
+        """Take clients, and ask for them.
+
+        Raises:
+            BrokerError: TLS cannot be set up.
+        """
+        try:
+            self._read_certificates()
+        except CertificateError as error:
+            raise BrokerError(str(error)) from None
+        self._listening = True
+        self.ask(True)
+
+    async def reload(self) -> None:
+        """See :meth:`Listener.reload`."""
+        self._read_certificates()
+
+    def _read_certificates(self) -> None:
+        if self.tls is not None:
+            self._versions = self.tls.versions()
+            self._context = self.tls.context()
+
+    @property
+    def is_suspended(self) -> bool:
+        """See :attr:`Listener.is_suspended`."""
+        return not self._listening
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the other process listens."""
+        return self.given_addresses if self._listening else []
+
+    def close(self) -> None:
+        """Ask for no more clients."""
+        self._listening = False
+        self.ask(False)
+
+    @property
+    def joining(self) -> int:
+        """Clients that were given and are not connected yet."""
+        return len(self._joining)
+
+    def take(self, client: socket.socket) -> None:
+        """Serve a client."""
+        loop = asyncio.get_running_loop()
+        client.setblocking(False)
+        encryption = {} if self._context is None else {"ssl": self._context, "ssl_handshake_timeout": TLS_TIMEOUT}
+        task = loop.create_task(loop.connect_accepted_socket(self.accept, client, **encryption))  # type: ignore[arg-type]
+        self._joining.add(task)
+        task.add_done_callback(self._joined)
+
+    def _joined(self, task: asyncio.Task[object]) -> None:
+        self._joining.discard(task)
+        if not task.cancelled():
+            task.exception()  # the client is gone, or speaks no TLS, which is no error
