@@ -33,6 +33,17 @@ class Api:
         (found,) = [one for one in groups if one["source"] == source]
         return cast("dict[str, Any]", found)
 
+    def slots(self, queue: str) -> list[dict[str, Any]]:
+        """The slots of a queue that have messages."""
+        found = requests.get(f"{self.url}/queues/%2F/{queue}/slots", auth=("guest", "guest"), timeout=30).json()
+        return cast("list[dict[str, Any]]", found)
+
+    def explain(self, queue: str, **of: str) -> str:
+        """Why messages of a queue are not delivered."""
+        url = f"{self.url}/queues/%2F/{queue}/explain"
+        found = requests.get(url, params=of, auth=("guest", "guest"), timeout=30).json()
+        return str(found["reason"])
+
 
 def jumpmqctl(broker: jumpmq.RunningBroker, *words: str) -> str:
     """What a command prints."""
@@ -466,6 +477,41 @@ def test_what_is_shown_of_a_group(
         first.close()
         until(lambda: api.group(exchange)["members"][0]["state"] == "away")
         assert 0 < api.group(exchange)["members"][0]["grace_left"] <= 20
+
+
+def test_why_a_message_is_not_delivered_to_a_group(
+    broker: jumpmq.RunningBroker,
+    channel: pika.adapters.blocking_connection.BlockingChannel,
+    unique: Unique,
+    checker: Checker,
+) -> None:
+    api, queue = Api(broker), unique("slots")
+    channel.queue_declare(queue, durable=True, arguments={"x-slots": 2, "x-slot-key": "correlation-id"})
+    publisher = Publisher(broker.port, "", checker, queue)
+    publisher.publish(20, 1)
+    owned = {"x-group-member": "one", "x-group-grace": 20_000, **SOON}
+    with Member(broker.port, queue, "g", "a", checker, prefetch=15, arguments=owned) as first:
+        assert "waits a moment for more members" in api.explain(queue, slot="0")
+        until(lambda: len(first.held) == 15, first)
+        assert api.explain(queue).startswith("none of its ")
+        busy = "member 'one' of consumer group 'g' has no room: it holds 15 messages with a prefetch of 15"
+        slots = [one["slot"] for one in api.slots(queue) if one["messages_ready"]]
+        assert all(api.explain(queue, slot=str(slot)).startswith(busy) for slot in slots)
+        publisher.publish(20, 1)
+        with Member(broker.port, queue, "g", "b", checker, arguments={"x-group-member": "two"}) as second:
+            until(lambda: api.group(queue)["state"] == "draining", first, second)
+            (drain,) = [one for one in api.group(queue)["units"] if one["draining"]]
+            assert api.explain(queue, slot=str(drain["slot"])).startswith(
+                f"it passes to member 'two' of consumer group 'g', and waits for {drain['draining']['messages']} "
+                f"messages that consumer '{first.tag}' of connection {drain['draining']['connection_name']} has not "
+            )
+            first.acknowledge()
+            until(lambda: second.held, first, second)
+        first.close()
+        until(lambda: api.group(queue)["members"][0]["state"] == "away")
+        until(lambda: "is away, and keeps it for another" in api.explain(queue))
+    channel.queue_delete(queue)
+    publisher.close()
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.broker.channel.group_consumer import GroupConsumer
+from jumpmq.broker.consumer_groups.group import Unit
+from jumpmq.broker.consumer_groups.live import LiveGroup
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer, answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
@@ -48,37 +52,100 @@ async def explain(request: Request) -> Response:
     if slot >= queue.slots.slots:
         raise BadRequest(f"queue '{queue.name}' has slots 0 to {queue.slots.slots - 1}, not {slot}")
     figures = queue.slots.figures_of(slot)
-    reason = _why_slot(queue.slots, figures) or _why_queue(queue) or _in_turn(queue.slots, slot)
+    reason = _why_slot(queue, figures) or _in_turn(queue.slots, slot)
     return answer(found | ({} if key is None else {"key": key}) | shown(figures) | {"reason": reason})
 
 
 def _why_queue(queue: Queue) -> str | None:
-    """Why the queue delivers nothing, as far as it is not for its slots; None where it delivers."""
+    """Why the queue delivers nothing; None where it delivers."""
     if not queue.ready_count:
         return f"nothing is ready, and {queue.unacknowledged_count} messages are unacknowledged"
-    if not queue.consumers:
-        return "the queue has no consumer"
-    served = queue.consumers if queue.active_consumer is None else [queue.active_consumer]
-    if not any(consumer.capacity() > 0 for consumer in served):
-        return "no consumer has room: each holds as much as its prefetch allows, or does not read from its connection"
+    live = queue.consumer_group
+    if isinstance(live, LiveGroup):
+        if queue.slots is None:
+            return _why_unit(live, Unit(queue.name, queue.id))
+        reasons = [(one.slot, _why_slot(queue, one)) for one in queue.slots.figures() if one.ready]
+        if any(reason is None for _, reason in reasons) or not reasons:
+            return None
+        slot, reason = reasons[0]
+        return f"none of its {len(reasons)} slots with ready messages can be served. Slot {slot}: {reason}"
+    if (reason := _why_consumers(queue)) is not None:
+        return reason
     if queue.slots is not None and not queue.slots.share:
         return "no slot with ready messages can be served: see the states of the slots"
     return None
 
 
-def _why_slot(slots: SlottedMessages, slot: SlotFigures) -> str | None:
-    """Why a slot is not served, as far as it is for the slot."""
+def _why_consumers(queue: Queue) -> str | None:
+    """Why no consumer of a queue without a consumer group is served; None where one is."""
+    if not queue.consumers:
+        return "the queue has no consumer"
+    served = queue.consumers if queue.active_consumer is None else [queue.active_consumer]
+    if not any(consumer.capacity() > 0 for consumer in served):
+        return "no consumer has room: each holds as much as its prefetch allows, or does not read from its connection"
+    return None
+
+
+def _why_slot(queue: Queue, slot: SlotFigures) -> str | None:
+    """Why a slot is not served; None where it is, in turn."""
+    slots = queue.slots
+    assert slots is not None
     if slot.state is SlotState.IDLE:
         return f"nothing is ready in slot {slot.slot}, and {slot.unacknowledged} of its messages are unacknowledged"
-    if slot.state is SlotState.BLOCKED:
-        return (
-            f"slot {slot.slot} has {slot.unacknowledged} unacknowledged messages, and x-in-flight-per-slot is "
-            f"{slots.limit}: it goes on when a consumer acknowledges, rejects or returns one"
-        )
-    if slot.state is SlotState.WITHHELD:
+    live = queue.consumer_group
+    if isinstance(live, LiveGroup):
+        unit = Unit(queue.name, queue.id, slot.slot)
+        if slot.state is SlotState.BLOCKED and not _is_draining(live, unit):
+            return _blocked(slots, slot)
+        if (reason := _why_unit(live, unit)) is not None:
+            return reason
+    elif slot.state is SlotState.BLOCKED:
+        return _blocked(slots, slot)
+    elif slot.state is SlotState.WITHHELD:
         return f"slot {slot.slot} is withheld until its unacknowledged messages ({slot.unacknowledged}) are settled"
+    elif (reason := _why_consumers(queue)) is not None:
+        return reason
     if slot.state is SlotState.READING:
         return f"what is next in slot {slot.slot} is being read from disk"
+    return None
+
+
+def _is_draining(live: LiveGroup, unit: Unit) -> bool:
+    place = live.group.places.get(unit)
+    return place is not None and place.draining_since is not None
+
+
+def _blocked(slots: SlottedMessages, slot: SlotFigures) -> str:
+    return (
+        f"slot {slot.slot} has {slot.unacknowledged} unacknowledged messages, and x-in-flight-per-slot is "
+        f"{slots.limit}: it goes on when a consumer acknowledges, rejects or returns one"
+    )
+
+
+def _why_unit(live: LiveGroup, unit: Unit) -> str | None:
+    """Why a consumer group is not fed from a queue, or a slot of one; None where it is."""
+    group, now = live.group, asyncio.get_running_loop().time()
+    place = group.places.get(unit)
+    subject = f"consumer group '{live.name}'"
+    if group.state == "gathering":
+        return f"{subject} waits a moment for more members before it gives them their first shares"
+    if place is None or place.owner is None:
+        return f"{subject} has no member for it"
+    owner = f"member '{place.owner.name}' of {subject}"
+    if place.draining_since is not None and isinstance(place.holder, GroupConsumer):
+        return (
+            f"it passes to {owner}, and waits for {place.holder.held(unit)} messages that consumer "
+            f"'{place.holder.tag}' of connection {place.holder.connection_name} has not settled, "
+            f"and is fed no more since {now - place.draining_since:.0f} s"
+        )
+    session = place.owner.session
+    if not isinstance(session, GroupConsumer):
+        return f"{owner} is away, and keeps it for another {max(0.0, place.owner.away_until - now):.0f} s"
+    if session.capacity() <= 0:
+        return (
+            f"{owner} has no room: it holds {session.unacknowledged} messages with a prefetch of {session.prefetch}, "
+            f"or does not read from its connection {session.connection_name}"
+        )
     return None
 
 
