@@ -86,5 +86,5 @@ class Timers:
         self._looked_at = now
         for connection in list(self._services.connections):
             for channel in list(connection.channels.values()):
-                if (error := overdue.look(channel, now)) is not None and not evicted(channel):
-                    connection.close_channel(channel, error)
+                if (found := overdue.look(channel, now)) is not None and not evicted(found[0]):
+                    connection.close_channel(channel, found[1])

@@ -67,3 +67,34 @@ def test_a_queue_or_consumer_has_a_timeout_of_its_own(connection: WireConnection
         hasty.next()
     assert patient.is_silent(2.5)
     patient.close()
+
+
+@pytest.mark.parametrize("late", ["plain", "member"])
+def test_a_plain_consumer_and_a_member_of_a_group_have_timeouts_of_their_own(
+    connection: WireConnection, late: str
+) -> None:
+    """The oldest delivery is the patient one's; what is done is what the other's overdue delivery asks for."""
+    channel = connection.channel()
+    plain, shared = channel.queue(), channel.queue()
+    patient = {"x-consumer-timeout": 60_000}
+    group = {"x-consumer-group": "g"}
+    channel.call(Basic.Qos(prefetch_count=1))
+    consumers = [
+        (plain, patient if late == "member" else {}),
+        (shared, group | (patient if late == "plain" else {})),
+    ]
+    for queue, arguments in reversed(consumers) if late == "plain" else consumers:
+        channel.publish("", queue, queue.encode())
+        channel.consume(queue, queue, arguments=arguments)
+        delivery = channel.next()
+        assert isinstance(delivery, Content)
+        assert delivery.body == queue.encode()
+    if late == "plain":
+        with pytest.raises(ChannelClosed, match="Timeout value used: 2000 ms"):
+            channel.next()
+    else:
+        cancelled = channel.next()
+        assert isinstance(cancelled, Basic.Cancel)
+        assert cancelled.consumer_tag == shared
+        assert channel.is_silent(0.5)
+        channel.close()

@@ -86,6 +86,7 @@ class GroupConsumer:
         feeds: by the queue's number; also those that are fed no more and have messages.
         handover_timeout: seconds; see :class:`~jumpmq.broker.consumer_groups.group.Session`.
         waiting: feeds that were passed over, the first has waited longest.
+        ended: whether it is in force no more, and gets no messages.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class GroupConsumer:
         self.arguments = arguments
         self.handover_timeout = handover_timeout
         self.unacknowledged = self.delivered = 0
+        self.ended = False
         self.feeds: dict[int, Feed] = {}
         self.waiting: OrderedDict[Feed, None] = OrderedDict()
         self.user = channel.connection.user
@@ -124,7 +126,7 @@ class GroupConsumer:
     def capacity(self) -> int:
         """How many messages it would take now."""
         channel = self.channel
-        if channel.connection.congested:
+        if channel.connection.congested or self.ended:
             return 0
         capacity = self.prefetch - self.unacknowledged if self.prefetch else CHUNK
         return min(capacity, channel.prefetch - channel.held) if channel.prefetch else capacity
@@ -152,6 +154,7 @@ class GroupConsumer:
 
     def leave(self) -> None:
         """It is cancelled by the client, or its channel is closed."""
+        self.ended = True
         self.channel.groups.leave(self.live, self)
         self._end()
 
@@ -166,31 +169,30 @@ class GroupConsumer:
         feed = self.feeds.get(unit.queue_id)
         if feed is None:
             feed = self.feeds[unit.queue_id] = Feed(self, queue)
-        is_first = not feed.fed
-        feed.fed.add(unit)
-        feed.drains.discard(unit)
         if unit.slot is not None and queue.slots is not None:
             queue.slots.give(unit.slot, feed.share)
-            if is_first:
+            if not feed.fed:
                 queue.subscribe_to(feed, feed.share)
-        elif is_first:
+        elif not feed.fed:
             queue.subscribe(feed)
+        feed.fed.add(unit)
+        feed.drains.discard(unit)
         queue.serve(feed)
 
     def stop(self, unit: Unit) -> None:
         feed = self.feeds.get(unit.queue_id)
         if feed is None or unit not in feed.fed:
             return  # the queue was deleted
-        feed.fed.discard(unit)
         if self.held(unit):
             feed.drains.add(unit)
         if unit.slot is not None and feed.queue.slots is not None:
             feed.queue.slots.give(unit.slot, None)
-        if not feed.fed:
+        if len(feed.fed) == 1:
             feed.waits = False
             self.waiting.pop(feed, None)
             feed.queue.unsubscribe(feed)
-            self.forget_done(feed)
+        feed.fed.discard(unit)
+        self.forget_done(feed)
 
     def held(self, unit: Unit) -> int:
         feed = self.feeds.get(unit.queue_id)
@@ -200,7 +202,7 @@ class GroupConsumer:
         return feed.unacknowledged if unit.slot is None or slots is None else slots.held(unit.slot)
 
     def evict(self) -> None:
-        self.handover_timeout = None
+        self.ended = True
         channel = self.channel
         channel.groups.dismiss(self.live, self)
         tags, messages = channel.unacknowledged.take_of(self.feeds.values())
@@ -209,6 +211,7 @@ class GroupConsumer:
             taken = Deliveries()
             taken.put(tags, messages)
             give_back(channel.upkeep, taken, Outcome.CONSUMER_GONE)
+        self.handover_timeout = None
         self._cancel()
 
     def released(self, feed: "Feed") -> None:
@@ -357,12 +360,12 @@ def join(channel: "Channel", tag: str, membership: Membership, method: m.BasicCo
         replaced.replaced()
 
 
-def evicted(channel: "Channel") -> bool:
-    """Whether the oldest delivery of a channel is one to a member of a consumer group, which is evicted for it."""
-    _, oldest = next(iter(channel.unacknowledged.items()), (0, None))
-    if oldest is None or not isinstance(oldest.consumer, Feed):
+def evicted(message: Message) -> bool:
+    """Whether a delivery that is overdue is one to a member of a consumer group, which is evicted for it."""
+    if not isinstance(message.consumer, Feed):
         return False
-    channel.groups.evict(oldest.consumer.member.live, oldest.consumer.member)
+    member = message.consumer.member
+    member.channel.groups.evict(member.live, member)
     return True
 
 

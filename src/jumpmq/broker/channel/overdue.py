@@ -36,8 +36,8 @@ class Overdue:
         self._timeout = timeout or math.inf
         self.interval = min(LONGEST_INTERVAL, self._timeout / 2)
 
-    def look(self, channel: Channel, now: float) -> PreconditionFailed | None:
-        """What there is to say of a channel with a delivery that is too old; None where there is none.
+    def look(self, channel: Channel, now: float) -> "tuple[Message, PreconditionFailed] | None":
+        """A delivery of a channel that is too old, and what there is to say of it; None where there is none.
 
         Args:
             now: seconds by the monotonic clock.
@@ -55,13 +55,16 @@ class Overdue:
         while len(looks) > 1 and looks[1][0] <= now - longest:
             looks.popleft()
         if not own:
-            return _refusal(channel, self._timeout) if first < _tag_at(looks, now - self._timeout) else None
+            if first >= _tag_at(looks, now - self._timeout):
+                return None
+            _, oldest = next(iter(channel.unacknowledged.items()))
+            return oldest, _refusal(channel, self._timeout)
         ends = {timeout: _tag_at(looks, now - timeout) for timeout in {self._timeout, *own}}
         for tag, message in channel.unacknowledged.before(max(ends.values())):
             timeout = _own_timeout(message)
             timeout = self._timeout if timeout is None else timeout
             if tag < ends.get(timeout, 0):
-                return _refusal(channel, timeout)
+                return message, _refusal(channel, timeout)
         return None
 
 
