@@ -65,10 +65,10 @@ class Session(Protocol):
     handover_timeout: float | None
 
     def start(self, unit: Unit) -> None:
-        """Be fed from a unit."""
+        """Be fed from a unit. It may be asked again, where it has raised."""
 
     def stop(self, unit: Unit) -> None:
-        """Be fed from it no more."""
+        """Be fed from it no more. It may be asked again, where it has raised."""
 
     def held(self, unit: Unit) -> int:
         """How many of its messages the session has not settled; none that are on their way back count as settled."""
@@ -106,12 +106,14 @@ class Place:
         owner: whose it is, or will be.
         owned_since: since when.
         holder: the session that is fed, or that still has messages of it.
+        started: whether the holder is fed, as far as is known: it was told to, and has not raised.
         draining_since: since when the holder is fed no more; None while it is.
     """
 
     owner: Member | None = None
     owned_since: float = 0.0
     holder: Session | None = None
+    started: bool = False
     draining_since: float | None = None
 
 
@@ -174,6 +176,7 @@ class ConsumerGroup:
     counts: Counts = field(default_factory=Counts)
     _draining: dict[Unit, Place] = field(default_factory=dict)
     _timing: _Timing = field(default_factory=_Timing)
+    _unfollowed: bool = False  # whether sessions may not be fed as their members' units say
 
     @property
     def ended(self) -> bool:
@@ -244,11 +247,14 @@ class ConsumerGroup:
         self._unsettle(now)
 
     def step(self, now: float) -> float:
-        """Do what is due.
+        """Do what is due. If a session raises, what concerns others is done all the same, and the next step tries it
+        again.
 
         Returns:
             When there is something to do next, if nothing else happens before; units that drain ask for it by nothing.
         """
+        if self._unfollowed:
+            self._follow(now)
         for member in [one for one in self.members.values() if one.away_until <= now]:
             self._remove(member, now)
         self._end_drains(now)
@@ -321,20 +327,33 @@ class ConsumerGroup:
 
     def _follow(self, now: float) -> None:
         """Stop who is not the owner's session, and start who is where nobody else holds messages of the unit."""
+        self._unfollowed = True
+        failure: Exception | None = None
         for unit, place in self.places.items():
-            wanted = place.owner.session if place.owner is not None else None
-            if place.holder is None:
-                if wanted is not None:
-                    place.holder = wanted
-                    wanted.start(unit)
-            elif place.holder is wanted:
-                if place.draining_since is not None:
-                    self._end_drain(unit, place)
-                    wanted.start(unit)
-            elif place.draining_since is None:
-                place.draining_since = now
-                self._draining[unit] = place
-                place.holder.stop(unit)
+            try:
+                self._follow_unit(unit, place, now)
+            except Exception as error:  # it holds up no other unit
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        self._unfollowed = False
+
+    def _follow_unit(self, unit: Unit, place: Place, now: float) -> None:
+        """As :meth:`_follow`, of one unit. A session that raises is asked the same again."""
+        wanted = place.owner.session if place.owner is not None else None
+        if wanted is not None and place.holder in (None, wanted):
+            if place.draining_since is not None:
+                self._end_drain(unit, place)
+            if place.holder is None or not place.started:
+                place.holder, place.started = wanted, False
+                wanted.start(unit)
+                place.started = True
+        elif place.holder is None:
+            return
+        elif place.draining_since is None:
+            place.holder.stop(unit)
+            place.started, place.draining_since = False, now
+            self._draining[unit] = place
 
     def _end_drains(self, now: float) -> None:
         done = [unit for unit, place in self._draining.items() if place.holder is None or not place.holder.held(unit)]
@@ -359,8 +378,10 @@ class ConsumerGroup:
     def evict(self, session: Session, now: float) -> None:
         """End a session that does not settle what it has; its member is gone at once."""
         self.counts.forced_handovers += 1
-        self.leave(session, now, for_good=True)
-        session.evict()
+        try:
+            self.leave(session, now, for_good=True)
+        finally:
+            session.evict()
 
 
 def _overdue_at(place: Place) -> float:

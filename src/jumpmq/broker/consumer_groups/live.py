@@ -26,6 +26,9 @@ FOLLOWED_AFTER = 0.02
 LOOK_INTERVAL = 1.0
 """Seconds between looks at queues that are unbound and not yet empty, and at those that others consume from."""
 
+RETRY_INTERVAL = 1.0
+"""Seconds after a step that failed, until it is tried again."""
+
 MAX_UNITS = 16_384
 """Queues and slots that one group shares: all of them are gone through where members come and go."""
 
@@ -65,6 +68,8 @@ class LiveGroup:
         refused: queues that are not shared, by name, and why.
         unbound: names of queues that no binding leads to any more, and that are not empty yet.
         consumers: the sessions of the members.
+        stale: whether definitions have changed since its queues were looked for.
+        failed: whether its last step failed.
     """
 
     vhost: str
@@ -75,6 +80,8 @@ class LiveGroup:
     refused: dict[str, str] = field(default_factory=dict)
     unbound: set[str] = field(default_factory=set)
     consumers: list[Consumer] = field(default_factory=list)
+    stale: bool = False
+    failed: bool = False
 
     @property
     def name(self) -> str:
@@ -182,21 +189,22 @@ class ConsumerGroups:
         replaced = next((one for one in live.consumers if one is session), None)
         if replaced is not None:
             live.consumers.remove(replaced)
-        self._look(live, host)
         self.soon(live)
+        live.stale = True
+        self._look(live, host)
         return replaced
 
     def leave(self, live: LiveGroup, consumer: Consumer) -> None:
         """A member's consumer is over: it was cancelled, or its channel is closed."""
         if consumer in live.consumers:
             live.consumers.remove(consumer)
-        live.group.leave(consumer, self._loop.time())
         self.soon(live)
+        live.group.leave(consumer, self._loop.time())
 
     def evict(self, live: LiveGroup, consumer: Consumer) -> None:
         """End a consumer that does not settle what it has."""
-        live.group.evict(consumer, self._loop.time())
         self.soon(live)
+        live.group.evict(consumer, self._loop.time())
 
     def dismiss(self, live: LiveGroup, consumer: Consumer) -> None:
         """A consumer is being evicted."""
@@ -227,18 +235,29 @@ class ConsumerGroups:
     def _step(self, live: LiveGroup) -> None:
         del self._timers[live]
         with self._turns.turn():
-            now = self._loop.time()
-            host = self._topology.vhosts.get(live.vhost)
-            if live.unbound or live.refused:
-                self._look(live, host)
-            at = live.group.step(now)
-            if live.group.ended:
-                self._end(live)
-                return
-        if live.unbound or live.refused:
-            at = min(at, now + LOOK_INTERVAL)
+            try:
+                at = self._do_due(live)
+            except Exception:
+                at = self._loop.time() + RETRY_INTERVAL
+                if not live.failed:
+                    live.failed = True
+                    log.exception("consumer group '%s' in vhost '%s': a step failed; it is tried again every %.1f s",
+                                  live.name, live.vhost, RETRY_INTERVAL)  # fmt: skip
+            else:
+                live.failed = False
         if at != state.NEVER:
             self._set_timer(live, at)
+
+    def _do_due(self, live: LiveGroup) -> float:
+        """Do what is due. Returns when there is something to do next."""
+        now = self._loop.time()
+        if live.stale or live.unbound or live.refused:
+            self._look(live, self._topology.vhosts.get(live.vhost))
+        at = live.group.step(now)
+        if live.group.ended:
+            self._end(live)
+            return state.NEVER
+        return min(at, now + LOOK_INTERVAL) if live.unbound or live.refused else at
 
     def _end(self, live: LiveGroup) -> None:
         self._groups.pop(live.key, None)
@@ -257,10 +276,9 @@ class ConsumerGroups:
 
     def _follow(self) -> None:
         self._follow_timer = None
-        with self._turns.turn():
-            for live in list(self._groups.values()):
-                self._look(live, self._topology.vhosts.get(live.vhost))
-                self.soon(live)
+        for live in self._groups.values():
+            live.stale = True
+            self.soon(live)
 
     def _look(self, live: LiveGroup, host: VirtualHost | None) -> None:
         """Find out which queues a group shares now."""
@@ -293,10 +311,11 @@ class ConsumerGroups:
         left = set(live.queues.values()) - set(queues.values())
         for queue in set(queues.values()) - set(live.queues.values()):
             _claim(queue, live)
-        live.queues, live.refused = queues, refused
         live.group.set_units(queues, self._loop.time())
+        live.queues, live.refused = queues, refused
         for queue in left:
             _release(queue)
+        live.stale = False
 
     def _names(self, live: LiveGroup, host: VirtualHost) -> Iterator[str]:
         """Names of the queues that a group is to share.
