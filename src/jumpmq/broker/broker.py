@@ -178,6 +178,7 @@ class Broker:
             self._make_parts()
             self._restore(definitions)
             if self.other_homes is not None:
+                self.other_homes.served_channels.serve(self._services, self.memory)
                 await self.other_homes.join(self.topology, self.node, self._services.deliver_reply)
                 self.other_homes.usage.serve(self._services.user_limits)
             await self._mark_started()
@@ -268,6 +269,7 @@ class Broker:
             churn=self.churn,
             groups=self.consumer_groups,
             elsewhere=self.elsewhere,
+            remote=None if self.other_homes is None else self.other_homes.channels.of,
             spans=self.spans,
             connections=self.connections,
             identities=(f"{self.boot}.{counter}" for counter in itertools.count(1)),

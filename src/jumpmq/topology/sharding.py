@@ -8,7 +8,7 @@ cleared policy and a deleted exchange leave them where they are, for they may ho
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from jumpmq.queues import QUEUE_TYPES, Queue
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes import Bind, Change, DeclareExchange, DeclareQueue, SetPolicy, Unbind
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange, make_exchange
 from jumpmq.topology.policies import InvalidPolicy, Policies, Policy, policy_of
@@ -180,18 +181,31 @@ class Sharding:
 
     # --- the pseudo-queue ---
 
-    def local_shard(self, vhost: VirtualHost, name: str) -> str:
+    def local_shard(
+        self, vhost: VirtualHost, name: str, elsewhere: Callable[[DeclaredQueue], int] | None = None
+    ) -> str:
         """The queue to consume from where ``name`` is asked for: of a pseudo-queue, the shard here with the fewest
         consumers, and of several the one with the lowest number.
+
+        Args:
+            elsewhere: says how many consumers a shard is known to have whose home is another.
         """
         settings = self._pseudo_queue(vhost, name)
         if settings is None:
             return name
         best, fewest = shard_name(name, self._node, 0), math.inf
         for shard in shard_names(name, self._node, settings.count):
-            queue = vhost.queues.get(shard)
-            if queue is not None and len(queue.consumers) < fewest:
-                best, fewest = shard, len(queue.consumers)
+            declared = vhost.declared.get(shard)
+            if declared is None:
+                continue
+            if declared.contents is not None:
+                count = len(declared.contents.consumers)
+            elif elsewhere is not None:
+                count = elsewhere(declared)
+            else:
+                continue
+            if count < fewest:
+                best, fewest = shard, count
                 if not fewest:
                     break
         return best

@@ -23,6 +23,7 @@ from jumpmq.broker.consumer_groups.group import Counts
 from jumpmq.broker.memory.charges import CHANNEL, CONSUMER
 from jumpmq.broker.routing.routing import Pushed
 from jumpmq.queues import Outcome, Queue
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.tally import Tally
 
@@ -50,6 +51,7 @@ class Channel:
             None where each publish is judged by itself.
         spans: tells of messages that are traced; None without tracing.
         elsewhere: sends to queues of other homes; None where there are none.
+        remote: its remote channels at other homes; None where there are none.
         turns: those of the broker.
         tally: what was counted of its messages.
         tags_at: where delivery tags stood at times; see :mod:`overdue`.
@@ -67,6 +69,7 @@ class Channel:
         self.spans = services.spans
         self.groups = services.groups
         self.elsewhere = services.elsewhere
+        self.remote = None if services.remote is None else services.remote(self)
         self._churn = services.churn  # where its end is counted
         self.consumer_max = services.config.consumer_max_per_channel
         self.turns = services.turns
@@ -122,6 +125,8 @@ class Channel:
         give_back(self.upkeep, self.unacknowledged.take_upto(0), Outcome.CONSUMER_GONE)
         for queue in queues:
             queue.end_return()
+        if self.remote is not None:
+            self.remote.close()
         self.connection.vhost.past.channels.add(self.tally)
 
     # --- publishing ---
@@ -180,6 +185,8 @@ class Channel:
 
         A few at a time while their queues have messages for them, as they may soon wait again.
         """
+        if self.remote is not None:
+            self.remote.make_room()
         waiting = self.waiting
         while waiting and not self.connection.congested:
             left = self.prefetch - self.held if self.prefetch else SERVED_AT_ONCE
@@ -228,6 +235,20 @@ class Channel:
             ResourceLocked: it is another connection's.
         """
         return self.connection.vhost.queue(self.resolve(name), self.connection.identity)
+
+    def queue_elsewhere(self, name: str) -> DeclaredQueue | None:
+        """The queue of that name, if its home is another.
+
+        Raises:
+            ResourceLocked: it is another connection's.
+        """
+        if self.remote is None:
+            return None
+        vhost = self.connection.vhost
+        found = vhost.declared.get(name)
+        if found is None or found.contents is not None:
+            return None
+        return vhost.declared_queue(name, self.connection.identity)
 
     def resolve(self, name: str) -> str:
         """The queue name that is meant: "" is the queue declared last on this channel."""

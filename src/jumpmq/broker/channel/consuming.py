@@ -1,15 +1,19 @@
 """Taking messages from queues, by subscription or one by one (AMQP 0-9-1, class basic)."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel import direct_reply, group_consumer
 from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.channel.remote import RemoteChannels
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.names import unique_name
 from jumpmq.broker.telemetry import tracing
 from jumpmq.queues import Outcome, Queue
+from jumpmq.topology.declared import DeclaredQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -24,10 +28,12 @@ def basic_qos(channel: "Channel", method: m.BasicQos) -> None:
     else:
         channel.consumer_prefetch = method.prefetch_count
     channel.send(m.BasicQosOk())
+    if channel.remote is not None:
+        channel.remote.set_prefetch()
     channel.serve()
 
 
-def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
+def basic_consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
     name = channel.resolve(method.queue)  # what "" means is asked before all else
     tag = method.consumer_tag or f"amq.ctag-{unique_name()}"
     if tag in channel.consumers:
@@ -37,12 +43,15 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
     channel.user_limits.require_consumer(channel.connection.user)
     if name == direct_reply.NAME:
         direct_reply.consume(channel, tag, method)
-        return
+        return None
     membership = group_consumer.Membership.of(method.arguments) if method.arguments else None
     if membership is not None:
         group_consumer.join(channel, tag, membership, method)
-        return
-    queue = _source(channel, name)
+        return None
+    name = _source(channel, name)
+    if channel.remote is not None and (elsewhere := channel.queue_elsewhere(name)) is not None:
+        return channel.remote.consume(elsewhere, replace(method, queue=name, consumer_tag=tag))
+    queue = channel.queue(name)
     queue.require_unshared()
     if channel.prefetch and not queue.takes_global_prefetch:
         raise NotImplementedByServer(f"queue '{queue.name}' in vhost '{queue.vhost}' does not support global qos")
@@ -60,21 +69,33 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> None:
     if not method.no_wait:
         channel.send(m.BasicConsumeOk(tag))
     queue.serve(consumer)
+    return None
 
 
-def basic_cancel(channel: "Channel", method: m.BasicCancel) -> None:
+def basic_cancel(channel: "Channel", method: m.BasicCancel) -> Waiting | None:
+    def answer() -> None:
+        if not method.no_wait:
+            channel.send(m.BasicCancelOk(method.consumer_tag))
+
+    if channel.remote is not None:
+        waiting = channel.remote.cancel(method.consumer_tag, answer)
+        if waiting is not None:
+            return waiting
     consumer = channel.consumers.get(method.consumer_tag)
     if consumer is not None:
         consumer.leave()
     elif channel.reply_queue is not None and channel.reply_queue.tag == method.consumer_tag:
         channel.reply_queue.close()
         channel.reply_queue = None
-    if not method.no_wait:
-        channel.send(m.BasicCancelOk(method.consumer_tag))
+    answer()
+    return None
 
 
 def basic_get(channel: "Channel", method: m.BasicGet) -> Waiting | None:
-    queue = _source(channel, channel.resolve(method.queue))
+    name = _source(channel, channel.resolve(method.queue))
+    if channel.remote is not None and (elsewhere := channel.queue_elsewhere(name)) is not None:
+        return _get_elsewhere(channel, channel.remote, elsewhere, replace(method, queue=name))
+    queue = channel.queue(name)
     queue.require_unshared()
     queue.touch()
     if not queue.knows_next:
@@ -113,13 +134,33 @@ def _get(channel: "Channel", queue: Queue, method: m.BasicGet) -> None:
         channel.unacknowledged.add(tag, messages)
 
 
-def _source(channel: "Channel", name: str) -> Queue:
-    """The queue to take from: the name of a sharded exchange stands for its shard with the fewest consumers.
+def _get_elsewhere(channel: "Channel", remote: RemoteChannels, queue: DeclaredQueue, method: m.BasicGet) -> Waiting:
+    def got(answer: m.BasicGetOk, message: Message) -> None:
+        tag = channel.next_delivery_tag
+        channel.next_delivery_tag += 1
+        channel.connection.send_content(channel.number, replace(answer, delivery_tag=tag), message)
+        channel.tally.redeliver += message.redelivered
+        if method.no_ack:
+            channel.tally.get_no_ack += 1
+        else:
+            channel.tally.get += 1
+            message.body = b""  # its home has it
+            channel.unacknowledged.add(tag, [message])
+
+    def empty(answer: m.BasicGetEmpty) -> None:
+        channel.tally.get_empty += 1
+        channel.send(answer)
+
+    return remote.get(queue, method, got, empty)
+
+
+def _source(channel: "Channel", name: str) -> str:
+    """The name of the queue to take from: that of a sharded exchange stands for its shard with the fewest consumers.
 
     Raises:
-        NotFound, ResourceLocked: as :meth:`Channel.queue`.
         AccessRefused: the user may not read it.
     """
-    actual = channel.topology.sharding.local_shard(channel.connection.vhost, name)
+    elsewhere = None if channel.remote is None else channel.remote.consumers_of
+    actual = channel.topology.sharding.local_shard(channel.connection.vhost, name, elsewhere)
     channel.connection.require_permission("read", "queue", actual)  # before anybody learns whether it is there
-    return channel.queue(actual)
+    return actual

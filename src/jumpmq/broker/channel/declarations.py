@@ -64,8 +64,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
         direct_reply.declare(channel, name)
         return None
     if method.passive:
-        _declared(channel, method, connection.vhost.queue(name, connection.identity))
-        return None
+        return _declared(channel, method, name)
     server_named = not name
     name = name or f"amq.gen-{unique_name()}"
     definition = channel.topology.define_queue(
@@ -81,15 +80,27 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
     return _propose(
         channel,
         changes.DeclareQueue(definition, server_named),
-        lambda: _declared(channel, method, connection.vhost.queue(name, connection.identity)),
+        lambda: _declared(channel, method, name),
     )
 
 
-def _declared(channel: "Channel", method: m.QueueDeclare, queue: Queue) -> None:
+def _declared(channel: "Channel", method: m.QueueDeclare, name: str) -> Waiting | None:
+    """Answer for a queue that is there, with what it holds."""
+    elsewhere = channel.queue_elsewhere(name)
+    if channel.remote is not None and elsewhere is not None:
+
+        def answer(found: m.QueueDeclareOk) -> None:
+            channel.last_queue = name
+            if not method.no_wait:
+                channel.send(found)
+
+        return channel.remote.ask(elsewhere, m.QueueDeclare(queue=name, passive=True), answer)
+    queue = channel.connection.vhost.queue(name, channel.connection.identity)
     queue.touch()
     channel.last_queue = queue.name
     if not method.no_wait:
         channel.send(m.QueueDeclareOk(queue.name, queue.ready_count, len(queue.consumers)))
+    return None
 
 
 def queue_bind(channel: "Channel", method: m.QueueBind) -> Waiting | None:
@@ -104,18 +115,21 @@ def queue_unbind(channel: "Channel", method: m.QueueUnbind) -> Waiting | None:
     return _change_binding(channel, changes.Unbind, binding, lambda: channel.send(m.QueueUnbindOk()))
 
 
-def queue_purge(channel: "Channel", method: m.QueuePurge) -> None:
+def queue_purge(channel: "Channel", method: m.QueuePurge) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "purge")
     name = channel.resolve(method.queue)
     channel.connection.require_permission("read", "queue", name)
+    if channel.remote is not None and (elsewhere := channel.queue_elsewhere(name)) is not None:
+        return channel.remote.ask(elsewhere, m.QueuePurge(queue=name), _passing_on(channel, method))
     queue = channel.queue(name)
     count = queue.purge()
     if method.no_wait:
-        return
+        return None
     if queue.purging:
         channel.upkeep.work(f"purging {queue!r}", _answer_when_purged(channel, queue, count))
     else:
         _answer_purge(channel, count)
+    return None
 
 
 def _answer_when_purged(channel: "Channel", queue: Queue, count: int) -> Iterator[None]:
@@ -136,6 +150,9 @@ def queue_delete(channel: "Channel", method: m.QueueDelete) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "delete")
     connection, name = channel.connection, channel.resolve(stripped(method.queue))
     connection.require_permission("configure", "queue", name)
+    if channel.remote is not None and (elsewhere := channel.queue_elsewhere(name)) is not None:
+        asked = m.QueueDelete(queue=name, if_unused=method.if_unused, if_empty=method.if_empty)
+        return channel.remote.ask(elsewhere, asked, _passing_on(channel, method))
     change = rules.queue_deletion(
         connection.vhost, name, if_unused=method.if_unused, if_empty=method.if_empty, connection=connection.identity
     )
@@ -150,7 +167,7 @@ def _refuse_sharded(channel: "Channel", queue: str, operation: str) -> None:
     channel.topology.sharding.refuse(channel.connection.vhost, queue, operation)
 
 
-def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], None]) -> Waiting | None:
+def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], Waiting | None]) -> Waiting | None:
     """Propose a change, and answer when it was accepted; returns what that waits for, if anything.
 
     Raises:
@@ -161,14 +178,13 @@ def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], No
     channel.authorization.require_change(connection.user, change)
     pending = channel.topology.propose(change, connection.asker)
 
-    def go_on() -> None:
+    def go_on() -> Waiting | None:
         pending.result()
         connection.defer_answers()
-        answer()
+        return answer()
 
     if pending.decided:
-        go_on()
-        return None
+        return go_on()
     waiting = Waiting(go_on)
     pending.then(waiting.end)
     pending.then(connection.leave_queues)
@@ -178,6 +194,11 @@ def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], No
 def _answer(channel: "Channel", method: Any, ok: m.Method) -> Callable[[], None]:
     """Sends an answer, unless the client wants none."""
     return lambda: None if method.no_wait else channel.send(ok)
+
+
+def _passing_on(channel: "Channel", method: Any) -> Callable[[m.Method], None]:
+    """Sends the answer of a queue's home, unless the client wants none."""
+    return lambda answer: None if method.no_wait else channel.send(answer)
 
 
 def _change_binding(

@@ -1,9 +1,11 @@
 """What the broker offers its channels."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.remote import RemoteChannels
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
 from jumpmq.broker.consumer_groups.live import ConsumerGroups
@@ -16,6 +18,7 @@ from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.topology import Topology
 
 if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
     from jumpmq.broker.channel.direct_reply import ReplyQueue
 
 
@@ -25,6 +28,7 @@ class ChannelServices:
 
     Attributes:
         elsewhere: sends to queues of other homes; None where there are none.
+        remote: makes a channel's remote channels at other homes; None where there are none.
         reply_queues: direct reply-to addresses in use.
         groups: the consumer groups.
         spans: tells of messages that are traced; None without tracing.
@@ -40,6 +44,7 @@ class ChannelServices:
     groups: ConsumerGroups
     spans: Spans | None
     elsewhere: Elsewhere | None = None
+    remote: "Callable[[Channel], RemoteChannels] | None" = None
     reply_queues: "dict[bytes, ReplyQueue]" = field(default_factory=dict)
 
     def deliver_reply(self, message: Message) -> bool:

@@ -11,6 +11,8 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.links.enqueue import Enqueue
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.log_link import FollowedLog, OnDisk, serve_log
+from jumpmq.broker.links.remote_channels import ChannelLinks
+from jumpmq.broker.links.served_channels import ServedChannels
 from jumpmq.broker.links.usage import UsageLinks
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.queues.memory import MemoryAccount
@@ -38,6 +40,8 @@ class OtherHomes:
         links: one to each.
         enqueue: sends messages to their queues.
         usage: tells what limited users have open; to be served once clients may come.
+        channels: what clients' channels ask there.
+        served_channels: what clients of other homes ask here.
         identity: of the broker.
     """
 
@@ -57,6 +61,8 @@ class OtherHomes:
         self.links = Links(config.links, config.home, config.homes, boot, turns)
         self.enqueue = Enqueue(self.links, turns, account)
         self.usage = UsageLinks(self.links, turns)
+        self.channels = ChannelLinks(self.links)
+        self.served_channels = ServedChannels(self.links)
         self._home = config.home  # the number of this one
         self._homes = config.homes  # how many there are
         self._boot = boot  # tells this run from all others

@@ -1,0 +1,515 @@
+"""The client's side of remote channels: what a channel asks of queues whose homes are others.
+
+A channel has one remote channel at each home that it has asked for something. The home serves it as it serves a channel
+of its own clients (:mod:`jumpmq.broker.links.served_channels`), and numbers its deliveries; the client's channel gives
+them its own tags. A delivery from another home is a message whose queue is a :class:`RemoteQueue`: to settle it tells
+its home. Rights are judged here, queues and consumers there.
+"""
+
+import itertools
+import json
+import struct
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AMQPError, InternalError, NotFound
+from jumpmq.amqp.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
+from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.broker.channel.remote import Then
+from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.links.channel_records import (
+    ASKED,
+    CLOSE,
+    CODE,
+    CREDIT,
+    FRAME_REFUSAL,
+    FRAMES,
+    METHOD,
+    NUMBER,
+    OPEN,
+    PREFETCH,
+    SETTLE,
+    SETTLED,
+    START,
+    TWO,
+    WINDOW,
+)
+from jumpmq.broker.links.link import Link
+from jumpmq.broker.links.links import Links
+from jumpmq.queues import Outcome
+from jumpmq.queues.arguments import Limits
+from jumpmq.queues.base import Held
+from jumpmq.queues.runs import set_consumer
+from jumpmq.topology.declared import DeclaredQueue
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+    from jumpmq.broker.channel.consumers import ChannelConsumer
+    from jumpmq.queues import Queue
+
+OUTCOMES = [Outcome.ACKNOWLEDGED, Outcome.REJECTED, Outcome.REQUEUED]
+
+_DELIVER = b"\x00\x3c\x00\x3c"
+"""How the payload of ``basic.deliver`` begins."""
+
+_ERRORS = {error.code: error for error in AMQPError.__subclasses__()}
+"""By reply code."""
+
+
+@dataclass(slots=True)
+class _Request:
+    """A method that is not answered yet."""
+
+    queue: DeclaredQueue
+    then: Callable[[m.Method, Message | None], None]
+    waiting: Waiting
+    raised: list[AMQPError] = field(default_factory=list)
+
+
+class RemoteQueue:
+    """A queue of another home, to the deliveries that one channel has from it."""
+
+    ready_count = 0
+    requeues_in_place = True
+    append_only = False
+    deleted = False
+    auto_delete = False
+    purging = False
+    consumer_group = None
+
+    def __init__(self, remote: "_Remote", declared: DeclaredQueue, limits: Limits) -> None:
+        self.declared = declared
+        self.vhost, self.name, self.id, self.type = declared.vhost, declared.name, declared.id, declared.type
+        self.limits = limits
+        self._remote = remote  # the channel at its home
+        self._returning = 0  # how many have announced that they requeue in steps
+        self._returned: list[int] = []  # tags of what they have requeued
+
+    def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
+        """See :meth:`jumpmq.queues.Queue.settle`; what a channel held when it is closed its home finds itself."""
+        if outcome is Outcome.CONSUMER_GONE:
+            return
+        tags = [message.seq for message in messages]
+        if outcome is Outcome.REQUEUED and self._returning:
+            self._returned += tags
+        else:
+            self._remote.settle(tags, outcome)
+
+    def begin_return(self) -> None:
+        """See :meth:`jumpmq.queues.Queue.begin_return`."""
+        self._returning += 1
+
+    def end_return(self) -> None:
+        """See :meth:`jumpmq.queues.Queue.end_return`."""
+        self._returning -= 1
+        if self._returned and not self._returning:
+            tags, self._returned = sorted(self._returned), []
+            self._remote.settle(tags, Outcome.REQUEUED)
+
+    def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
+        """Bodies are not kept here."""
+        return 0
+
+
+class RemoteConsumer:
+    """A ``basic.consume`` from a queue of another home. To its channel a :class:`Subscription`."""
+
+    def __init__(self, channel: "Channel", remote: "_Remote", queue: RemoteQueue, method: m.BasicConsume) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = method.consumer_tag
+        self.no_ack, self.exclusive, self.arguments = method.no_ack, method.exclusive, method.arguments
+        self.prefetch = channel.consumer_prefetch
+        self.unacknowledged = self.delivered = 0
+        self.remote = remote
+        self._tag_octets = self.tag.encode()
+
+    @property
+    def queues(self) -> "list[Queue]":
+        """None is here."""
+        return []
+
+    @property
+    def parts(self) -> "list[ChannelConsumer]":
+        """The same."""
+        return []
+
+    def capacity(self) -> int:
+        """Its home knows."""
+        return 0
+
+    def release(self, count: int) -> None:
+        """So many of its deliveries are no longer held."""
+        self.unacknowledged -= count
+        self.channel.held -= count
+
+    def admit(self) -> None:
+        """Its home knows of the room."""
+
+    def leave(self) -> None:
+        """Its channel is closed; that is told to its home as a whole."""
+        self.channel.forget(self)
+        self.remote.forget(self)
+
+    def cancelled(self) -> None:
+        """Its queue is gone, or not reachable any more."""
+        self.leave()
+        if self.channel.connection.wants_cancel_notice:
+            self.channel.send(m.BasicCancel(self.tag, True))
+
+    def deliver(self, messages: list[Message]) -> None:
+        """Hand the client messages that its home has sent."""
+        channel = self.channel
+        first = channel.next_delivery_tag
+        channel.next_delivery_tag = first + len(messages)
+        self.delivered += len(messages)
+        channel.tally.redeliver += sum([message.redelivered for message in messages])
+        connection = channel.connection
+        connection.send_deliveries(
+            encode_deliveries(messages, channel.number, self._tag_octets, first, connection.frame_max)
+        )
+        if self.no_ack:
+            channel.tally.deliver_no_ack += len(messages)
+            return
+        channel.tally.deliver += len(messages)
+        self.unacknowledged += len(messages)
+        channel.held += len(messages)
+        for message in messages:
+            message.body = b""  # its home has it
+        set_consumer(messages, self)
+        channel.unacknowledged.add(first, messages)
+
+
+class _Remote:
+    """A channel's remote channel at one home."""
+
+    def __init__(self, ends: "ChannelLinks", channel: "Channel", link: Link, number: int) -> None:
+        self.channel = channel
+        self.link = link
+        self.number = number
+        self.requests: deque[_Request] = deque()
+        self.consumers: dict[str, RemoteConsumer] = {}
+        self.gone = False
+        self._ends = ends  # all of this process
+        self._queues: dict[int, RemoteQueue] = {}  # by id
+        self._owed = 0  # octets that have come, and that its home has not been told of
+
+    def send(self, kind: int, *payload: bytes) -> None:
+        """Send a record."""
+        if not self.gone:
+            self.link.send(kind, *payload)
+
+    def queue(self, declared: DeclaredQueue) -> RemoteQueue:
+        """A queue of its home."""
+        found = self._queues.get(declared.id)
+        if found is None:
+            in_force = self.channel.connection.vhost.in_force(declared).definition
+            limits = Limits.of(declared.definition.arguments.plain(), in_force)
+            found = self._queues[declared.id] = RemoteQueue(self, declared, limits)
+        return found
+
+    def settle(self, tags: list[int], outcome: Outcome) -> None:
+        """Tell what becomes of deliveries."""
+        head = SETTLED.pack(self.number, OUTCOMES.index(outcome))
+        self.send(SETTLE, head, struct.pack(f"!{len(tags)}Q", *tags))
+
+    def add(self, consumer: RemoteConsumer) -> None:
+        """A consumer is served at its home."""
+        self.consumers[consumer.tag] = consumer
+        self._ends.consumers[consumer.queue.id] += 1
+
+    def forget(self, consumer: RemoteConsumer) -> None:
+        """It is not any more."""
+        if self.consumers.pop(consumer.tag, None) is not None:
+            self._ends.consumers[consumer.queue.id] -= 1
+
+    def lose(self) -> None:
+        """Its home is down."""
+        self.gone = True
+        for consumer in list(self.consumers.values()):
+            consumer.cancelled()
+        while self.requests:
+            request = self.requests.popleft()
+            request.raised.append(down(self.channel, request.queue))
+            request.waiting.end()
+
+    def count(self, octets: int) -> None:
+        """So many octets of frames have come."""
+        self._owed += octets
+        if self._owed >= WINDOW // 8 and not self.channel.connection.congested:
+            self.make_room()
+
+    def make_room(self) -> None:
+        """What has come has gone on to the client."""
+        if self._owed:
+            self.send(CREDIT, TWO.pack(self.number, self._owed))
+            self._owed = 0
+
+    # --- what comes ---
+
+    def take(self, payload: memoryview) -> None:
+        """Act on frames."""
+        at, batch, consumer = NUMBER.size, list[Message](), None
+        content: _Content | None = None
+        while at < len(payload):
+            kind, _, size = START.unpack_from(payload, at)
+            begin = at + START.size
+            at = begin + size + 1
+            if kind == FRAME_METHOD:
+                if bytes(payload[begin : begin + 4]) == _DELIVER:
+                    content = _Content.delivered(payload, begin + 4)
+                else:
+                    if consumer is not None and batch:
+                        consumer.deliver(batch)
+                        batch = []
+                    method = m.decode(bytes(payload[begin : begin + size]))
+                    content = _Content.got(method) if isinstance(method, m.BasicGetOk) else None
+                    if content is None:
+                        self._act(method)
+            elif kind == FRAME_HEADER:
+                assert content is not None
+                content.size = int.from_bytes(payload[begin + 4 : begin + 12])
+                content.message.properties = bytes(payload[begin + 12 : begin + size])
+            elif kind == FRAME_BODY:
+                assert content is not None
+                content.pieces.append(bytes(payload[begin : begin + size]))
+                content.size -= size
+            elif kind == FRAME_REFUSAL:
+                if consumer is not None and batch:
+                    consumer.deliver(batch)
+                    batch = []
+                self._refused(payload[begin : begin + size])
+            if content is not None and not content.size:
+                message = content.whole()
+                if isinstance(content.method, m.BasicGetOk):
+                    self._answer(content.method, message)
+                elif (to := self.consumers.get(content.tag)) is not None:
+                    if to is not consumer and consumer is not None and batch:
+                        consumer.deliver(batch)
+                        batch = []
+                    consumer = to
+                    message.queue = to.queue
+                    batch.append(message)
+                content = None
+        if consumer is not None and batch:
+            consumer.deliver(batch)
+        self.count(len(payload))
+
+    def _act(self, method: m.Method) -> None:
+        if isinstance(method, m.BasicCancel):
+            consumer = self.consumers.get(method.consumer_tag)
+            if consumer is not None:
+                consumer.cancelled()
+        else:
+            self._answer(method, None)
+
+    def _answer(self, method: m.Method, message: Message | None) -> None:
+        request = self.requests.popleft()
+        if not self.channel.closed:
+            try:
+                request.then(method, message)
+            except AMQPError as error:
+                request.raised.append(error)
+        request.waiting.end()
+
+    def _refused(self, payload: memoryview) -> None:
+        (code,) = CODE.unpack_from(payload)
+        request = self.requests.popleft()
+        text = str(payload[CODE.size :], "utf-8", "surrogateescape")
+        request.raised.append(_ERRORS.get(code, InternalError)(text))
+        request.waiting.end()
+
+
+class _Content:
+    """A message whose frames are coming."""
+
+    __slots__ = ("message", "method", "pieces", "size", "tag")
+
+    def __init__(self, method: m.BasicGetOk | None, tag: str, message: Message) -> None:
+        self.method = method
+        self.tag = tag
+        self.message = message
+        self.size = -1  # octets of its body that are to come; unknown before its header
+        self.pieces: list[bytes] = []
+
+    @classmethod
+    def delivered(cls, payload: memoryview, at: int) -> "_Content":
+        """From the arguments of ``basic.deliver``."""
+        tag = str(payload[at + 1 : at + 1 + payload[at]], "utf-8", "surrogateescape")
+        at += 1 + payload[at]
+        seq, redelivered = int.from_bytes(payload[at : at + 8]), bool(payload[at + 8])
+        at += 9
+        exchange = str(payload[at + 1 : at + 1 + payload[at]], "utf-8", "surrogateescape")
+        at += 1 + payload[at]
+        message = Message(exchange, bytes(payload[at + 1 : at + 1 + payload[at]]), b"", b"")
+        message.seq, message.redelivered = seq, redelivered
+        return cls(None, tag, message)
+
+    @classmethod
+    def got(cls, method: m.BasicGetOk) -> "_Content":
+        """From ``basic.get-ok``."""
+        message = Message(method.exchange, method.routing_key, b"", b"")
+        message.seq, message.redelivered = method.delivery_tag, method.redelivered
+        return cls(method, "", message)
+
+    def whole(self) -> Message:
+        """The message, with its body."""
+        self.message.body = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+        return self.message
+
+
+class ChannelLinks:
+    """All remote channels that clients of this process have.
+
+    Attributes:
+        consumers: how many they have, by the id of the queue.
+    """
+
+    def __init__(self, links: Links) -> None:
+        self.links = links
+        self.consumers: Counter[int] = Counter()
+        self._numbers = itertools.count(1)  # of remote channels
+        self._remotes: dict[int, _Remote] = {}  # by number
+        links.handlers[FRAMES] = self._take
+        links.on_down.append(self._down)
+
+    def of(self, channel: "Channel") -> "_OfChannel":
+        """Those of one channel; none is open yet."""
+        return _OfChannel(self, channel)
+
+    def open(self, channel: "Channel", link: Link) -> _Remote:
+        """Open a remote channel."""
+        number = next(self._numbers)
+        remote = self._remotes[number] = _Remote(self, channel, link, number)
+        client = channel.connection
+        opened = {
+            "number": number,
+            "channel": channel.number,
+            "identity": client.identity,
+            "name": client.name,
+            "user": client.user.name,
+            "vhost": client.vhost.name,
+            "peer": [client.peer_host, client.peer_port],
+            "node": client.node,
+            "provided_name": client.provided_name,
+        }
+        remote.send(OPEN, json.dumps(opened).encode())
+        return remote
+
+    def close(self, remote: _Remote) -> None:
+        """A remote channel is used no longer."""
+        for consumer in list(remote.consumers.values()):
+            remote.forget(consumer)
+        remote.send(CLOSE, NUMBER.pack(remote.number))
+        remote.gone = True
+        self._remotes.pop(remote.number, None)
+
+    def _take(self, link: Link, payload: memoryview) -> None:
+        remote = self._remotes.get(NUMBER.unpack_from(payload)[0])
+        if remote is not None:
+            remote.take(payload)
+
+    def _down(self, link: Link) -> None:
+        for remote in [one for one in self._remotes.values() if one.link is link]:
+            del self._remotes[remote.number]
+            remote.lose()
+
+
+def down(channel: "Channel", queue: DeclaredQueue) -> NotFound:
+    """What is said of a queue whose home is down."""
+    node = channel.topology.node_of(queue.definition.home)
+    durable = "durable " if queue.durable else ""
+    return NotFound(
+        f"home node '{node}' of {durable}queue '{queue.name}' in vhost '{queue.vhost}' is down or inaccessible"
+    )
+
+
+class _OfChannel:
+    """See :class:`~jumpmq.broker.channel.remote.RemoteChannels`."""
+
+    def __init__(self, ends: ChannelLinks, channel: "Channel") -> None:
+        self._ends = ends  # those of all channels
+        self._channel = channel  # the client's
+        self._remotes: dict[int, _Remote] = {}  # by home
+
+    def ask(self, queue: DeclaredQueue, method: m.Method, then: Then) -> Waiting:
+        return self._ask(queue, method, lambda answer, message: then(answer))
+
+    def _ask(self, queue: DeclaredQueue, method: m.Method, then: Callable[[Any, Message | None], None]) -> Waiting:
+        remote = self._at(queue)
+
+        def go_on() -> None:
+            if request.raised:
+                raise request.raised[0]
+
+        request = _Request(queue, then, Waiting(go_on))
+        remote.requests.append(request)
+        channel = self._channel
+        head = ASKED.pack(remote.number, channel.consumer_prefetch, channel.prefetch)
+        remote.send(METHOD, head, method.encode())
+        return request.waiting
+
+    def _at(self, queue: DeclaredQueue) -> _Remote:
+        home = queue.definition.home
+        remote = self._remotes.get(home)
+        if remote is None or remote.gone:
+            link = self._ends.links.to(home)
+            if link is None:
+                raise down(self._channel, queue)
+            remote = self._remotes[home] = self._ends.open(self._channel, link)
+        return remote
+
+    def consume(self, queue: DeclaredQueue, method: m.BasicConsume) -> Waiting:
+        channel = self._channel
+
+        def consumes(answer: m.Method, message: Message | None) -> None:
+            remote = self._remotes[queue.definition.home]
+            consumer = RemoteConsumer(channel, remote, remote.queue(queue), method)
+            remote.add(consumer)
+            channel.add(consumer)
+            if not method.no_wait:
+                channel.send(m.BasicConsumeOk(consumer.tag))
+
+        return self._ask(queue, replace(method, no_wait=False), consumes)
+
+    def get(
+        self, queue: DeclaredQueue, method: m.BasicGet, then: Callable[[m.BasicGetOk, Message], None], empty: Then
+    ) -> Waiting:
+        def answered(answer: m.Method, message: Message | None) -> None:
+            if message is not None and isinstance(answer, m.BasicGetOk):
+                message.queue = self._remotes[queue.definition.home].queue(queue)
+                then(answer, message)
+            else:
+                empty(answer)
+
+        return self._ask(queue, method, answered)
+
+    def cancel(self, tag: str, then: Callable[[], None]) -> Waiting | None:
+        consumer = next((one.consumers[tag] for one in self._remotes.values() if tag in one.consumers), None)
+        if consumer is None:
+            return None
+
+        def cancelled(answer: m.Method) -> None:
+            consumer.leave()
+            then()
+
+        return self.ask(consumer.queue.declared, m.BasicCancel(tag, False), cancelled)
+
+    def set_prefetch(self) -> None:
+        for remote in self._remotes.values():
+            remote.send(PREFETCH, TWO.pack(remote.number, self._channel.prefetch))
+
+    def make_room(self) -> None:
+        for remote in self._remotes.values():
+            remote.make_room()
+
+    def consumers_of(self, queue: DeclaredQueue) -> int:
+        return self._ends.consumers[queue.id]
+
+    def close(self) -> None:
+        for remote in self._remotes.values():
+            if not remote.gone:
+                self._ends.close(remote)
