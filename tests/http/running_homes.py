@@ -27,13 +27,18 @@ class RunningHomes:
             where requests are answered.
     """
 
-    def __init__(self, brokers: list[Broker], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, brokers: list[Broker], stacks: list[AsyncExitStack], loop: asyncio.AbstractEventLoop) -> None:
         self.brokers = brokers
+        self._stacks = stacks
         self._loop = loop
         first, last = brokers[0], brokers[-1]
         self.endpoints = RunningBroker(
             first.node, "127.0.0.1", last.port, first.port_of("http"), first.config.data_dir, 0, 0, None
         )
+
+    async def leave(self, home: int) -> None:
+        """Stop a home."""
+        await self._stacks[home - 1].aclose()
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine where the homes run."""
@@ -63,15 +68,16 @@ async def _serve(
 ) -> None:
     try:
         async with AsyncExitStack() as stack:
-            brokers = []
+            brokers, stacks = [], []
             for home in range(1, count + 1):
                 config = config_of(home, count, directory, **settings)
                 config.http_port = 0 if home == 1 else None
                 broker = await started(config)
-                stack.push_async_callback(stopped, broker)
-                await stack.enter_async_context(managed(broker, HomesDirectory.of(config)))
+                stacks.append(await stack.enter_async_context(AsyncExitStack()))
+                stacks[-1].push_async_callback(stopped, broker)
+                await stacks[-1].enter_async_context(managed(broker, HomesDirectory.of(config)))
                 brokers.append(broker)
-            running.set_result(RunningHomes(brokers, asyncio.get_running_loop()))
+            running.set_result(RunningHomes(brokers, stacks, asyncio.get_running_loop()))
             await asyncio.to_thread(stop.wait)
     except BaseException as error:
         if running.done():

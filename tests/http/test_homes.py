@@ -197,6 +197,25 @@ def test_limits_of_users_hold_for_all_homes_together(api, homes, unique):
     first.close()
 
 
+def test_each_home_has_metrics_and_one_that_is_down_is_told(tmp_path):
+    with running_homes(2, tmp_path) as running:
+        api = API(running.endpoints.http_url)
+        text = api.session.get(f"{api.address}/metrics").text
+        assert all(f'jumpmq_home_up{{home="{home}"}} 1.0' in text for home in (1, 2))
+        assert 'jumpmq_home_connections{home="2"} 0.0' in text
+        assert api.request("GET", "health", "checks", "alarms").status_code == 200
+        with pika.BlockingConnection(pika.URLParameters(running.url(2))) as connection:
+            connection.channel().queue_declare("there", durable=True)
+        running.run(running.leave(2))
+        answer = api.request("GET", "health", "checks", "alarms")
+        assert (answer.status_code, answer.json()["alarms"][0]["reason"]) == (503, "home 2 does not answer")
+        assert 'jumpmq_home_up{home="2"} 0.0' in api.session.get(f"{api.address}/metrics").text
+        assert [(one["name"], one["state"]) for one in api.get("queues")] == [("there", "down")]
+        answer = api.request("DELETE", "queues", "/", "there", "contents")
+        reason = f"home node '{running.endpoints.node}' of durable queue 'there' in vhost '/' is down or inaccessible"
+        assert (answer.status_code, answer.json()["reason"]) == (404, reason)
+
+
 def eventually(succeeds, error):
     for _ in range(100):
         try:

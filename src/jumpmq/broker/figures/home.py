@@ -264,6 +264,10 @@ class HomeFigures:
         """Each home that answers, at a glance; here it is the only one."""
         return [self.state()]
 
+    def down(self) -> list[int]:
+        """The homes that do not answer: none of one."""
+        return []
+
     def state(self) -> HomeState:
         """This home at a glance."""
         broker, vhosts = self._broker, self._broker.topology.vhosts

@@ -205,6 +205,10 @@ class MergedFigures:
         """Each home that answered when it was last asked, at a glance, this one first."""
         return [self._own.state(), *self._states.values()]
 
+    def down(self) -> list[int]:
+        """The homes that did not answer when they were last asked."""
+        return sorted(self._others.keys() - self._states)
+
     def node(self) -> NodeFigures:
         """The node: what its homes use and may use together. All are on one disk."""
         own = self._own.node()

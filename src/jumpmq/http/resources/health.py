@@ -54,6 +54,8 @@ async def node(request: Request) -> JSONResponse:
     """``GET /api/healthchecks/node``: whether memory or disk is short, in the words of older checks."""
     broker = requested.broker(request)
     states = _states(request)
+    if down := broker.figures.down():
+        return _failed(_do_not_answer(down))
     if (complaint := _complaint(states)) is not None:
         return _failed(complaint)
     if losses := _losses(states):
@@ -69,6 +71,8 @@ def _alarms(request: Request, reason: str) -> JSONResponse:
     names = {"memory": "memory", "disk": "disk space"}
     states = _states(request)
     found = [{"node": broker.node, "resource": names[name]} for name in _short(states)]
+    if down := broker.figures.down():
+        found.append({"node": broker.node, "resource": "homes", "reason": _do_not_answer(down)})
     if (complaint := _complaint(states)) is not None:
         found.append({"node": broker.node, "resource": "commits", "reason": complaint})
     if losses := _losses(states):
@@ -78,6 +82,10 @@ def _alarms(request: Request, reason: str) -> JSONResponse:
 
 def _states(request: Request) -> list[HomeState]:
     return requested.broker(request).figures.states()
+
+
+def _do_not_answer(homes: list[int]) -> str:
+    return f"home {homes[0]} does not answer" if len(homes) == 1 else f"homes {str(homes)[1:-1]} do not answer"
 
 
 def _short(states: list[HomeState]) -> list[str]:

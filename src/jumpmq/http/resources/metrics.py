@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from jumpmq.broker.figures.values import NodeFigures
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
@@ -141,6 +142,7 @@ async def _of_all(request: Request, endpoint: str, objects: object_families.Obje
         GaugeMetricFamily("rabbitmq_consumers", "Consumers", sum([one.consumers for one in channels])),
         GaugeMetricFamily("rabbitmq_queues", "Queues", sum([len(host.declared) for host in hosts])),
         *_alarms(request),
+        *_homes(request),
         *metric_families.delivered(await broker.figures.by_kind()),
     ]
 
@@ -149,6 +151,38 @@ async def _own(request: Request) -> dict[str, list[str]]:
     """What only JumpMQ has, for each object."""
     rings, readers = await ring_families.rings(request), await reader_families.readers(request)
     return rings | readers | await consumer_group_families.consumer_groups(request)
+
+
+OF_HOME: dict[str, tuple[str, Callable[[NodeFigures], float]]] = {
+    "jumpmq_home_resident_memory_bytes": ("Memory of a home's process", lambda node: node.resident),
+    "jumpmq_home_memory_bytes": ("Memory that a home holds for messages", lambda node: node.memory),
+    "jumpmq_home_memory_limit_bytes": ("Memory for messages beyond which it blocks", lambda node: node.memory_limit),
+    "jumpmq_home_connections": ("Connections of AMQP that a home serves", lambda node: node.connections),
+    "jumpmq_home_blocked_connections": ("Those of them that are blocked", lambda node: node.blocked),
+    "jumpmq_home_open_fds": ("Open files of a home's process", lambda node: node.files),
+    "jumpmq_home_commit_waiting_seconds": (
+        "How long clients of a home have waited for a commit, while none came",
+        lambda node: round(node.commit_waiting, 3),
+    ),
+}
+"""What is told of each home, where there are several."""
+
+
+def _homes(request: Request) -> list[Metric]:
+    """Each home by itself; nothing where there is one."""
+    if requested.elsewhere(request) is None:
+        return []
+    figures = requested.broker(request).figures
+    states = figures.states()
+    up = GaugeMetricFamily("jumpmq_home_up", "1 while a home answers", labels=("home",))
+    for home, answers in sorted([*((state.home, 1) for state in states), *((home, 0) for home in figures.down())]):
+        up.add_metric((str(home),), answers)
+    found: list[Metric] = [up]
+    for name, (about, read) in OF_HOME.items():
+        found.append(family := GaugeMetricFamily(name, about, labels=("home",)))
+        for state in states:
+            family.add_metric((str(state.home),), read(state.node))
+    return found
 
 
 def _alarms(request: Request) -> list[Metric]:

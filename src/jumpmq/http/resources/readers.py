@@ -33,7 +33,7 @@ from jumpmq.queues.reservations import OWNED, Reservations
 from jumpmq.topology import VirtualHost
 
 if TYPE_CHECKING:
-    from jumpmq.http.homes.passing import Bodies
+    from jumpmq.http.homes.passing import Bodies, Elsewhere
 
 MAX_LEASE = 86400.0
 
@@ -198,10 +198,10 @@ async def reserve(request: Request) -> JSONResponse:
         offsets = dict.fromkeys(queue.name for queue in bound) | offsets
     away, elsewhere = requested.by_home(request, host, offsets), requested.elsewhere(request)
     there = {queue for queues in away.values() for queue in queues}
-    if elsewhere is not None and body.get("accept_loss") is True:
-        gone = [queue for queue in offsets if queue not in host.declared]
-        for home in elsewhere.others if gone else ():  # one of them knows what went with it
+    if elsewhere is not None and (gone := [queue for queue in offsets if queue not in host.declared]):
+        for home in await _who_knows(request, elsewhere, host, body, gone):
             away[home] = away.get(home, []) + gone
+            there.update(gone)
     here = {queue: offset for queue, offset in offsets.items() if queue not in there}
     most = {name: _whole(body, name) for name in ("max_messages", "max_octets")}
     wanted = ReservationRequest(
@@ -241,6 +241,19 @@ async def reserve(request: Request) -> JSONResponse:
             found |= told["queues"]
             lost |= {queue: count for queue, count in told["lost"].items() if lost.get(queue) is None}
     return JSONResponse({"queues": found, "lost": lost})
+
+
+async def _who_knows(
+    request: Request, elsewhere: Elsewhere, host: VirtualHost, body: dict[str, Any], gone: list[str]
+) -> list[int]:
+    """Another home that knows how many messages went with a queue of a group that is gone; none where none does."""
+    found = []
+    for home in elsewhere.others:
+        asked = _for_home(body, home, gone, dict.fromkeys(gone)) | {"accept_loss": True}
+        (told,) = await elsewhere.asked(request, host, {home: (gone, asked)})
+        if any(count is not None for count in told["lost"].values()):
+            found.append(home)
+    return found
 
 
 def _for_home(body: dict[str, Any], home: int, queues: list[str], offsets: Mapping[str, Any]) -> dict[str, Any]:
