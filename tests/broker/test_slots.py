@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.ordering import Ordering
 from tests.waiting import until
-from tests.wire import ChannelClosed, WireChannel, login
+from tests.wire import Basic, ChannelClosed, Queue, WireChannel, login
 
 import jumpmq
 from jumpmq.testing import JumpMQ
@@ -53,6 +53,31 @@ def test_a_queue_is_declared_again_with_the_same_slots_only(channel: WireChannel
     channel.queue("same", arguments={"x-slots": 4})
     with pytest.raises(ChannelClosed, match="inequivalent arg 'x-slots'"):
         channel.queue("same", arguments={"x-slots": 8})
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_what_is_dead_lettered_makes_way_for_the_next_of_its_key(channel: WireChannel, kind: str) -> None:
+    """A quorum queue gives up a message after its delivery limit, either kind one that is rejected."""
+    dead = channel.queue()
+    arguments = SLOTS | {"x-queue-type": kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    queue = channel.queue(f"dead-{kind}", durable=True, exclusive=False,
+                          arguments=arguments | ({"x-delivery-limit": 2} if kind == "quorum" else {}))  # fmt: skip
+    channel.bind(queue, "amq.topic", f"{kind}.#")
+    for body in (b"1", b"2", b"3"):
+        channel.publish("amq.topic", f"{kind}.key", body)
+    channel.consume(queue)
+    for _ in range(3 if kind == "quorum" else 1):
+        delivery = channel.next()
+        assert delivery.body == b"1"
+        assert channel.is_silent(0.05)
+        channel.send(Basic.Reject(delivery.method.delivery_tag, requeue=kind == "quorum"))
+    delivery = channel.next()
+    assert delivery.body == b"2"
+    channel.send(Basic.Reject(delivery.method.delivery_tag, requeue=False))
+    assert channel.next().body == b"3"
+    until(lambda: channel.ready(dead) == 2)
+    assert channel.bodies(dead) == [b"1", b"2"]
+    channel.call(Queue.Delete(queue=queue))
 
 
 class Worker(threading.Thread):

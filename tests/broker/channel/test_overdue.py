@@ -69,6 +69,25 @@ def test_a_queue_or_consumer_has_a_timeout_of_its_own(connection: WireConnection
     patient.close()
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_what_comes_back_to_a_slot_is_the_first_of_its_key(connection: WireConnection, kind: str) -> None:
+    lazy, other = connection.channel(), connection.channel()
+    slots = {"x-slots": 4, "x-in-flight-per-slot": 1, "x-queue-type": kind, "x-consumer-timeout": 900}
+    queue = other.queue(f"{kind}-slots", durable=True, exclusive=False, arguments=slots)
+    lazy.consume(queue)
+    other.publish("", queue, b"1")
+    other.publish("", queue, b"2")
+    assert lazy.next().body == b"1"
+    with pytest.raises(ChannelClosed, match="Timeout value used: 900 ms"):
+        lazy.next()
+    other.consume(queue)
+    for body in (b"1", b"2"):
+        delivery = other.next()
+        assert (delivery.body, delivery.method.redelivered) == (body, body == b"1")
+        assert other.is_silent(0.05)
+        other.send(Basic.Ack(delivery.method.delivery_tag))
+
+
 @pytest.mark.parametrize("late", ["plain", "member"])
 def test_a_plain_consumer_and_a_member_of_a_group_have_timeouts_of_their_own(
     connection: WireConnection, late: str

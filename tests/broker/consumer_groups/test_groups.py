@@ -479,6 +479,36 @@ def test_what_is_shown_of_a_group(
         assert 0 < api.group(exchange)["members"][0]["grace_left"] <= 20
 
 
+def test_shards_that_are_made_later_are_shared(
+    broker: jumpmq.RunningBroker,
+    channel: pika.adapters.blocking_connection.BlockingChannel,
+    unique: Unique,
+    checker: Checker,
+) -> None:
+    api, name = Api(broker), unique("sharded")
+    policy = {"pattern": f"^{name}$", "apply-to": "exchanges", "definition": {"shards-per-node": 2}}
+    api.put(f"policies/%2F/{name}", policy)
+    channel.exchange_declare(name, "x-consistent-hash", durable=True)
+    publisher = Publisher(broker.port, name, checker)
+    with (
+        Member(broker.port, name, "g", "a", checker, arguments=SOON) as first,
+        Member(broker.port, name, "g", "b", checker, arguments=SOON) as second,
+    ):
+        publisher.publish(40, 2)
+        until(lambda: not checker.left, first, second, settle=True)
+        assert (len(first.queues), len(second.queues)) == (1, 1)
+        api.put(f"policies/%2F/{name}", policy | {"definition": {"shards-per-node": 5}})
+        until(lambda: sorted(one["units"] for one in api.group(name)["members"]) == [2, 3], first, second)
+        publisher.publish(40, 2)
+        until(lambda: not checker.left, first, second, settle=True)
+        assert len(first.queues | second.queues) == 5
+        api.put(f"policies/%2F/{name}", policy)
+        publisher.publish(40, 2)
+        until(lambda: not checker.left, first, second, settle=True)
+    publisher.close()
+    checker.check()
+
+
 def test_why_a_message_is_not_delivered_to_a_group(
     broker: jumpmq.RunningBroker,
     channel: pika.adapters.blocking_connection.BlockingChannel,
