@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import asdict, astuple
@@ -47,6 +48,7 @@ from jumpmq.broker.figures.values import (
     Peer,
     QueueCounts,
     QueueFigures,
+    ReaderFigures,
     TLSFigures,
 )
 from jumpmq.broker.security.certificates import distinguished_name
@@ -138,6 +140,40 @@ class HomeFigures:
         """The consumer groups of virtual hosts."""
         found = [group for name in vhosts for group in self._broker.consumer_groups.all(name)]
         return [_group_figures(one) async for one in self._broker.slices.through(found)]
+
+    async def readers(self) -> list[ReaderFigures]:
+        """The places of all groups of readers."""
+        groups = [one for vhost in self._broker.topology.vhosts for one in self._broker.reader_groups.groups(vhost)]
+        now, found = asyncio.get_running_loop().time(), []
+        places = ((group, place) for group in groups for place in list(group.places.values()))
+        async for group, place in self._broker.slices.through(places):
+            figures, oldest = place.queue.figures(), place.oldest
+            found.append(
+                ReaderFigures(
+                    vhost=group.vhost,
+                    group=group.shown_name,
+                    user=group.user,
+                    queue=place.queue.name,
+                    alive=group.alive(now),
+                    reserved=place.outstanding,
+                    age=None if oldest is None else round(max(0.0, time.time() - oldest), 1),
+                    ready=place.queue.ready_count,
+                    ready_octets=None if figures is None else figures.ready_octets,
+                )
+            )
+        return found
+
+    async def unread(self, vhost: str) -> list[tuple[str, int]]:
+        """The queues of a virtual host that have ready messages and no reader, and how many; who reads a stream is not
+        known to it."""
+        host, now = self._broker.topology.vhosts.get(vhost), asyncio.get_running_loop().time()
+        alive = (group for group in self._broker.reader_groups.groups(vhost) if group.alive(now))
+        read = {name for group in alive for name in group.places}
+        return [
+            (queue.name, queue.ready_count)
+            async for queue in self._broker.slices.through([] if host is None else list(host.queues.values()))
+            if queue.ready_count and not queue.append_only and not queue.consumers and queue.name not in read
+        ]
 
     def _read(self, definition: Identified) -> QueueFigures | None:
         found = self._live(definition)

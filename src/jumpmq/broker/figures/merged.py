@@ -24,6 +24,7 @@ from jumpmq.broker.figures.values import (
     NodeFigures,
     QueueCounts,
     QueueFigures,
+    ReaderFigures,
 )
 from jumpmq.topology import ConsistentHashExchange
 from jumpmq.topology.definitions import QueueDefinition
@@ -116,6 +117,12 @@ class MergedFigures:
     async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
         names = list(vhosts)
         return await self._own.consumer_groups(names) + await self._of_others("consumer_groups", names)
+
+    async def readers(self) -> list[ReaderFigures]:
+        return await self._own.readers() + await self._of_others("readers")
+
+    async def unread(self, vhost: str) -> list[tuple[str, int]]:
+        return await self._own.unread(vhost) + await self._of_others("unread", vhost)
 
     # --- connections and channels ---
 

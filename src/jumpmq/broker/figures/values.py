@@ -257,6 +257,28 @@ class ConsumerGroupFigures(NamedTuple):
     late_acknowledgements: int
 
 
+class ReaderFigures(NamedTuple):
+    """The place of a group of readers in a queue.
+
+    Attributes:
+        group, user: what its user calls it, and whose it is; None where it is of an earlier version.
+        alive: whether a query reads for it.
+        reserved: messages that are read and not acknowledged.
+        age: seconds since the oldest of them was published; None where there is none.
+        ready, ready_octets: messages that it has not reserved, and octets of their bodies, where they are known.
+    """
+
+    vhost: str
+    group: str
+    user: str | None
+    queue: str
+    alive: bool
+    reserved: int
+    age: float | None
+    ready: int
+    ready_octets: int | None
+
+
 class TLSFigures(NamedTuple):
     """The encryption of a connection.
 

@@ -26,6 +26,7 @@ from jumpmq.broker.figures.values import (
     HomeState,
     QueueCounts,
     QueueFigures,
+    ReaderFigures,
 )
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.homes.client import HomeClient
@@ -41,6 +42,8 @@ TYPES: dict[str, Any] = {
     "consumers": ConsumerFigures,
     "consumer_count": int,
     "consumer_groups": ConsumerGroupFigures,
+    "readers": ReaderFigures,
+    "unread": tuple[str, int],
     "connections": ConnectionFigures,
     "owner": ConnectionFigures | None,
     "connection": ConnectionFigures | None,

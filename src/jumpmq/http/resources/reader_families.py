@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.requests import Request
 
-from jumpmq.broker.bulk.reader_group import ReaderGroup
+from jumpmq.broker.figures.values import ReaderFigures
 from jumpmq.http.plumbing import requested
-from jumpmq.http.resources.object_families import Family, Figure, Read, lines
-from jumpmq.http.resources.readers import shown_in_brief, unread_queues
+from jumpmq.http.resources.object_families import Family, Figure, lines
 from jumpmq.http.resources.ring_families import PREFIX
-from jumpmq.queues.reservations import Reservations
 
 
-def _figures(request: Request) -> Read:
-    now = asyncio.get_running_loop().time()
-
-    def read(place: tuple[ReaderGroup, Reservations]) -> tuple[float | None, ...]:
-        shown = shown_in_brief(*place, now)
-        return int(shown["alive"]), shown["reserved"], shown["age"], shown["ready"], shown["ready_octets"]
-
-    return read
+def _figures(place: ReaderFigures) -> tuple[float | None, ...]:
+    return int(place.alive), place.reserved, place.age, place.ready, place.ready_octets
 
 
 PLACES = Family(
     "reader",
     ("vhost", "group", "user", "queue"),
-    lambda place: (place[0].vhost, place[0].shown_name, place[0].user or "", place[1].queue.name),
+    lambda place: (place.vhost, place.group, place.user or "", place.queue),
     (
         Figure("reader_alive", "1 while a query reads for the group"),
         Figure("reader_messages_reserved", "Messages that are read and not yet acknowledged"),
@@ -35,7 +25,7 @@ PLACES = Family(
         Figure("reader_messages_ready", "Messages that the group has not reserved yet: its lag"),
         Figure("reader_messages_ready_bytes", "Octets of these"),
     ),
-    _figures,
+    lambda request: _figures,
 )
 
 
@@ -51,7 +41,6 @@ UNREAD = Family(
 async def readers(request: Request) -> dict[str, list[str]]:
     """The metrics of all groups: lines of text by the metric's name."""
     broker = requested.broker(request)
-    groups = [group for vhost in broker.topology.vhosts for group in broker.reader_groups.groups(vhost)]
-    places = [(group, place) for group in groups for place in group.places.values()]
-    unread = [(name, len(await unread_queues(request, host))) for name, host in list(broker.topology.vhosts.items())]
+    unread = [(name, len(await broker.figures.unread(name))) for name in list(broker.topology.vhosts)]
+    places = await broker.figures.readers()
     return await lines(request, PLACES, PREFIX, places) | await lines(request, UNREAD, PREFIX, unread)

@@ -101,30 +101,14 @@ async def list_unread(request: Request) -> JSONResponse:
     default one.
     """
     host = requested.virtual_host(request)
-    found = [queue for queue in await unread_queues(request, host) if _may_read(request, queue)]
-    unread = [
-        {
-            "name": queue.name,
-            "ready": queue.ready_count,
-            "bound": any(one.source for one in host.bindings_to(queue)),
-        }
-        for queue in found
-    ]
+    unread: list[dict[str, Any]] = []
+    for name, ready in await requested.broker(request).home_figures.unread(host.name):
+        queue = host.queues.get(name)
+        if queue is not None and _may_read(request, queue):
+            bound = any(one.source for one in host.bindings_to(queue))
+            unread.append({"name": name, "ready": ready, "bound": bound})
     unread += [one for told in await _told_elsewhere(request) for one in told]
-    return JSONResponse(sorted(unread, key=lambda one: str(one["name"])))
-
-
-async def unread_queues(request: Request, host: VirtualHost) -> list[Queue]:
-    """The queues of a virtual host that have messages and no reader. Who reads a stream is not known to it."""
-    now = asyncio.get_running_loop().time()
-    alive = (group for group in _groups(request).groups(host.name) if group.alive(now))
-    read = {name for group in alive for name in group.places}
-    slices = requested.broker(request).slices
-    return [
-        queue
-        async for queue in slices.through(list(host.queues.values()))
-        if queue.ready_count and not queue.append_only and not queue.consumers and queue.name not in read
-    ]
+    return JSONResponse(sorted(unread, key=lambda one: one["name"]))
 
 
 async def show(request: Request) -> JSONResponse:
