@@ -250,6 +250,7 @@ class Broker:
         )
         if self.store is not None:
             self.store.name_queues(self._queue_name)
+        self.topology.locator = self.config.queue_leader_locator
         self.dead_letters.topology = self.topology
         self.dead_letters.elsewhere = self.elsewhere
         self.ring_traffic = RingTraffic(self.topology)

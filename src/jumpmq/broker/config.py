@@ -32,6 +32,8 @@ class Config:
         home: number of the home that this process serves, from 1 on.
         homes: how many the broker has, each with a process and a data directory of its own.
         links: directory of the sockets by which these processes know each other; needed where they are several.
+        queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
+            RabbitMQ's setting.
         node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
         default_user, default_pass: the administrator that a new data directory begins with, as RabbitMQ's settings of
             these names. Only guest is let in from loopback addresses alone.
@@ -71,6 +73,7 @@ class Config:
     home: int = 1
     homes: int = 1
     links: Path | None = None
+    queue_leader_locator: str = "client-local"
     node: str | None = None
     default_user: str = "guest"
     default_pass: str = "guest"

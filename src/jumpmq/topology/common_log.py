@@ -15,13 +15,14 @@ Nothing here knows of sockets, disks or the clock: :class:`Port` and ``on_disk``
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import Any, Protocol
 
 from jumpmq.amqp import errors
 from jumpmq.amqp.errors import AMQPError, InternalError
-from jumpmq.topology.changes import Change
+from jumpmq.topology.changes import Change, DeclareQueue
+from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.json_form import change_from_json, change_to_json
 from jumpmq.topology.proposals import Asker, Pending
 
@@ -35,6 +36,9 @@ LET_GO = "let_go"
 
 FIRST = 1
 """The home that orders the log."""
+
+ANYWHERE = 0
+"""In the definition of a queue that is to be declared: its home is chosen by the first one, in the queue's turn."""
 
 SNAPSHOT_PART = 500
 """Records that go to a new home together."""
@@ -59,6 +63,7 @@ class Deciding(Protocol):
     """What has changes judged and take effect here: the topology."""
 
     applied: int
+    holdings: Holdings
 
     def decide(self, pending: Pending) -> None: ...
 
@@ -75,6 +80,9 @@ class CommonLog(Protocol):
 
     def propose(self, pending: Pending) -> None:
         """A change is asked for here."""
+
+    def placed(self, change: Change) -> Change:
+        """A change whose turn has come, with the home of a queue that may be anywhere."""
 
     def note(self, pending: Pending) -> None:
         """A change has taken effect here, and got its number; its records are not on disk yet."""
@@ -173,6 +181,14 @@ class First:
 
         self._topology.decide(ordered)
         ordered.then(decided)
+
+    def placed(self, change: Change) -> Change:
+        """See :meth:`CommonLog.placed`. Of those whose links are up, the home with the fewest queues is taken."""
+        if not isinstance(change, DeclareQueue) or change.definition.home != ANYWHERE:
+            return change
+        queues = self._topology.holdings.queues_by_home
+        home = min([FIRST, *self._homes], key=lambda number: (queues[number], number))
+        return replace(change, definition=replace(change.definition, home=home))
 
     def note(self, pending: Pending) -> None:
         """See :meth:`CommonLog.note`."""
@@ -367,6 +383,10 @@ class Follower:
         self._asked[request] = pending
         if self._port is not None:
             self._ask(request, pending)
+
+    def placed(self, change: Change) -> Change:
+        """See :meth:`CommonLog.placed`."""
+        return change
 
     def note(self, pending: Pending) -> None:
         """See :meth:`CommonLog.note`."""

@@ -1,4 +1,4 @@
-"""How much each user has made that is there: what the limits of users on queues and bindings are held against."""
+"""How much each user has made that is there, which limits are held against; and how many queues are at each home."""
 
 from collections import Counter
 from typing import Literal
@@ -11,9 +11,14 @@ What = Literal["queue", "binding"]
 
 
 class Holdings:
-    """Queues and bindings by the user who made them, in all virtual hosts; what no user made is not counted."""
+    """Queues and bindings by the user who made them, in all virtual hosts; what no user made is not counted.
+
+    Attributes:
+        queues_by_home: how many queues there are, by the number of their home.
+    """
 
     def __init__(self) -> None:
+        self.queues_by_home: Counter[int] = Counter()
         self._counts: Counter[tuple[str, What]] = Counter()
 
     def add(self, user: str, what: What) -> None:

@@ -20,7 +20,7 @@ from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import changes, records, rules
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.common_log import CommonLog
+from jumpmq.topology.common_log import ANYWHERE, CommonLog
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.effects import take_effect
@@ -37,6 +37,12 @@ log = logging.getLogger(__name__)
 
 CLUSTER_NAME = "cluster_name"
 """The global parameter that names the cluster."""
+
+LOCATORS = "queue-leader-locator", "queue-master-locator"
+"""Keys of policies, and with ``x-`` in front of arguments, that say at which home a queue is to be, as RabbitMQ's."""
+
+CLIENT_LOCAL = "client-local"
+"""The locator that has a queue where its client is; all others have it where the fewest queues are."""
 
 HOME_BITS = 40
 """Bits of a queue's id behind the number of its home."""
@@ -77,6 +83,7 @@ class Topology:
         revision: grows with each change: what was concluded from definitions holds as long as it is the same.
         listeners: called with each change that took effect, first the one that was proposed.
         log: the log of changes that other processes share; None where this process is alone.
+        locator: where queues are that do not say it themselves, see :data:`LOCATORS`.
         leaving: called with a virtual host that is being deleted: it is found no more, and all in it is still there.
     """
 
@@ -118,6 +125,7 @@ class Topology:
         self.log: CommonLog | None = None
         self.leaving: list[Callable[[VirtualHost], None]] = []
         self.counters: dict[int, int] = {}
+        self.locator = CLIENT_LOCAL
         self._proposals = Proposals(self._take, later)  # the changes that wait
 
     @property
@@ -200,6 +208,8 @@ class Topology:
 
     def _take(self, pending: Pending) -> Iterator[None]:
         """Judge a change, let it take effect, and tell of it."""
+        if self.log is not None:
+            pending.change = self.log.placed(pending.change)
         try:
             self.check(pending.change)
             effects = yield from take_effect(self, pending.change)
@@ -233,13 +243,22 @@ class Topology:
         One that is durable, and neither exclusive nor deleted automatically, has its virtual host's default queue type.
 
         Args:
-            home: where its messages will be; here unless given.
+            home: where its messages will be; unless given, here or where the fewest queues are, as its locator says.
+                One that is exclusive is here.
         """
         default = self.vhosts[vhost].default_queue_type if vhost in self.vhosts else None
         if default and durable and not exclusive and not auto_delete and arguments.get("x-queue-type") is None:
             arguments = Arguments([*arguments, Field("x-queue-type", "S", default)])
-        home = self.home if home is None else home
+        if home is None:
+            is_free = self.log is not None and not exclusive
+            home = ANYWHERE if is_free and self._is_balanced(vhost, name, arguments) else self.home
         return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, user=user, home=home)
+
+    def _is_balanced(self, vhost: str, name: str, arguments: Arguments) -> bool:
+        """Whether a queue is to be where the fewest are: by its arguments, its policy, or else by the settings."""
+        policy = self.vhosts[vhost].policies.in_force("queue", name).definition if vhost in self.vhosts else {}
+        said = [arguments.text(f"x-{key}") for key in LOCATORS] + [policy.get(key) for key in LOCATORS]
+        return next(filter(None, said), self.locator) != CLIENT_LOCAL
 
     def number(self, definition: QueueDefinition) -> QueueDefinition:
         """A definition with the next number of its home. It is given when a declaration takes effect, so that it is the

@@ -369,6 +369,7 @@ class VirtualHost:
         if declared.contents is not None:
             self.queues[declared.name] = declared.contents
         self._holdings.add(definition.user, "queue")
+        self._holdings.queues_by_home[definition.home] += 1
         if declared.owner is not None:
             self._owned.setdefault(declared.owner, {})[declared] = None
         if (shard := declared.shard) is not None:
@@ -390,6 +391,7 @@ class VirtualHost:
             self.past.add_queue(self.queues.pop(declared.name))
         self._in_force.pop(declared.destination, None)
         self._holdings.remove(definition.user, "queue")
+        self._holdings.queues_by_home[definition.home] -= 1
         if declared.owner is not None:
             _discard(self._owned, declared.owner, declared)
         if (shard := declared.shard) is not None:

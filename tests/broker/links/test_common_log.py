@@ -15,6 +15,7 @@ from jumpmq.topology import (
     Binding,
     DeclareExchange,
     DeclareQueue,
+    DeleteQueue,
     ExchangeDefinition,
     SetPolicy,
 )
@@ -193,3 +194,25 @@ async def test_a_stranger_is_no_home(tmp_path: Path) -> None:
             writer.close()
         await propose(brokers[1], declaration(brokers[1], "q"))
         assert "q" in definitions_of(brokers[0])["/"]
+
+
+@in_loop
+async def test_queues_are_where_the_fewest_are_unless_their_locator_says_otherwise() -> None:
+    async with homes(3, durable=False, queue_leader_locator="balanced") as brokers:
+
+        async def declare(name: str, place: int = 2, **settings: object) -> int:
+            await propose(brokers[place], declaration(brokers[place], name, **settings))
+            found = [one.topology.vhosts["/"].declared[name].definition.home for one in brokers if one.listeners]
+            assert len(set(found)) == 1
+            return found[0]
+
+        assert [await declare(f"q{number}") for number in range(6)] == [1, 2, 3, 1, 2, 3]
+        assert await declare("mine", exclusive=True, owner="somebody") == 3
+        local = Arguments.of({"x-queue-master-locator": "client-local"})
+        assert await declare("local", place=1, arguments=local) == 2
+        assert await declare("q0") == 1  # declared again, it stays
+        assert await declare("next") == 1
+        await propose(brokers[0], DeleteQueue("/", "q1", brokers[0].topology.vhosts["/"].declared["q1"].id))
+        await stopped(brokers[2])
+        assert [await declare(f"r{number}", place=0) for number in range(3)] == [2, 1, 2]
+        assert state_of(brokers[0].topology) == state_of(brokers[1].topology)

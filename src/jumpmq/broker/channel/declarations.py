@@ -76,6 +76,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
         Arguments(method.arguments),
         connection.identity if method.exclusive else None,
         connection.user.name,
+        home=channel.topology.home if server_named else None,  # its name is known to this client alone
     )
     return _propose(
         channel,
