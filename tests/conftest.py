@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
+from tests.several_processes import SeveralProcesses
 from tests.wire import WireChannel, WireConnection, closing, login
 
 from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ
@@ -19,6 +20,7 @@ pytest_plugins = ["tests.parts"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--homes", type=int, default=1, help="homes of the brokers that tests/http talks to")
+    parser.addoption("--workers", type=int, default=1, help="processes of the JumpMQ that is compared with RabbitMQ")
 
 
 @pytest.fixture(scope="session")
@@ -32,9 +34,10 @@ def rabbitmq() -> Iterator[RabbitMQ]:
 
 
 @pytest.fixture(scope="session")
-def jumpmq() -> Iterator[JumpMQ]:
-    """A running JumpMQ, in a process of its own."""
-    with JumpMQ() as running:
+def jumpmq(request: pytest.FixtureRequest) -> Iterator[JumpMQ]:
+    """A running JumpMQ, in a process of its own, or in several."""
+    workers: int = request.config.getoption("--workers")
+    with JumpMQ() if workers == 1 else SeveralProcesses(workers) as running:
         yield running
 
 

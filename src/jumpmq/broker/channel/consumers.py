@@ -14,6 +14,7 @@ from jumpmq.queues.consumer import Rows
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.runs import set_consumer
 from jumpmq.topology.changes import DeleteQueue
+from jumpmq.topology.proposals import Pending
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -60,8 +61,8 @@ class Subscription(Protocol):
     def admit(self) -> "ChannelConsumer | None":
         """There may be room again for what was passed over. Returns what is to be served, if there is."""
 
-    def leave(self) -> None:
-        """It is cancelled by the client, or its channel is closed."""
+    def leave(self) -> Pending | None:
+        """It is cancelled by the client, or its channel is closed; returns the deletion that follows, if any."""
 
 
 class ChannelConsumer:
@@ -188,14 +189,15 @@ class ChannelConsumer:
         """What it is to its queues."""
         return [self]
 
-    def leave(self) -> None:
+    def leave(self) -> Pending | None:
         """It is cancelled by the client, or its channel is closed; an auto-delete queue goes with its last consumer."""
         self.channel.forget(self)
         queue = self.queue
         queue.unsubscribe(self)
         if queue.auto_delete and not queue.consumers and not queue.deleted:
             change = DeleteQueue(queue.vhost, queue.name, queue.id)
-            self.channel.topology.propose(change, self.channel.connection.asker)
+            return self.channel.topology.propose(change, self.channel.connection.asker)
+        return None
 
     def cancelled(self) -> None:
         channel = self.channel

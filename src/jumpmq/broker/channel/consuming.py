@@ -83,7 +83,11 @@ def basic_cancel(channel: "Channel", method: m.BasicCancel) -> Waiting | None:
             return waiting
     consumer = channel.consumers.get(method.consumer_tag)
     if consumer is not None:
-        consumer.leave()
+        deletion = consumer.leave()
+        if deletion is not None and not deletion.decided:
+            waiting = Waiting(answer)
+            deletion.then(waiting.end)
+            return waiting
     elif channel.reply_queue is not None and channel.reply_queue.tag == method.consumer_tag:
         channel.reply_queue.close()
         channel.reply_queue = None
