@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pika
+import pytest
 from fuzzing import consumer_groups
 from tests.broker.consumer_groups.checker import Checker
 from tests.broker.consumer_groups.members import Member, Publisher, until
@@ -13,7 +14,7 @@ import jumpmq
 from jumpmq.testing import JumpMQ
 
 SOON = {"x-rebalance-delay": 50}
-EXAMPLE = Path(__file__).parents[3] / "examples/python/consumer_group.py"
+EXAMPLES = Path(__file__).parents[3] / "examples/python"
 
 
 def _declare(port: int, exchange: str, queues: int) -> None:
@@ -69,9 +70,10 @@ def test_a_broker_that_is_killed_in_a_handover_loses_nothing(tmp_path: Path) -> 
     checker.check()
 
 
-def test_the_example() -> None:
+@pytest.mark.parametrize("name", ["consumer_group.py", "consumer_group_asyncio.py"])
+def test_the_examples(name: str) -> None:
     with jumpmq.running() as broker:
-        command = [sys.executable, str(EXAMPLE), "--url", broker.amqp_url, "--publish", "100", "--idle", "2"]
+        command = [sys.executable, str(EXAMPLES / name), "--url", broker.amqp_url, "--publish", "100", "--idle", "2"]
         lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
     assert len(lines) == 100
     assert {line.split()[1] for line in lines} == {f"orders-{number}" for number in range(4)}
