@@ -53,18 +53,18 @@ class RunningHomes:
 def running_homes(count: int, directory: Path, **settings: Any) -> Iterator[RunningHomes]:
     """Runs so many homes for as long as the block lasts."""
     running: Future[RunningHomes] = Future()
-    stop = threading.Event()
+    stop: Future[None] = Future()
     thread = threading.Thread(target=lambda: asyncio.run(_serve(count, directory, settings, running, stop)))
     thread.start()
     try:
         yield running.result(30)
     finally:
-        stop.set()
+        stop.set_result(None)
         thread.join(30)
 
 
 async def _serve(
-    count: int, directory: Path, settings: dict[str, Any], running: Future[RunningHomes], stop: threading.Event
+    count: int, directory: Path, settings: dict[str, Any], running: Future[RunningHomes], stop: Future[None]
 ) -> None:
     try:
         async with AsyncExitStack() as stack:
@@ -78,7 +78,7 @@ async def _serve(
                 await stacks[-1].enter_async_context(managed(broker, HomesDirectory.of(config)))
                 brokers.append(broker)
             running.set_result(RunningHomes(brokers, stacks, asyncio.get_running_loop()))
-            await asyncio.to_thread(stop.wait)
+            await asyncio.wrap_future(stop)
     except BaseException as error:
         if running.done():
             raise
