@@ -1,5 +1,9 @@
 """Consumer groups where a client hangs with its socket open, and where the broker is killed in mid-handover."""
 
+import itertools
+import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +18,7 @@ import jumpmq
 from jumpmq.testing import JumpMQ
 
 SOON = {"x-rebalance-delay": 50}
+JARS = [Path("/usr/share/java") / name for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar")]
 EXAMPLES = Path(__file__).parents[3] / "examples/python"
 
 
@@ -77,6 +82,41 @@ def test_the_examples(name: str) -> None:
         lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
     assert len(lines) == 100
     assert {line.split()[1] for line in lines} == {f"orders-{number}" for number in range(4)}
+
+
+@pytest.mark.skipif(
+    shutil.which("javac") is None or not all(jar.exists() for jar in JARS),
+    reason="the Java client is not installed (apt-get install default-jdk-headless librabbitmq-client-java)",
+)
+def test_the_example_of_java() -> None:
+    source = EXAMPLES.parent / "java/ConsumerGroup.java"
+    with jumpmq.running() as broker:
+        command = ["java", "-cp", os.pathsep.join(map(str, JARS)), str(source), broker.amqp_url, "100", "2"]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    assert sorted(int(line.split()[-1]) for line in lines) == list(range(100))
+
+
+def test_the_example_of_celery() -> None:
+    program = EXAMPLES / "consumer_group_celery.py"
+    with jumpmq.running() as broker:
+        environment = {**os.environ, "BROKER_URL": broker.amqp_url}
+        subprocess.run([sys.executable, str(program), "60"], env=environment, check=True, timeout=60)
+        command = [sys.executable, "-m", "celery", "-A", program.stem, "worker", "--concurrency", "2"]
+        worker = subprocess.Popen(
+            [*command, "--loglevel", "WARNING"], env=environment, cwd=EXAMPLES, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert worker.stdout is not None
+        try:
+            lines = itertools.islice((line.split() for line in worker.stdout if "billed " in line), 60)
+            orders = [(customer, int(order)) for *_, customer, _, order in lines]
+        finally:
+            os.killpg(worker.pid, signal.SIGKILL)  # its pool of processes, too
+            worker.communicate()
+    assert sorted(order for _, order in orders) == list(range(60))
+    for name in {customer for customer, _ in orders}:
+        own = [order for customer, order in orders if customer == name]
+        assert own == sorted(own)
 
 
 def test_members_that_are_killed_and_stopped() -> None:
