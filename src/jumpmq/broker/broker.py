@@ -480,11 +480,15 @@ class Broker:
     async def refused(self, sent: Sent) -> bool:
         """Wait until it is known what became of what was sent to other homes; returns whether any of it was refused."""
         assert self.elsewhere is not None
-        known = asyncio.Event()
+        known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def answered() -> None:  # afterwards it is forgotten which messages were refused by themselves
+            if not known.done():
+                known.set_result(any(sent.was_refused(message) for message in sent.sources))
+
         with self.turns.turn():
-            self.elsewhere.when_answered(sent, known.set)
-        await known.wait()
-        return any(sent.was_refused(message) for message in sent.sources)
+            self.elsewhere.when_answered(sent, answered)
+        return await known
 
     async def authenticate(self, user: str, password: str, peer_host: str) -> Principal:
         """The user, if the password is right.
