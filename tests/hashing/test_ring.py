@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterable
 
@@ -54,6 +55,29 @@ def test_the_documented_example_places_keys_as_rabbitmq_counts_them():
     ring = ring_of([("q1", 1), ("q2", 1), ("q3", 2), ("q4", 2)])
     counts = Counter(places(ring, [b"%d" % i for i in range(100_000)]))
     assert counts == {"q1": 16638, "q2": 16631, "q3": 33441, "q4": 33290}
+
+
+@pytest.mark.parametrize("removal", ["minimal", "shift"])
+def test_the_steps_of_a_removal_do_not_grow_with_the_ring(removal):
+    """All of 10,000 destinations may be removed one by one."""
+
+    def steps(size):
+        ring, count = ring_of(((f"q{number}", 1) for number in range(size)), removal), 0
+
+        def trace(frame, event, argument):
+            nonlocal count
+            count += 1
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            ring.remove("q0")
+        finally:
+            sys.settrace(before)
+        return count
+
+    assert steps(1000) == steps(10)
 
 
 def test_shift_moves_the_buckets_above_down_as_rabbitmq_does():

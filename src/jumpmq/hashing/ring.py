@@ -17,13 +17,15 @@ happens to the buckets of a destination that is removed is the ring's ``removal`
 So a ring without removals decides as RabbitMQ does, whatever its removal; and a destination that was removed and
 is added again with its weight, before any other change, gets its keys back.
 
-Buckets are remembered in runs, (first, count). A destination has one run until a removal splits or joins them.
+Buckets are remembered in runs, (first, count). A destination has one run until a removal splits or joins them. On a ring
+that shifts it always has one, which follows from the weights: it is not remembered, as a removal moves all above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -64,7 +66,7 @@ class HashRing:
         self._function: HashFunction = function
         self._names: list[str] = []
         self._weights: dict[str, int] = {}
-        self._runs: dict[str, list[Run]] = {}
+        self._runs: dict[str, list[Run]] = {}  # where removals are minimal
         self._retired: list[Run] = []
         self._buckets = self._no_buckets()
 
@@ -133,7 +135,8 @@ class HashRing:
             buckets.append(wanted, owner)
         self._names.append(destination)
         self._weights[destination] = weight
-        self._runs[destination] = _joined(runs)
+        if self._removal == "minimal":
+            self._runs[destination] = _joined(runs)
 
     def remove(self, destination: str) -> None:
         """Remove a destination. How its keys, and those of others, move is the ring's ``removal``.
@@ -144,8 +147,10 @@ class HashRing:
         if destination not in self._weights:
             raise KeyError(f"{destination!r} is not on the ring")
         owner = self._names.index(destination)
-        del self._names[owner], self._weights[destination]
-        runs = self._runs.pop(destination)
+        first = sum(islice(self._weights.values(), owner))
+        weight = self._weights.pop(destination)
+        del self._names[owner]
+        runs = self._runs.pop(destination, [])
         if not self._names:
             self._retired.clear()
             self._buckets = self._no_buckets()
@@ -154,7 +159,7 @@ class HashRing:
         if self._removal == "minimal":
             self._retire(runs)
         else:
-            self._shift(runs, owner)
+            self._buckets.cut(first, weight)
         self._buckets.forget(owner)
 
     def _no_buckets(self) -> Buckets:
@@ -167,13 +172,6 @@ class HashRing:
             else:
                 self._buckets.retire(first, count)
                 _join_below(self._retired, first, count)
-
-    def _shift(self, runs: list[Run], owner: int) -> None:
-        ((first, count),) = runs
-        self._buckets.cut(first, count)
-        for above in self._names[owner:]:
-            ((start, weight),) = self._runs[above]
-            self._runs[above] = [(start - count, weight)]
 
     def route(self, key: bytes | int) -> str | None:
         """The destination of a key; None if the ring is empty.
@@ -228,7 +226,17 @@ class HashRing:
 
     def runs(self) -> dict[str, list[tuple[int, int]]]:
         """The buckets of each destination now, as runs: (first, count)."""
-        return {name: list(self._runs[name]) for name in self._names}
+        return dict(self._owned())
+
+    def _owned(self) -> Iterator[tuple[str, list[Run]]]:
+        """The runs of each destination, in order of addition."""
+        if self._removal == "minimal":
+            yield from ((name, list(self._runs[name])) for name in self._names)
+            return
+        first = 0
+        for name, weight in self._weights.items():
+            yield name, [(first, weight)]
+            first += weight
 
     @property
     def retired(self) -> list[tuple[int, int]]:
@@ -240,7 +248,7 @@ class HashRing:
         return {
             "removal": self._removal,
             "function": self._function,
-            "destinations": [[name, [list(run) for run in self._runs[name]]] for name in self._names],
+            "destinations": [[name, [list(run) for run in runs]] for name, runs in self._owned()],
             "retired": [list(run) for run in self._retired],
         }
 
@@ -286,6 +294,8 @@ class HashRing:
                 self._buckets.assign(first, count, owner)
         for first, count in self._retired:
             self._buckets.retire(first, count)
+        if self._removal == "shift":
+            self._runs.clear()
 
 
 def _joined(runs: list[Run]) -> list[Run]:
