@@ -17,8 +17,8 @@ happens to the buckets of a destination that is removed is the ring's ``removal`
 So a ring without removals decides as RabbitMQ does, whatever its removal; and a destination that was removed and
 is added again with its weight, before any other change, gets its keys back.
 
-Buckets are remembered in runs, (first, count). A destination has one run until a removal splits or joins them. On a ring
-that shifts it always has one, which follows from the weights: it is not remembered, as a removal moves all above.
+Buckets are remembered in runs, (first, count). A destination has one run until a removal splits or joins them. On a
+ring that shifts it always has one, which follows from the weights and is not remembered, as a removal moves all above.
 """
 
 from __future__ import annotations
