@@ -1,0 +1,208 @@
+"""Kills and stops the processes of a broker under load, and counts every message.
+
+``python -m fuzzing.workers --seconds 60 --workers 3``: publishers with confirms and consumers with acknowledgements use
+durable queues of all homes, while processes are killed (SIGKILL) and stopped (SIGSTOP) at random. Nothing that was
+confirmed may be missing, messages of a queue come in the order of publishing, and twice only where ``redelivered`` says
+so or the publisher has published again.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pika
+
+import jumpmq
+
+GONE = (pika.exceptions.AMQPError, OSError)
+QUEUES = 9
+IN_FLIGHT = 50
+
+
+class Ledger:
+    """What was published, confirmed and received, by queue."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.confirmed: dict[str, int] = defaultdict(int)  # numbers below are confirmed
+        self.again: dict[str, set[int]] = defaultdict(set)  # numbers that were published more than once
+        self.seen: dict[str, list[tuple[int, bool]]] = defaultdict(list)  # number and redelivered, as they came
+        self.acknowledged: dict[str, set[int]] = defaultdict(set)
+
+    def problems(self) -> list[str]:
+        """What is wrong, a sentence each."""
+        found = []
+        for queue, count in sorted(self.confirmed.items()):
+            missing = set(range(count)) - self.acknowledged[queue]
+            if missing:
+                found.append(
+                    f"{queue}: {len(missing)} of {count} confirmed messages are missing: {sorted(missing)[:9]}"
+                )
+            latest, before = -1, set[int]()
+            for number, redelivered in self.seen[queue]:
+                if not redelivered and number not in self.again[queue]:
+                    if number in before:
+                        found.append(f"{queue}: {number} came twice, and is not marked")
+                    elif number < latest:
+                        found.append(f"{queue}: {number} came after {latest}")
+                before.add(number)
+                latest = max(latest, number)
+        return found
+
+
+class Client(threading.Thread):
+    """Works until told to stop, and connects again when its connection is gone."""
+
+    def __init__(self, port: int, ledger: Ledger, queues: list[str], stop: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.ledger, self.queues, self.stop = ledger, queues, stop
+        self._port = port
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            with contextlib.suppress(*GONE):
+                parameters = pika.ConnectionParameters(
+                    "127.0.0.1", self._port, heartbeat=4, blocked_connection_timeout=10, socket_timeout=5
+                )
+                connection = pika.BlockingConnection(parameters)
+                try:
+                    self.work(connection)
+                finally:
+                    with contextlib.suppress(*GONE):
+                        connection.close()
+            time.sleep(0.1)
+
+    def work(self, connection: Any) -> None:
+        raise NotImplementedError
+
+
+class Publisher(Client):
+    """Publishes to its queues in turn; what is not confirmed is published again, before anything else to its queue."""
+
+    def work(self, connection: Any) -> None:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        persistent = pika.BasicProperties(delivery_mode=2)
+        while not self.stop.is_set():
+            for queue in self.queues:
+                number = self.ledger.confirmed[queue]
+                try:
+                    channel.basic_publish("", queue, b"%d" % number, persistent)
+                except pika.exceptions.NackError:
+                    self.ledger.again[queue].add(number)
+                    time.sleep(0.01)
+                except GONE:
+                    self.ledger.again[queue].add(number)
+                    raise
+                else:
+                    self.ledger.confirmed[queue] = number + 1
+
+
+class Consumer(Client):
+    """Consumes from its queues, and acknowledges each message."""
+
+    def work(self, connection: Any) -> None:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=10)
+        cancelled = threading.Event()
+        channel.add_on_cancel_callback(lambda frame: cancelled.set())
+        for queue in self.queues:
+            channel.basic_consume(queue, self._take)
+        while not (self.stop.is_set() or cancelled.is_set()):
+            connection.process_data_events(0.1)
+
+    def _take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        queue, number = method.routing_key, int(body)
+        with self.ledger.lock:
+            self.ledger.seen[queue].append((number, method.redelivered))
+            self.ledger.acknowledged[queue].add(number)
+        channel.basic_ack(method.delivery_tag)
+
+
+def workers_of(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += [int(one) for one in (task / "children").read_text().split()]
+    return found
+
+
+def strike(choose: random.Random, victims: list[int]) -> str:
+    """Kill or stop one process; returns what was done."""
+    victim = choose.choice(victims)
+    if choose.random() < 0.6:
+        os.kill(victim, signal.SIGKILL)
+        return "SIGKILL"
+    seconds = choose.choice([0.2, 1.0, 7.0])
+    os.kill(victim, signal.SIGSTOP)
+    time.sleep(seconds)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(victim, signal.SIGCONT)
+    return f"SIGSTOP {seconds:g} s"
+
+
+def run(seconds: float, count: int, seed: int) -> list[str]:
+    """One run; returns what is wrong."""
+    choose = random.Random(seed)
+    ledger, stop_publishing, stop = Ledger(), threading.Event(), threading.Event()
+    with (
+        tempfile.TemporaryDirectory(prefix="jumpmq-fuzzing-") as directory,
+        jumpmq.running(workers=count, data_dir=directory, log_level="error") as broker,
+    ):
+        queues = [f"q{number}" for number in range(QUEUES)]
+        for queue in queues:  # a connection each, so that they are spread over homes
+            connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+            connection.channel().queue_declare(queue, durable=True)
+            connection.close()
+        publishers = [Publisher(broker.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
+        consumers = [Consumer(broker.port, ledger, queues[place::2], stop) for place in range(2)]
+        for client in (*publishers, *consumers):
+            client.start()
+        end, blows = time.monotonic() + seconds, 0
+        while time.monotonic() < end:
+            time.sleep(choose.uniform(0.5, 3.0))
+            done = strike(choose, workers_of(os.getpid()))
+            blows += 1
+            print(f"{done}; {sum(ledger.confirmed.values())} confirmed", file=sys.stderr, flush=True)
+        time.sleep(5)
+        stop_publishing.set()
+        for client in publishers:
+            client.join(30)
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with ledger.lock:
+                if all(len(ledger.acknowledged[queue]) >= count for queue, count in ledger.confirmed.items()):
+                    break
+            time.sleep(0.2)
+        stop.set()
+        for client in consumers:
+            client.join(30)
+    print(f"{sum(ledger.confirmed.values())} messages confirmed, {blows} blows")
+    return ledger.problems()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}")
+    problems = run(arguments.seconds, arguments.workers, arguments.seed)
+    for problem in problems:
+        print(problem)
+    sys.exit(bool(problems))
+
+
+if __name__ == "__main__":
+    main()
