@@ -1,5 +1,6 @@
 """Clients that send or read slowly, and many of them, do not keep others from the management port."""
 
+import base64
 import contextlib
 import json
 import socket
@@ -114,6 +115,34 @@ def test_requests_that_keep_their_places_do_not_take_all(quick, dial):
             one.sendall(attend + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             one.recv(1000)
     assert [status(quick) for _ in range(5)] == [200] * 5
+
+
+def test_of_the_address_with_most_the_user_with_most_loses_first(quick, dial, monkeypatch):
+    """Of these the request that has made no progress for longest."""
+    monkeypatch.setattr(protocol, "GRACE", PATIENCE)
+    for user in ("many", "few"):
+        url = f"http://127.0.0.1:{quick.http_port}/api/users/{user}"
+        wanted = {"password": user, "tags": "administrator"}
+        requests.put(url, json=wanted, auth=("guest", "guest"), timeout=PATIENCE).raise_for_status()
+
+    def asking(user):
+        one = dial("127.0.0.9")
+        login = base64.b64encode(f"{user}:{user}".encode())
+        head = b"POST /api/users/bulk-delete HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += b"Authorization: Basic " + login + b"\r\nContent-Length: 100000\r\n\r\n"
+        one.sendall(head)
+        return one
+
+    few = [asking("few") for _ in range(5)]
+    many = [asking("many") for _ in range(15)]
+    for progressing in (few, many, many[1:]):
+        time.sleep(2 * protocol.LOOK_INTERVAL)
+        for one in progressing:
+            one.sendall(b" " * 20_000)
+    time.sleep(2 * protocol.LOOK_INTERVAL)
+    assert status(quick) == 200
+    assert [is_closed(one) for one in many] == [True] + [False] * 14
+    assert not any(is_closed(one) for one in few)
 
 
 def test_content_length_beside_transfer_encoding_is_refused(dial):

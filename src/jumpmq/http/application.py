@@ -174,13 +174,15 @@ class EncodedPaths:
             return
         path = scope["raw_path"].decode("latin-1")
         if path == AS_QUERY:
-            scope, path = _named_by_query(scope)
-        await self._app({**scope, "path": path.removesuffix("/") or "/"}, receive, send)
+            named, path = _named_by_query(scope)
+            scope.update(named)
+        scope["path"] = path.removesuffix("/") or "/"  # in place: the connection looks there for who asks
+        await self._app(scope, receive, send)
 
 
-def _named_by_query(scope: Scope) -> tuple[Scope, str]:
-    """The request for the path that the query names, with what else the query has."""
+def _named_by_query(scope: Scope) -> tuple[dict[str, bytes], str]:
+    """What a request for the path that the query names has instead, with what else the query has; that path."""
     given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     path = next((value for name, value in given if name == "path" and value.startswith("/api/")), AS_QUERY)
     query = urlencode([(name, value) for name, value in given if name != "path"])
-    return {**scope, "raw_path": path.encode(errors="replace"), "query_string": query.encode()}, path
+    return {"raw_path": path.encode(errors="replace"), "query_string": query.encode()}, path
