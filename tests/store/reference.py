@@ -28,20 +28,22 @@ def binary_column(messages: list[Any], name: str) -> tuple[bytes, bytes]:
     return offsets.tobytes(), b"".join(values)
 
 
-def join_batch(messages: list[Any], batch: object, most: int, most_octets: int) -> tuple[int, int]:
-    """Make messages a batch's own, the first ones: ``most`` at most, and as few as hold ``most_octets`` of bodies.
+def join_batch(messages: list[Any], batch: object, most: int, most_octets: int) -> tuple[int, int, int]:
+    """Make messages a batch's own, the first ones: ``most`` at most, and as few as hold ``most_octets`` of bodies,
+    properties and routing keys.
 
     Returns:
-        How many, and the octets of their bodies.
+        How many, the octets of their bodies, and those of all three.
     """
-    taken = octets = 0
+    taken = bodies = octets = 0
     for message in messages:
         if taken >= most or octets >= most_octets:
             break
         message.batch = batch
-        octets += len(message.body)
+        bodies += len(message.body)
+        octets += len(message.body) + len(message.properties) + len(message.routing_key)
         taken += 1
-    return taken, octets
+    return taken, bodies, octets
 
 
 def seq_column(messages: list[Any]) -> bytes:

@@ -46,15 +46,15 @@ def test_rows_and_what_messages_have_in_common(values: list[tuple[Any, ...]], ex
 
 @pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
 @pytest.mark.parametrize(
-    ("most", "most_octets", "taken", "octets"),
-    [(9, 99, 4, 9), (2, 99, 2, 3), (9, 3, 2, 3), (9, 4, 3, 7), (0, 99, 0, 0)],
+    ("most", "most_octets", "taken", "bodies", "octets"),
+    [(9, 99, 4, 9, 21), (2, 99, 2, 3, 9), (9, 9, 2, 3, 9), (9, 10, 3, 7, 16), (0, 99, 0, 0, 0)],
 )
 def test_a_batch_takes_messages_up_to_its_limits(
-    twin: ModuleType, most: int, most_octets: int, taken: int, octets: int
+    twin: ModuleType, most: int, most_octets: int, taken: int, bodies: int, octets: int
 ) -> None:
-    messages = [Message("", b"", b"\0\0", bytes(size), True) for size in (1, 2, 4, 2)]
+    messages = [Message("", b"k", b"\0\0", bytes(size), True) for size in (1, 2, 4, 2)]
     batch = object()
-    assert twin.join_batch(messages, batch, most, most_octets) == (taken, octets)
+    assert twin.join_batch(messages, batch, most, most_octets) == (taken, bodies, octets)
     assert [message.batch is batch for message in messages] == [place < taken for place in range(4)]
 
 

@@ -49,6 +49,17 @@ def test_messages_kept_in_memory_between_are_only_gaps(opened: Opened) -> None:
     assert left(found) == {1: [seq for seq in range(1, 51) if seq % 3 and seq != 5]}
 
 
+def test_large_headers_count_as_bodies_do(opened: Opened) -> None:
+    messages = make_messages(1, 9, body=lambda seq: b"")
+    for message in messages:
+        message.properties = bytes(MAX_BYTES // 2)
+    opened.store.append(1, messages)
+    opened.commit()
+    (batches,) = opened.crash().store.batches().values()
+    assert [batch.count for batch in batches] == [2, 2, 2, 2, 1]
+    assert opened.store.staged_bytes == 0
+
+
 def test_a_long_append_is_split_so_that_reading_back_stays_cheap(opened: Opened) -> None:
     messages = make_messages(1, MAX_COUNT * 2 + 10, body=lambda seq: b"")
     opened.store.append(1, messages)

@@ -9,7 +9,7 @@ import pytest
 from tests.store.stream_opened import START, Opened, bodies, message
 
 from jumpmq.store.stream_log import StreamLog
-from jumpmq.store.stream_segment import HEADER, Chunk, messages_of
+from jumpmq.store.stream_segment import HEADER, MAX_BYTES, Chunk, messages_of
 
 
 @pytest.fixture
@@ -43,6 +43,15 @@ def test_what_is_committed_is_there_again(open_streams: Callable[[], Opened]) ->
         )  # fmt: skip
     again.append(message(5001))
     assert bodies(open_streams().log, 4999) == [4999, 5000, 5001]
+
+
+def test_large_headers_make_more_chunks(open_streams: Callable[[], Opened]) -> None:
+    opened = open_streams()
+    messages = [message(number) for number in range(4)]
+    for one in messages:
+        one.properties = bytes(MAX_BYTES // 2 - 100)
+    opened.append(*messages)
+    assert [chunk.rows for chunk in chunks(opened.log)] == [2, 2]
 
 
 def test_nothing_is_seen_before_it_is_on_disk(open_streams: Callable[[], Opened]) -> None:

@@ -60,14 +60,16 @@ def binary_column(list messages, str name):
 
 def join_batch(list messages, batch, Py_ssize_t most, Py_ssize_t most_octets):
     cdef Message message
-    cdef Py_ssize_t taken = 0, octets = 0
+    cdef Py_ssize_t taken = 0, bodies = 0, octets = 0, size
     for message in messages:
         if taken >= most or octets >= most_octets:
             break
         message.batch = batch
-        octets += PyBytes_GET_SIZE(message.body)
+        size = PyBytes_GET_SIZE(message.body)
+        bodies += size
+        octets += size + PyBytes_GET_SIZE(message.properties) + PyBytes_GET_SIZE(message.routing_key)
         taken += 1
-    return taken, octets
+    return taken, bodies, octets
 
 
 def seq_column(list messages):

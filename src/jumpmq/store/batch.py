@@ -5,13 +5,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store.layout import join_batch
+from jumpmq.store.layout import all_octets, join_batch
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import MAX_COUNT
 
 MAX_BYTES = 4 << 20
-"""A batch takes no further message once its bodies, or all of it on disk, have this many octets, so that reading one
-back stays cheap."""
+"""A batch takes no further message once its bodies, properties and routing keys, or all of it on disk, have this many
+octets, so that reading one back stays cheap."""
 
 NOTHING = Ranges()
 """What is settled of a batch of which nothing is."""
@@ -32,6 +32,7 @@ class Batch:
         closed: whether it takes no further message, however few it has.
         messages: those that are not yet on disk, in order; None where all are.
         stored: octets of its blocks on disk.
+        taken: octets that it took since it was made: bodies, properties and routing keys.
         positions, lengths, firsts: of each block on disk, in order, where it lies, its octets, and its lowest number.
     """
 
@@ -51,6 +52,7 @@ class Batch:
         "queue_id",
         "remaining",
         "stored",
+        "taken",
     )
 
     def __init__(self, queue_id: int, note: Callable[[tuple["Batch", int, int]], object]) -> None:
@@ -66,7 +68,7 @@ class Batch:
         self.positions = array("Q")
         self.lengths = array("I")
         self.firsts = array("q")
-        self.stored = 0
+        self.stored = self.taken = 0
         self._settled = NOTHING
         self._note = note
 
@@ -106,11 +108,12 @@ class Batch:
         """Add messages that follow those within, as many as there is room for.
 
         Returns:
-            how many, and the octets of their bodies; none where the first one needs another batch.
+            how many, and their octets: bodies, properties and routing keys; none where the first one needs another
+            batch.
         """
         if self.closed or self.stored >= MAX_BYTES:
             return 0, 0
-        taken, octets = join_batch(messages, self, MAX_COUNT - self.count, MAX_BYTES - self.bytes)
+        taken, bodies, octets = join_batch(messages, self, MAX_COUNT - self.count, MAX_BYTES - self.taken)
         if taken < len(messages):
             if not taken:
                 return 0, 0
@@ -120,7 +123,8 @@ class Batch:
         self.last_seq = messages[-1].seq
         self.count += taken
         self.remaining += taken
-        self.bytes += octets
+        self.bytes += bodies
+        self.taken += octets
         if self.messages is None:
             self.messages = messages.copy()
         else:
@@ -139,7 +143,7 @@ class Batch:
         """Of the ``last`` messages that are not on disk forget those that are settled, as they need not get there.
 
         Returns:
-            how many, and the octets of their bodies.
+            how many, and their octets: bodies, properties and routing keys.
         """
         assert self.messages is not None
         begin = len(self.messages) - last
@@ -147,7 +151,7 @@ class Batch:
         kept = [message for message in some if message.seq not in settled] if some[0].seq <= settled.last else some
         if len(kept) == last:
             return 0, 0
-        octets = sum(len(message.body) for message in some) - sum(len(message.body) for message in kept)
+        octets = all_octets(some) - all_octets(kept)
         self.messages[begin:] = kept
         if not self.messages:
             self.messages = None

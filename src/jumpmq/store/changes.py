@@ -56,7 +56,7 @@ class Changes:
         moved: what is left of batches that are to lie elsewhere.
         dropped: ids of queues that lose all they have.
         discarded: batches whose staged messages are not to be written, as their queue was dropped.
-        count, octets: messages that were staged, and octets of their bodies.
+        count, octets: messages that were staged, and octets of their bodies, properties and routing keys.
         parted: how many of them are of other turns than what is settled next.
     """
 

@@ -14,6 +14,7 @@ from jumpmq.store._kernel import (
 
 __all__ = [
     "alike",
+    "all_octets",
     "binary_column",
     "body_octets",
     "expiry_column",
@@ -23,6 +24,11 @@ __all__ = [
     "seq_column",
     "time_column",
 ]
+
+
+def all_octets(messages: list[Message]) -> int:
+    """Octets of all bodies, properties and routing keys."""
+    return sum([len(one.body) + len(one.properties) + len(one.routing_key) for one in messages])
 
 
 def body_octets(messages: list[Message]) -> int:

@@ -210,7 +210,7 @@ class Store:
 
     @property
     def staged_bytes(self) -> int:
-        """Octets of bodies that are staged or being written, and not yet on disk."""
+        """Octets of messages that are staged or being written, and not yet on disk."""
         waiting = self._turn.octets + self._next.octets
         for changes in self._sealed:
             waiting += changes.octets

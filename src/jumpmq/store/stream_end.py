@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.files import Files
-from jumpmq.store.layout import body_octets
+from jumpmq.store.layout import all_octets
 from jumpmq.store.stream_segment import MAX_BYTES, MAX_COUNT, SUFFIX, ChunkPlace, Segment, encode
 from jumpmq.store.writer import NO_SYNC, SYNC, SYNC_NAMES, Append
 
@@ -150,7 +150,7 @@ def _chunks(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 def _halved(messages: list[Message]) -> Iterator[list[Message]]:
-    if len(messages) == 1 or body_octets(messages) <= MAX_BYTES:
+    if len(messages) == 1 or all_octets(messages) <= MAX_BYTES:
         yield messages
         return
     middle = len(messages) // 2

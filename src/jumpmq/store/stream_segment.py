@@ -50,7 +50,7 @@ MAX_COUNT = 4096
 """Most messages in a chunk."""
 
 MAX_BYTES = 4 << 20
-"""A chunk takes no further message once its bodies hold this many octets."""
+"""A chunk takes no further message once its bodies, properties and routing keys hold this many octets."""
 
 SUFFIX = ".segment"
 
