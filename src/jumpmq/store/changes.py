@@ -58,6 +58,7 @@ class Changes:
         discarded: batches whose staged messages are not to be written, as their queue was dropped.
         count, octets: messages that were staged, and octets of their bodies, properties and routing keys.
         parted: how many of them are of other turns than what is settled next.
+        streams: the commit of the streams that has to be on disk before this one; 0 where none has.
     """
 
     def __init__(self, receipt: int) -> None:
@@ -70,7 +71,7 @@ class Changes:
         self.moved: dict[Batch, list[Message]] = {}
         self.dropped: list[int] = []
         self.discarded: set[Batch] = set()
-        self.count = self.octets = self.parted = 0
+        self.count = self.octets = self.parted = self.streams = 0
 
     def __bool__(self) -> bool:
         return bool(self.staged or self.settled or self.definitions or self.dropped or self.bound or self.moved)
@@ -78,7 +79,7 @@ class Changes:
     @property
     def untouched(self) -> bool:
         """Whether there is nothing, and was nothing that has been left out since."""
-        return not (self.begins or self.discarded or self)
+        return not (self.begins or self.discarded or self.streams or self)
 
     @property
     def pressing(self) -> bool:
@@ -131,6 +132,7 @@ class Changes:
         self.count += later.count
         self.octets += later.octets
         self.receipt = later.receipt
+        self.streams = max(self.streams, later.streams)
 
     def settle(self, noted: list[tuple[Batch, int, int]], *, bound: bool = False) -> None:
         """These ranges are gone for good; of one turn, to be called after what it staged.

@@ -147,6 +147,8 @@ class Store:
         self._turning = False
         self._make_room_at = 0.0
         self._held = 0
+        self._streamed = 0  # the last commit of the streams that is on disk
+        self._leaves_out = False  # whether the last commit lacks settlements that the batches have: no index may say so
         self._upkeep = Upkeep(
             self._log,
             Index(directory / schema.FILE_NAME, files.noted),
@@ -366,6 +368,28 @@ class Store:
         self._end_turn()
         self._held -= 1
 
+    def follow_streams(self, number: int) -> None:
+        """What was staged and settled up to now goes to disk after this commit of the streams: messages that were
+        settled must not be gone where what came of them is not there."""
+        if number > self._streamed:
+            self._next.streams = number
+
+    def streams_committed(self, number: int) -> None:
+        """The commits of the streams up to this one are on disk."""
+        self._streamed = number
+
+    @property
+    def _follows(self) -> bool:
+        """Whether what is staged waits for a commit of the streams."""
+        return self._next.streams > self._streamed
+
+    def relieve(self) -> None:
+        """While the streams cannot be written, note what makes room and depends on nothing that waits for them. To be
+        called now and then."""
+        waits = self._writing is not None or self._retry_at is not None or self._turning or self._sealed
+        if self._follows and not waits and not self._held and (relief := self._next.without_staged()):
+            self._write(prepare(relief, relief=True))
+
     @property
     def is_held(self) -> bool:
         """Whether commits wait for :meth:`release`."""
@@ -380,7 +404,7 @@ class Store:
     def begins(self) -> bool:
         """Whether :meth:`begin` would begin a commit."""
         waits = self._writing is not None or self._retry_at is not None or self._turning
-        return not waits and (bool(self._sealed) or (self._requested and not self._held))
+        return not waits and (bool(self._sealed) or (self._requested and not self._held and not self._follows))
 
     def begin(self, *, here: bool = False) -> None:
         """Begin the next commit, if one is wanted and nothing is in its way.
@@ -392,7 +416,7 @@ class Store:
             return
         if self._sealed:
             self._prepare(self._sealed.popleft())
-        elif self._requested and not self._held:
+        elif self._requested and not self._held and not self._follows:
             changes, self._next = self._next, Changes(self._next.receipt + 1)
             self._requested = False
             self._prepare(changes, here)
@@ -441,7 +465,8 @@ class Store:
                 self._turn = Changes(0)
             if turn.settles:
                 self._next.leave_out(turn)
-            if _is_much(self._next, self._most_octets()) and self.error is None and not self._held:
+            waits = self.error is not None or self._held or self._follows
+            if not waits and _is_much(self._next, self._most_octets()):
                 self._sealed.append(self._next)
                 self._next = Changes(self._next.receipt + 1)
         if self._moves:
@@ -572,6 +597,8 @@ class Store:
 
     def _keep_up(self) -> None:
         """Go on in another segment where this one is full, and write the index where it is due."""
+        if self._leaves_out:
+            return
         segment, upkeep = self._log.current, self._upkeep
         crowded = self._full and segment is not None and not segment.batches and segment.blocks > 0
         if self._log.full or crowded:
@@ -705,7 +732,8 @@ class Store:
     # --- the end ---
 
     def close(self, *, clean: bool = True) -> None:
-        """Commit everything, mark the stop as clean, and give the directory back.
+        """Commit everything, mark the stop as clean, and give the directory back. What was settled together with what
+        the streams have not on disk is left out, and is there again at the next opening.
 
         Args:
             clean: whether to mark it so: everything that was delivered is known at the next opening.
@@ -720,6 +748,9 @@ class Store:
         while self._sealed and self.error is None:
             self._write(prepare(self._sealed.popleft()))
             self._wait_for_writer()
+        if self._follows:
+            self._next.bound.clear()
+            self._leaves_out, clean = True, False
         worth = bool(self._next) or (self._log.current is not None)
         if worth:
             self._finish(clean)

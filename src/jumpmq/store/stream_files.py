@@ -74,6 +74,7 @@ class StreamFiles:
         committed: number of the last finished commit.
         error: why the last attempt of a commit failed; None while all is well.
         staged_bytes: octets of bodies that are staged or being written, and not yet on disk.
+        appended: how often messages were staged.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class StreamFiles:
     ) -> None:
         self.committed = 0
         self.error: StoreError | None = None
-        self.staged_bytes = 0
+        self.staged_bytes = self.appended = 0
         self._durable = directory is not None  # whether the directory stays
         self._directory = directory
         self._on_commit = on_commit  # told of each commit on disk
@@ -185,6 +186,7 @@ class StreamFiles:
 
     def append(self, log: StreamLog, messages: list[Message]) -> None:
         """Stage messages at the end of a stream."""
+        self.appended += 1
         self._staged.setdefault(log, []).extend(messages)
         self.staged_bytes += body_octets(messages)
 

@@ -55,6 +55,7 @@ class Commits:
         self._number = self.completed = 0
         self._open: deque[tuple[int, int, int]] = deque()  # a commit's number here, in the store, in the streams
         self._awaited = 0  # the last commit that somebody waits for
+        self._follows = False  # whether what is flushed next goes into the store after what is flushed for streams
         self._beginning = False  # whether a commit begins when what others have sent is read
         self._others = _Sockets(self._loop)  # whether other clients have sent something
         self._removed: deque[tuple[int, list[StreamLog], list[Segment]]] = (
@@ -81,13 +82,18 @@ class Commits:
         self.streams = self._stream_files(directory / stream_files.DIRECTORY)
         return self.store
 
+    def _on_stream_error(self, error: StoreError) -> None:
+        _log_error(error)
+        if self.store is not None:
+            self._or_fail(self.store.relieve)
+
     def _stream_files(self, directory: Path | None) -> StreamFiles:
         if self.store is None:
             return StreamFiles(directory, on_commit=self._on_streams, on_error=_log_error, watch=self._watch)
         return StreamFiles(
             directory,
             on_commit=self._on_streams,
-            on_error=_log_error,
+            on_error=self._on_stream_error,
             watch=self._watch,
             bounds=self.store.stream_bounds,
             on_loss=self.store.losses.add,
@@ -126,6 +132,7 @@ class Commits:
             self._loop.remove_reader(self.streams.fileno)
         await asyncio.to_thread(self.streams.close)
         if self.store is not None:
+            self.store.streams_committed(self.streams.committed)
             self._bind_streams(self.store)
             store, self.store = self.store, None
             self._loop.remove_reader(store.fileno())
@@ -174,10 +181,13 @@ class Commits:
 
     def _flush(self, settlements: bool, waiting: bool) -> int:
         streams, removed = self.streams.flush(), self.streams.take_removed()
+        follows, self._follows = self._follows, False
         if self.store is None:
             self.streams.delete(removed)
             return 0
         self.before_flush()
+        if follows:
+            self.store.follow_streams(streams)
         retired, self._retired[:] = self._retired.copy(), []
         for log in removed:
             self.store.drop_stream(log.number)
@@ -197,6 +207,11 @@ class Commits:
         if removed or retired:
             self._removed.append((stored, removed, retired))
         return self._number
+
+    def follow_streams(self) -> None:
+        """What is staged and settled now goes to disk after what is staged for streams: a crash in between leaves both,
+        the messages that were settled and what came of them."""
+        self._follows = True
 
     def _bind_streams(self, store: Store) -> None:
         """Have the store note what is on disk of streams: a start then misses what is gone."""
@@ -267,6 +282,8 @@ class Commits:
             await waiter
 
     def _on_streams(self) -> None:
+        if self.store is not None:
+            self.store.streams_committed(self.streams.committed)
         self._on_commit()
         self.flush()
         self.begin()

@@ -1,0 +1,67 @@
+"""A transaction that acknowledges and publishes to a stream keeps no acknowledgement without the message."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.broker.test_commit_failures import PERSISTENT, Faulty, publish
+from tests.waiting import until
+from tests.wire import Basic, Tx, WireChannel, login
+
+REFUSES = """
+from jumpmq.store.stream_log import StreamLog
+lay_out = StreamLog.lay_out
+def fail(log, messages):
+    if faulty():
+        raise OSError(5, "Input/output error")
+    return lay_out(log, messages)
+StreamLog.lay_out = fail
+"""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Faulty]:
+    """A broker that cannot write to streams while its fault is there."""
+    with Faulty(tmp_path, REFUSES) as broker:
+        for queue in ("stream", "classic"):
+            publish(broker, queue, b"before")
+        yield broker
+
+
+def move(broker: Faulty) -> WireChannel:
+    """Have the fault begin, and a transaction acknowledge in a queue and publish to a stream; not answered yet."""
+    broker.fault.touch()
+    channel = login(broker.port).channel()
+    channel.select_transactions()
+    taken = channel.get("classic", no_ack=False)
+    assert taken is not None
+    channel.publish("", "stream", taken.body, PERSISTENT)
+    channel.send(Basic.Ack(taken.method.delivery_tag))
+    channel.send(Tx.Commit())
+    until(lambda: "cannot write to streams" in broker.log.read_text())
+    return channel
+
+
+@pytest.mark.parametrize("end", [Faulty.kill, Faulty.stop], ids=["killed", "stopped"])
+def test_an_end_before_the_message_is_on_disk_leaves_both(broker: Faulty, end: Callable[[Faulty], object]) -> None:
+    channel = move(broker)
+    assert channel.is_silent(0.7)  # acknowledgements alone would be on disk by now
+    end(broker)
+    broker.fault.unlink()
+    broker.start()
+    channel = login(broker.port).channel()
+    found = channel.bodies("classic")
+    assert (found, channel.ready("stream")) in [([b"before"], 1), ([], 2)]
+
+
+def test_what_waited_for_the_message_is_done_when_it_is_on_disk(broker: Faulty) -> None:
+    channel = move(broker)
+    later = login(broker.port).channel()
+    later.publish("", "classic", b"later", PERSISTENT)
+    broker.fault.unlink()
+    assert isinstance(channel.next(), Tx.CommitOk)
+    broker.kill()
+    broker.start()
+    channel = login(broker.port).channel()
+    assert b"before" not in channel.bodies("classic")
+    assert channel.ready("stream") == 2
