@@ -1,9 +1,11 @@
 """What queues do with runs of messages: the specification of the compiled kernel, in plain Python."""
 
+import struct
 from array import array
 from itertools import takewhile
 from typing import Any, TypeVar
 
+from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import xxh64
 
@@ -154,3 +156,56 @@ def count_slots(messages: list[Any], counts: "array[int]", change: int) -> None:
     """Add ``change`` to the count of each message's slot."""
     for message in messages:
         counts[message.slot] += change
+
+
+PACKED = struct.Struct("=dIIBBB5x")
+"""Seconds to live, -1 for ever; octets of body, properties, routing key and exchange; whether it is persistent."""
+
+APART = 16384
+"""Octets from which on a body is a buffer of its own, and not copied."""
+
+
+def pack(messages: list[Any], now: float) -> list[bytes]:
+    """Messages as octets, for another process of this machine: buffers that follow each other.
+
+    Args:
+        now: by the clock of ``expires_at``: what is left of a message's time to live is told.
+    """
+    buffers, run = [], b""
+    for message in messages:
+        exchange = message.exchange.encode(errors="surrogateescape")
+        lives = max(0.0, message.expires_at - now) if message.expires_at else -1.0
+        lengths = map(len, (message.body, message.properties, message.routing_key, exchange))
+        run += PACKED.pack(lives, *lengths, message.persistent) + exchange + message.routing_key + message.properties
+        if len(message.body) < APART:
+            run += message.body
+        else:
+            buffers += [run, message.body]
+            run = b""
+    return [*buffers, run] if run else buffers
+
+
+def unpack(octets: Any, at: int, count: int, published_at: float, now: float) -> tuple[list[Any], int]:
+    """The inverse of :func:`pack`: so many messages from ``at`` on, and where they end.
+
+    Raises:
+        ValueError: there are fewer octets.
+    """
+    messages = []
+    for _ in range(count):
+        if len(octets) - at < PACKED.size:
+            raise ValueError("a packed message is cut short")
+        lives, body, properties, key, exchange, persistent = PACKED.unpack_from(octets, at)
+        at += PACKED.size
+        pieces = []
+        for size in (exchange, key, properties, body):
+            pieces.append(bytes(octets[at : at + size]))
+            at += size
+        if at > len(octets):
+            raise ValueError("a packed message is cut short")
+        name = pieces[0].decode(errors="surrogateescape")
+        message = Message(name, pieces[1], pieces[2], pieces[3], bool(persistent), published_at)
+        if lives >= 0:
+            message.expires_at = now + lives
+        messages.append(message)
+    return messages, at

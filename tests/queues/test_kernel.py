@@ -2,6 +2,7 @@
 
 from array import array
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -155,3 +156,39 @@ def test_slots_of_messages(twin: ModuleType) -> None:
     assert [counts[messages[number].slot] for number in range(3)] == [5, 5, 5]
     twin.set_slots(messages[:2], [b"a", b"b"], 7, 5)
     assert [one.slot for one in messages[:2]] == [xxh64(b"a", 5) % 7, xxh64(b"b", 5) % 7]
+
+
+@TWINS
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "e", "\udcff", "x" * 255]),
+            st.binary(max_size=255),
+            st.binary(max_size=40),
+            st.binary(max_size=40) | st.sampled_from([bytes(16383), bytes(16384), bytes(70000)]),
+            st.booleans(),
+            st.sampled_from([0.0, NOW - 5, NOW + 60.5]),
+        ),
+        max_size=6,
+    )
+)
+def test_packed_messages_are_the_same_at_the_other_end(twin: ModuleType, values: list[tuple[Any, ...]]) -> None:
+    messages = []
+    for *fields, expires_at in values:
+        message = Message(*fields, NOW)
+        message.expires_at = expires_at
+        messages.append(message)
+    buffers = twin.pack(messages, NOW)
+    assert [bytes(one) for one in buffers] == [bytes(one) for one in reference.pack(messages, NOW)]
+    octets = b"before" + b"".join(buffers)
+    found, end = twin.unpack(octets, 6, len(messages), NOW + 1, NOW + 10)
+    assert end == len(octets)
+    for message, copy in zip(messages, found, strict=True):
+        assert (copy.exchange, copy.routing_key, copy.properties, copy.body, copy.persistent, copy.published_at) == (
+            message.exchange, message.routing_key, message.properties, message.body, message.persistent, NOW + 1,
+        )  # fmt: skip
+        left = max(0.0, message.expires_at - NOW)
+        assert copy.expires_at == (NOW + 10 + left if message.expires_at else 0.0)
+    for cut in {len(octets) - 1, 7} if messages else ():
+        with pytest.raises(ValueError, match="cut short"):
+            twin.unpack(octets[:cut], 6, len(messages), NOW, NOW)

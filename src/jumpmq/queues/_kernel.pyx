@@ -2,12 +2,16 @@
 """What queues do with runs of messages, in C. ``tests/queues/reference.py`` says the same in plain Python."""
 
 from cpython.array cimport array
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
 
 from jumpmq.amqp._kernel cimport Message
 from jumpmq.amqp.prefetch cimport FAR, NEAR, prefetch_message, prefetch_octets
 from jumpmq.hashing._kernel cimport hash_xxh64
+
+
+DEF APART = 16384
 
 
 cdef extern from "Python.h":
@@ -245,3 +249,112 @@ def count_slots(list messages not None, array counts not None, int change):
         if message.slot >= len(counts):
             raise IndexError(message.slot)
         counts.data.as_uints[message.slot] += change
+
+
+# --- messages on their way to another process ---
+
+
+cdef struct Packed:
+    double lives
+    uint32_t body
+    uint32_t properties
+    uint8_t routing_key
+    uint8_t exchange
+    uint8_t persistent
+    uint8_t unused[5]
+
+
+def pack(list messages, double now):
+    cdef Message message
+    cdef Py_ssize_t size = 0
+    cdef bint apart
+    cdef bytes exchange
+    cdef str last
+    cdef list buffers = [], run = [], exchanges = []
+    last = None
+    for message in messages:
+        if message.exchange is not last:
+            last = message.exchange
+            exchange = last.encode("utf-8", "surrogateescape")
+        run.append(message)
+        exchanges.append(exchange)
+        apart = PyBytes_GET_SIZE(message.body) >= APART
+        size += sizeof(Packed) + PyBytes_GET_SIZE(exchange) + PyBytes_GET_SIZE(message.routing_key)
+        size += PyBytes_GET_SIZE(message.properties) + (0 if apart else PyBytes_GET_SIZE(message.body))
+        if apart:
+            buffers.append(packed(run, exchanges, size, now))
+            buffers.append(message.body)
+            run, exchanges, size = [], [], 0
+    if run:
+        buffers.append(packed(run, exchanges, size, now))
+    return buffers
+
+
+cdef bytes packed(list messages, list exchanges, Py_ssize_t size, double now):
+    """Messages side by side; the body of the last is left out where it goes apart."""
+    cdef Message message
+    cdef Packed head
+    cdef Py_ssize_t place
+    cdef bytes exchange, octets = PyBytes_FromStringAndSize(NULL, size)
+    cdef char* at = PyBytes_AS_STRING(octets)
+    memset(&head, 0, sizeof(Packed))
+    for place, message in enumerate(messages):
+        exchange = exchanges[place]
+        head.lives = max(0.0, message.expires_at - now) if message.expires_at else -1.0
+        head.body = PyBytes_GET_SIZE(message.body)
+        head.properties = PyBytes_GET_SIZE(message.properties)
+        head.routing_key = PyBytes_GET_SIZE(message.routing_key)
+        head.exchange = PyBytes_GET_SIZE(exchange)
+        head.persistent = message.persistent
+        at = placed(at, <const char*>&head, sizeof(Packed))
+        at = placed(at, PyBytes_AS_STRING(exchange), head.exchange)
+        at = placed(at, PyBytes_AS_STRING(message.routing_key), head.routing_key)
+        at = placed(at, PyBytes_AS_STRING(message.properties), head.properties)
+        if head.body < APART:
+            at = placed(at, PyBytes_AS_STRING(message.body), head.body)
+    return octets
+
+
+cdef inline char* placed(char* at, const char* octets, Py_ssize_t size) noexcept:
+    memcpy(at, octets, size)
+    return at + size
+
+
+def unpack(const uint8_t[::1] octets, Py_ssize_t at, Py_ssize_t count, double published_at, double now):
+    cdef Message message
+    cdef Packed head
+    cdef Py_ssize_t end = octets.shape[0], size
+    cdef const char* start = <const char*>&octets[0]
+    cdef bytes last = None
+    cdef str exchange = None
+    cdef list messages = []
+    for _ in range(count):
+        if end - at < <Py_ssize_t>sizeof(Packed):
+            raise ValueError("a packed message is cut short")
+        memcpy(&head, start + at, sizeof(Packed))
+        at += sizeof(Packed)
+        size = <Py_ssize_t>head.exchange + head.routing_key + head.properties + head.body
+        if end - at < size:
+            raise ValueError("a packed message is cut short")
+        if (
+            last is None
+            or PyBytes_GET_SIZE(last) != head.exchange
+            or memcmp(PyBytes_AS_STRING(last), start + at, head.exchange) != 0
+        ):
+            last = PyBytes_FromStringAndSize(start + at, head.exchange)
+            exchange = last.decode("utf-8", "surrogateescape")
+        at += head.exchange
+        message = Message.__new__(Message)
+        message.exchange = exchange
+        message.routing_key = PyBytes_FromStringAndSize(start + at, head.routing_key)
+        at += head.routing_key
+        message.properties = PyBytes_FromStringAndSize(start + at, head.properties)
+        at += head.properties
+        message.body = PyBytes_FromStringAndSize(start + at, head.body)
+        at += head.body
+        message.persistent = head.persistent != 0
+        message.published_at = published_at
+        if head.lives >= 0:
+            message.expires_at = now + head.lives
+        messages.append(message)
+    return messages, at

@@ -12,11 +12,13 @@ from jumpmq.queues._kernel import (
     enter_queue,
     octets,
     of_body,
+    pack,
     persistent,
     set_consumer,
     set_slots,
     settle_stored,
     split_upto,
+    unpack,
     untracked,
 )
 
@@ -32,10 +34,12 @@ __all__ = [
     "enter_queue",
     "octets",
     "of_body",
+    "pack",
     "persistent",
     "set_consumer",
     "set_slots",
     "settle_stored",
     "split_upto",
+    "unpack",
     "untracked",
 ]

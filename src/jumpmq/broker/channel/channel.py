@@ -150,8 +150,12 @@ class Channel:
         if first == all_sources and not pushed.refused and pushed.sent is None:
             confirms.add(len(messages), all_sources)
             return
+        sent = pushed.sent
+        if sent is not None and sent.source and sent.copies == len(messages) and not (pushed.routes or sent.parts):
+            confirms.add(len(messages), sent.source)
+            return
         refused = set(map(id, pushed.refused))
-        sources, parts = ({}, {}) if pushed.sent is None else (pushed.sent.sources, pushed.sent.parts)
+        sources, parts = ({}, {}) if sent is None else (dict(sent.sources), sent.parts)
         for queue, share in pushed.routes.items():
             for message in share:
                 sources[id(message)] = sources.get(id(message), 0) | queue.source

@@ -12,11 +12,12 @@ answers that are not read, until it has (:data:`CREDIT`).
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from itertools import chain
 from time import time
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import EXPIRATION
 from jumpmq.broker.channel.confirms import Confirms
 from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, REFUSED, Part, State
 from jumpmq.broker.commit.turns import Client, Turns
@@ -27,6 +28,7 @@ from jumpmq.broker.routing.routing import push_to
 from jumpmq.queues import Queue, clock
 from jumpmq.queues.base import FIRST_LINK
 from jumpmq.queues.memory import MemoryAccount, held_octets
+from jumpmq.queues.runs import pack, unpack
 from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
 
@@ -42,13 +44,11 @@ WHOLE = (1 << INDEX_BITS) - 1
 _UNIT = struct.Struct("!QIII")
 """Number of the unit, property flags, messages, queues."""
 
-_MESSAGE = struct.Struct("!IHBHBd")
-"""Octets of body, properties, routing key and exchange; whether it is persistent; seconds to live, -1 for ever."""
+_QUEUE = struct.Struct("!QHHI?")
+"""Id, octets of virtual host and name; how many messages it gets; whether these are side by side, so that only the
+place of the first follows, or that of each."""
 
-_QUEUE = struct.Struct("!QHHI")
-"""Id, octets of virtual host and name; how many messages it gets, of which the places follow; ALL where it gets all."""
-
-ALL = 0xFFFFFFFF
+_PLACE = struct.Struct("!I")
 
 _ANSWER = struct.Struct("!QI")
 """The last unit that is complete; how many refused messages follow, each unit and place."""
@@ -205,37 +205,36 @@ class Enqueue:
         for queue, share in routes.items():
             by_home.setdefault(queue.definition.home, []).append((queue, share))
             copies += len(share)
-        sources: dict[int, int] = {}
+        sent: list[tuple[int, list[Message]]] = []
         parts: dict[int, tuple[Part, ...]] = {}
         by_source: dict[int, Part] = {}
         for home, shares in by_home.items():
-            found = list({id(message): message for _, share in shares for message in share}.values())
-            places = {id(message): place for place, message in enumerate(found)}
             source = FIRST_LINK << home
-            for key in places:
-                sources[key] = sources.get(key, 0) | source
+            unit = _Unit(shares)
+            sent.append((source, unit.messages))
             outgoing = self._outgoing.get(home)
             if outgoing is None or outgoing.link is None:
                 by_source[source] = NOT_TAKEN
-                parts |= {key: (*parts.get(key, ()), NOT_TAKEN) for key in places}
+                for message in unit.messages:
+                    parts[id(message)] = (*parts.get(id(message), ()), NOT_TAKEN)
                 continue
-            unit = outgoing.add(held_octets(found), self._turns.reader)
-            outgoing.link.send(UNIT, *_encoded(unit, flags, found, places, shares))
+            number = outgoing.add(held_octets(unit.messages), self._turns.reader)
+            outgoing.link.send(UNIT, *unit.encoded(number, flags))
             by_source[source] = Part(outgoing, outgoing.sent)
             self._turns.note_sent(source, by_source[source])
             for queue, share in shares:
                 if self._may_refuse(queue):
                     for message in share:
-                        part = Part(outgoing, unit << INDEX_BITS | places[id(message)] + 1)
+                        part = Part(outgoing, number << INDEX_BITS | unit.places[id(message)] + 1)
                         parts[id(message)] = (*parts.get(id(message), ()), part)
-        return Sent(len(routes), copies, sources, parts, by_source)
+        return Sent(len(routes), copies, sent, parts, by_source)
 
     def send_reply(self, home: int, message: Message) -> bool:
         """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
         outgoing = self._outgoing.get(home)
         if outgoing is None or outgoing.link is None:
             return False
-        outgoing.link.send(REPLY, *_encoded(0, 0, [message], {}, []))
+        outgoing.link.send(REPLY, *_Unit([], [message]).encoded(0, 0))
         return True
 
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
@@ -267,9 +266,9 @@ class Enqueue:
             queue, chosen, at = self._destination(payload, at)
             if queue is None:  # deleted meanwhile: they reach no queue
                 continue
-            share = messages if chosen is None else [messages[place] for place in chosen]
+            share = messages[chosen] if isinstance(chosen, slice) else [messages[place] for place in chosen]
             sources |= queue.source
-            back = push_to(queue, list(share), flags)
+            back = push_to(queue, share, flags)
             if back:
                 places = {id(message): place for place, message in enumerate(messages)}
                 refused.update(places[id(message)] for message in back)
@@ -279,16 +278,20 @@ class Enqueue:
         for message in _decoded(payload)[2]:
             self._on_reply(message)
 
-    def _destination(self, payload: memoryview, at: int) -> tuple[Queue | None, tuple[int, ...] | None, int]:
-        """A queue, and the places of what it gets; None where it gets all."""
-        number, host_octets, name_octets, count = _QUEUE.unpack_from(payload, at)
+    def _destination(self, payload: memoryview, at: int) -> tuple[Queue | None, tuple[int, ...] | slice, int]:
+        """A queue, the places of what it gets, and where the next begins."""
+        number, host_octets, name_octets, count, side_by_side = _QUEUE.unpack_from(payload, at)
         at += _QUEUE.size
         vhost = bytes(payload[at : at + host_octets]).decode(errors="surrogateescape")
         at += host_octets
         name = bytes(payload[at : at + name_octets]).decode(errors="surrogateescape")
         at += name_octets
-        chosen = None
-        if count != ALL:
+        chosen: tuple[int, ...] | slice
+        if side_by_side:
+            first = _PLACE.unpack_from(payload, at)[0]
+            chosen = slice(first, first + count)
+            at += _PLACE.size
+        else:
             chosen = struct.unpack_from(f"!{count}I", payload, at)
             at += 4 * count
         host = self._topology.vhosts.get(vhost)
@@ -312,56 +315,45 @@ class Enqueue:
             self._turns.look_at_receipts()
 
 
-def _encoded(
-    unit: int,
-    flags: int,
-    messages: list[Message],
-    places: dict[int, int],
-    shares: list[tuple[DeclaredQueue, list[Message]]],
-) -> list[bytes | memoryview]:
-    buffers: list[bytes | memoryview] = [_UNIT.pack(unit, flags, len(messages), len(shares))]
-    now = clock.now() if flags & EXPIRATION else 0.0
-    for message in messages:
-        exchange = message.exchange.encode(errors="surrogateescape")
-        lives = max(0.0, message.expires_at - now) if message.expires_at else -1.0
-        head = _MESSAGE.pack(
-            len(message.body),
-            len(message.properties),
-            len(message.routing_key),
-            len(exchange),
-            message.persistent,
-            lives,
-        )
-        buffers += (head, exchange, message.routing_key, message.properties, message.body)
-    for queue, share in shares:
-        host, name = queue.vhost.encode(errors="surrogateescape"), queue.name.encode(errors="surrogateescape")
-        everything = len(share) == len(messages)
-        buffers += (_QUEUE.pack(queue.id, len(host), len(name), ALL if everything else len(share)), host, name)
-        if not everything:
-            buffers.append(struct.pack(f"!{len(share)}I", *(places[id(message)] for message in share)))
-    return buffers
+class _Unit:
+    """What goes to one home together.
+
+    Args:
+        shares: the messages of each queue.
+        messages: all of them, each once; found in ``shares`` unless given.
+    """
+
+    def __init__(
+        self, shares: list[tuple[DeclaredQueue, list[Message]]], messages: list[Message] | None = None
+    ) -> None:
+        self.messages = list(chain.from_iterable(share for _, share in shares)) if messages is None else messages
+        self._shares = shares  # of each queue
+        self._side_by_side = len(shares) <= 1 or len(set(map(id, self.messages))) == len(self.messages)
+        if not self._side_by_side:  # some go to several queues
+            self.messages = list({id(message): message for message in self.messages}.values())
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The place of each message, by its ``id``."""
+        return {id(message): place for place, message in enumerate(self.messages)}
+
+    def encoded(self, number: int, flags: int) -> list[bytes]:
+        buffers = [_UNIT.pack(number, flags, len(self.messages), len(self._shares))]
+        buffers += pack(self.messages, clock.now())
+        first = 0
+        for queue, share in self._shares:
+            host, name = queue.vhost.encode(errors="surrogateescape"), queue.name.encode(errors="surrogateescape")
+            buffers += (_QUEUE.pack(queue.id, len(host), len(name), len(share), self._side_by_side), host, name)
+            if self._side_by_side:
+                buffers.append(_PLACE.pack(first))
+                first += len(share)
+            else:
+                buffers.append(struct.pack(f"!{len(share)}I", *(self.places[id(message)] for message in share)))
+        return buffers
 
 
 def _decoded(payload: memoryview) -> tuple[int, int, list[Message], int, int]:
     """The unit's number, flags and messages, the number of its queues, and where these begin."""
     unit, flags, count, queues = _UNIT.unpack_from(payload)
-    at = _UNIT.size
-    messages = []
-    published_at, now = time(), clock.now()
-    for _ in range(count):
-        body, properties, key, exchange, persistent, lives = _MESSAGE.unpack_from(payload, at)
-        at += _MESSAGE.size
-        ends = at + exchange, at + exchange + key, at + exchange + key + properties
-        message = Message(
-            str(payload[at : ends[0]], "utf-8", "surrogateescape"),
-            bytes(payload[ends[0] : ends[1]]),
-            bytes(payload[ends[1] : ends[2]]),
-            bytes(payload[ends[2] : ends[2] + body]),
-            bool(persistent),
-            published_at,
-        )
-        at = ends[2] + body
-        if lives >= 0:
-            message.expires_at = now + lives
-        messages.append(message)
+    messages, at = unpack(payload, _UNIT.size, count, time(), clock.now())
     return unit, flags, messages, queues, at

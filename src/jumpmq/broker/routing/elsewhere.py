@@ -1,39 +1,62 @@
 """Sending messages to queues whose homes are others."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from functools import cached_property
+from typing import Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.receipts import REFUSED, Part, Parts
 from jumpmq.topology.declared import DeclaredQueue
 
 
-class Sent(NamedTuple):
+class Sent:
     """What was sent to other homes.
+
+    Args:
+        shares: the messages that went to each home, and the bit of its source.
 
     Attributes:
         queues, copies: how many queues, and how many messages these were given together.
-        sources: by the ``id`` of a message, the sources of receipts that it was given to, or-ed bits.
         parts: by the ``id`` of a message that may be refused by itself, its own parts.
         by_source: the part that covers all of it, for each source.
+        source: the bit of the only source, where each message went to one queue of one home; else 0.
     """
 
-    queues: int
-    copies: int
-    sources: dict[int, int]
-    parts: dict[int, tuple[Part, ...]]
-    by_source: dict[int, Part]
+    def __init__(
+        self,
+        queues: int,
+        copies: int,
+        shares: list[tuple[int, list[Message]]],
+        parts: dict[int, tuple[Part, ...]],
+        by_source: dict[int, Part],
+    ) -> None:
+        self.queues = queues
+        self.copies = copies
+        self.parts = parts
+        self.by_source = by_source
+        self.source = shares[0][0] if len(shares) == 1 and len(shares[0][1]) == copies else 0
+        self._shares = shares  # what went to each home
+
+    @cached_property
+    def sources(self) -> dict[int, int]:
+        """By the ``id`` of a message, the sources of receipts that it was given to, or-ed bits."""
+        found: dict[int, int] = {}
+        for source, messages in self._shares:
+            for message in messages:
+                found[id(message)] = found.get(id(message), 0) | source
+        return found
 
     def was_refused(self, message: int) -> bool:
         """Whether a message, by its ``id``, was refused: by a queue, or as its home is down."""
-        sources = self.sources.get(message, 0)
-        parts = [part for source, part in self.by_source.items() if source & sources]
-        return Parts((*parts, *self.parts.get(message, ()))).state is REFUSED
+        return Parts((*self._covering(message), *self.parts.get(message, ()))).state is REFUSED
 
     def was_lost(self, message: int) -> bool:
         """Whether it may not have arrived, as a home is down: not whether a queue has refused it."""
+        return Parts(tuple(self._covering(message))).state is REFUSED
+
+    def _covering(self, message: int) -> list[Part]:
         sources = self.sources.get(message, 0)
-        return any(part.state is REFUSED for source, part in self.by_source.items() if source & sources)
+        return [part for source, part in self.by_source.items() if source & sources]
 
 
 class Elsewhere(Protocol):
