@@ -330,6 +330,11 @@ class Broker:
             delivered_seq = delivered.get(str(queue.id), 0) if store.clean else None
             next_seq = next_seqs.get(str(queue.id), 1)
             queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
+        known = {queue.id for queue in self._queues()}
+        for number, lost in batches.items():
+            if number not in known:
+                count = sum(batch.remaining for batch in lost)
+                store.losses.add(f"the definition of {numbered(number)} is lost, and with it {count} messages")
         if store.whole:  # else one of them may be a stream whose definition was lost
             self._commits.streams.set_unclaimed_aside()
         self.identity = _kept_identity(definitions) or self.identity
