@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jumpmq.testing import Installation, RabbitMQ
+
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
@@ -61,5 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _needs_rabbitmq(item: pytest.Item) -> bool:
     """Whether a fixture of the test is a RabbitMQ, or the value of a parameter names it."""
     call = getattr(item, "callspec", None)
-    named = call is not None and "rabbitmq" in call.params.values()
+    named = call is not None and any(
+        value in ("rabbitmq", RabbitMQ) or isinstance(value, Installation) for value in call.params.values()
+    )
     return named or "rabbitmq" in getattr(item, "fixturenames", ())

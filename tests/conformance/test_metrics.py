@@ -40,6 +40,8 @@ LABELS = {
 }
 """Labels that only RabbitMQ's have: a channel is counted as a whole, and a connection is called one."""
 
+pytestmark = pytest.mark.reference
+
 KINDS = {"gauge", "untyped", "unknown"}
 
 

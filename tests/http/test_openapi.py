@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from starlette.routing import Route
+from tests.generating import examples
 
 from jumpmq.http.application import API
 
@@ -58,7 +59,12 @@ def test_schemathesis_finds_no_server_error(api, broker, tmp_path, tag):
         [
             *(str(Path(sys.executable).with_name("schemathesis")), "run", f"{api.address}/api/openapi.json"),
             *("--auth", "tester:secret", "--checks", "not_a_server_error", "--mode", "all", "--seed", "1"),
-            *("--phases", "coverage,fuzzing" if tag == "administrator" else "fuzzing", "--max-examples", "4"),
+            *(
+                "--phases",
+                "coverage,fuzzing" if tag == "administrator" else "fuzzing",
+                "--max-examples",
+                str(examples(4)),
+            ),
             *("--no-shrink", "--suppress-health-check", "all"),
             # what is unwell is a 503, and the answer that was asked for; the others end only with their client
             *("--exclude-path-regex", "/api/health/checks/(port|protocol)-listener|/attend$"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.generating import examples
 from tests.topology.built import Built
 
 from jumpmq.amqp.fields import Field
@@ -17,7 +18,7 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.spark import JumpMQError, Router
 from jumpmq.topology import AddVirtualHost, Topology
 
-KEYS = 1_000_000
+KEYS = examples(1_000_000)
 VECTORS = Path(__file__).parents[1] / "data"
 WEIGHTS = {"a": 1, "b": 3, "c": 2, "gone": 2, "d": 7}
 

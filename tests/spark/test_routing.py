@@ -132,6 +132,7 @@ def test_the_table_of_the_reference_document(spark):
     assert "chi-squared" in buckets_page({"phash2": tests}, "Buckets")
 
 
+@pytest.mark.slow
 def test_two_million_keys_are_enough_to_tell_the_hash_functions_apart(spark):
     """RabbitMQ's hash has 2^21 positions: what is uneven among them grows with the keys; 64 bits have no such floor."""
     few, many = (bucket_tests(spark, [13], keys)[0] for keys in (100_000, 6_000_000))

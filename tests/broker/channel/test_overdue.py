@@ -1,6 +1,7 @@
 """Deliveries that nobody acknowledges end their channel after a while, as RabbitMQ's do."""
 
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 from tests.wire import Basic, ChannelClosed, Content, WireConnection, closing, login
@@ -49,24 +50,27 @@ def test_who_acknowledges_is_left_alone(connection: WireConnection) -> None:
     channel.call(Basic.Recover(True))
 
 
-@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
-@pytest.mark.parametrize("where", ["queue", "consumer"])
-def test_a_queue_or_consumer_has_a_timeout_of_its_own(connection: WireConnection, kind: str, where: str) -> None:
+def test_a_queue_or_consumer_has_a_timeout_of_its_own(connection: WireConnection) -> None:
     """The longer one, than the broker's, keeps the channel open; the shorter one closes it, and says which it was."""
-    patient, hasty = connection.channel(), connection.channel()
-    for channel, timeout in ((patient, 60_000), (hasty, 900)):
-        timeouts = {"x-consumer-timeout": timeout}
-        arguments = {"x-queue-type": kind, **(timeouts if where == "queue" else {})}
-        queue = channel.queue(f"{kind}-{where}-{timeout}", durable=True, exclusive=False, arguments=arguments)
-        channel.publish("", queue)
-        channel.call(Basic.Qos(prefetch_count=1))
-        offset = {"x-stream-offset": "first"} if kind == "stream" else {}
-        channel.consume(queue, arguments=offset | (timeouts if where == "consumer" else {}))
-        assert isinstance(channel.next(), Content)
-    with pytest.raises(ChannelClosed, match="Timeout value used: 900 ms"):
-        hasty.next()
-    assert patient.is_silent(2.5)
-    patient.close()
+    patient, hasty = [], []
+    for kind, where in product(("classic", "quorum", "stream"), ("queue", "consumer")):
+        for channels, timeout in ((patient, 60_000), (hasty, 900)):
+            channels.append(channel := connection.channel())
+            timeouts = {"x-consumer-timeout": timeout}
+            arguments = {"x-queue-type": kind, **(timeouts if where == "queue" else {})}
+            queue = channel.queue(f"{kind}-{where}-{timeout}", durable=True, exclusive=False, arguments=arguments)
+            channel.publish("", queue)
+            channel.call(Basic.Qos(prefetch_count=1))
+            offset = {"x-stream-offset": "first"} if kind == "stream" else {}
+            channel.consume(queue, arguments=offset | (timeouts if where == "consumer" else {}))
+            assert isinstance(channel.next(), Content)
+    for channel in hasty:
+        with pytest.raises(ChannelClosed, match="Timeout value used: 900 ms"):
+            channel.next()
+    assert patient[0].is_silent(2.5)
+    for channel in patient:
+        assert channel.is_silent(0.02)
+        channel.close()
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
