@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 
 import pika
 import pytest
+import requests
 from tests.homes import in_loop
 
 import jumpmq
@@ -26,6 +30,18 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 def settings(directory: Path | None = None, **others: Any) -> Config:
     return Config(port=0, http_port=0, tls_port=None, https_port=None, data_dir=directory, **others)
+
+
+def publish_when_up(channel: Any, queue: str) -> None:
+    """Publish a message; for a moment after its home has started again others may not know that it is back."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            channel.basic_publish("", queue, b"after", PERSISTENT, mandatory=True)
+            return
+        except pika.exceptions.NackError:
+            assert time.monotonic() < until
+            time.sleep(0.05)
 
 
 @contextmanager
@@ -71,9 +87,9 @@ def test_a_data_directory_of_one_process_becomes_the_first_of_several(tmp_path: 
         for channel in channels:
             channel.basic_publish("", "q", b"more", PERSISTENT, mandatory=True)
     assert (tmp_path / "homes" / "2").is_dir()
-    with pytest.raises(BrokerError, match="one of 2 homes, and needs as many workers"):
+    with pytest.raises(BrokerError, match="one of 2 homes: serve it with --workers 2"):
         jumpmq.running(data_dir=tmp_path).__enter__()
-    with pytest.raises(BrokerError, match="one of 2 homes, not of 3"):
+    with pytest.raises(BrokerError, match="one of 2 homes: serve it with --workers 2, not 3"):
         jumpmq.running(data_dir=tmp_path, workers=3).__enter__()
 
 
@@ -96,7 +112,7 @@ async def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(tmp
             with connected(url, 2) as channels:
                 for channel in channels:
                     for queue in (f"{round}-{place}" for round in range(rounds) for place in range(2)):
-                        channel.basic_publish("", queue, b"after", PERSISTENT, mandatory=True)
+                        publish_when_up(channel, queue)
 
         for round in range(2):
             await asyncio.to_thread(declare_and_publish, round)
@@ -115,6 +131,30 @@ async def test_a_process_that_ends_again_and_again_ends_the_broker(monkeypatch: 
         os.kill(control.workers.pids[1], signal.SIGKILL)
         async with asyncio.timeout(60):
             assert "home 2" in await failed
+
+
+def test_the_command_line_serves_with_several_processes(tmp_path: Path) -> None:
+    """`jumpmq serve --workers 2`: ready when all are, SIGHUP is no end, an administrator's stop and SIGTERM are."""
+    command = [sys.executable, "-m", "jumpmq", "serve", "--workers", "2", "--port", "0", "--http-port", "0"]
+    for how in ("http", "signal"):
+        server = subprocess.Popen([*command, "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert server.stdout is not None
+        ready = server.stdout.readline()
+        port, http_port = re.findall(r":([0-9]+)", ready)
+        with socket.create_connection(("localhost", int(port))):
+            server.send_signal(signal.SIGHUP)
+            api = f"http://guest:guest@localhost:{http_port}/api"
+            listeners = requests.get(f"{api}/overview", timeout=10).json()["listeners"]
+            assert {(one["protocol"], one["port"]) for one in listeners} == {
+                ("amqp", int(port)),
+                ("http", int(http_port)),
+            }
+            if how == "http":
+                assert requests.post(f"{api}/stop", timeout=10).ok
+            else:
+                server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+        server.stdout.close()
 
 
 SUPERVISOR = """

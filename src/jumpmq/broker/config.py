@@ -29,6 +29,7 @@ class Config:
         tls_processes: processes beside the broker's own that do TLS for clients of AMQP; 0 has it do so itself.
         tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
         data_dir: where durable things are kept; None keeps everything in memory.
+        workers: processes that serve it, each with a part of the queues; see :mod:`jumpmq.cli.workers`.
         home: number of the home that this process serves, from 1 on.
         homes: how many the broker has, each with a process and a data directory of its own.
         links: directory of the sockets by which these processes know each other; needed where they are several.
@@ -70,6 +71,7 @@ class Config:
     tls_processes: int = 0
     tls_login_from: LoginName = "distinguished_name"
     data_dir: Path | None = None
+    workers: int = 1
     home: int = 1
     homes: int = 1
     links: Path | None = None

@@ -9,9 +9,11 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -22,6 +24,9 @@ from jumpmq.cli.server import Control, serving
 from jumpmq.cli.settings import SettingError, Value, default_file, in_force
 from jumpmq.cli.supervisor import notify
 from jumpmq.queues.memory import MemoryAccount
+
+if TYPE_CHECKING:
+    from jumpmq.cli.workers import SeveralControl
 
 MAX_FILES = 1 << 20
 """Open files that are asked for where the system sets no limit."""
@@ -89,18 +94,21 @@ async def _serve_until_signal(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(config, stop.set, end_at_once) as control:
+    async with _serving(config, stop.set) as control:
         hang_up = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
         calm_garbage_collection()
-        keeping = asyncio.create_task(keep_memory(control.memory), name="memory")
+        keeping = None
+        if isinstance(control, Control):  # else each worker keeps its own
+            keeping = asyncio.create_task(keep_memory(control.memory), name="memory")
         print(control.endpoints.ready_line(), flush=True)
         notify("READY=1")
         reloading = asyncio.create_task(_reload_certificates(control, hang_up), name="reload")
         await stop.wait()
         notify("STOPPING=1")
         reloading.cancel()
-        keeping.cancel()
+        if keeping is not None:
+            keeping.cancel()
 
 
 def end_at_once(reason: str) -> None:
@@ -109,7 +117,15 @@ def end_at_once(reason: str) -> None:
     os._exit(1)
 
 
-async def _reload_certificates(control: Control, hang_up: asyncio.Event) -> None:
+def _serving(config: Config, stop: Callable[[], None]) -> AbstractAsyncContextManager[Control | SeveralControl]:
+    if config.workers == 1:
+        return serving(config, stop, end_at_once)
+    from jumpmq.cli.workers import serving_workers  # here, so that a process alone does not load it
+
+    return serving_workers(config, config.workers, stop, end_at_once)
+
+
+async def _reload_certificates(control: Control | SeveralControl, hang_up: asyncio.Event) -> None:
     """At each SIGHUP."""
     while await hang_up.wait():
         hang_up.clear()

@@ -94,6 +94,10 @@ def _port(value: Any) -> int | None:
     return None if value == OFF else _number(0, LAST_PORT)(value)
 
 
+def _workers(value: Any) -> int:
+    return len(os.sched_getaffinity(0)) if value == "auto" else _number(1, 64)(value)
+
+
 def _one_of(*words: str) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         if value not in words:
@@ -157,6 +161,19 @@ SETTINGS = {
             *("distinguished_name", "common_name", "subject_alternative_name"),
         ),
         Setting("data_dir", "DIR", "a directory", "of definitions and messages", _path, "~/.local/share/jumpmq"),
+        Setting(
+            "workers",
+            "NUMBER|auto",
+            "a number from 1 to 64, or auto",
+            "processes that serve it, each with a part of the queues; auto: as many as processors",
+            _workers,
+            "1",
+        ),
+        _choice(
+            "queue_leader_locator",
+            "with several workers, where queues are that do not say so: their client's, or that with the fewest",
+            *("client-local", "balanced"),
+        ),
         Setting("node", "NAME", "a name", "name of this node", _text, "jumpmq@HOST"),
         Setting(
             "default_user", "NAME", "a name", "the administrator that a new data directory begins with", _text, "guest"

@@ -155,7 +155,7 @@ async def test_entries_that_all_have_are_let_go(tmp_path: Path) -> None:
 async def test_another_number_of_homes_is_refused(tmp_path: Path) -> None:
     async with homes(2, tmp_path):
         pass
-    with pytest.raises(BrokerError, match="one of 2 homes, not of 3"):
+    with pytest.raises(BrokerError, match="one of 2 homes: serve it with --workers 2, not 3"):
         await started(config_of(1, 3, tmp_path))
 
 

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 SECRET = "secret"
 """File beside the sockets with what all processes of the broker know, and no other user of the machine."""
 
-PAUSES = 0.02, 1.0
+PAUSES = 0.02, 0.1
 """Seconds between two attempts to connect, at first and at most."""
 
 Told = Callable[[Link], None]

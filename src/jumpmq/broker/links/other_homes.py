@@ -79,7 +79,9 @@ class OtherHomes:
         """
         kept = next((value for kind, key, value in found if (kind, key) == HOMES), self._homes)
         if kept != self._homes:
-            raise BrokerError(f"the data directory is one of {kept} homes, not of {self._homes}")
+            raise BrokerError(
+                f"the data directory is one of {kept} homes: serve it with --workers {kept}, not {self._homes}"
+            )
         if self._home == FIRST:
             return found
         applied = next((value for kind, _, value in found if kind == APPLIED), None)
