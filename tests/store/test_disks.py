@@ -50,6 +50,30 @@ def test_a_full_disk_confirms_nothing_and_loses_nothing(opened: Opened, disk: Di
     assert left(opened.crash()) == {1: list(range(1, 31))}
 
 
+def test_what_says_that_messages_are_there_waits_for_them_on_a_full_disk(opened: Opened, disk: Disk) -> None:
+    """How far a writer has got is recorded with its messages, or its next attempt would leave them out."""
+    opened.store.append(1, make_messages(1, 2))
+    opened.commit()
+    disk.room = 0
+    opened.store.append(1, make_messages(3, 12, body=MEGABYTE))
+    opened.store.put("writer", "sink", 7)
+    opened.store.flush()
+    opened.error()
+    opened.store.put("queue", "other", 1)
+    last = opened.store.flush()
+    opened.error()  # of the next attempt, which has written what needs no room first
+    crashed = opened.crash()
+    definitions = crashed.store.definitions()
+    assert left(crashed) == {1: [1, 2]}
+    assert ("queue", "other", 1) in definitions
+    assert ("writer", "sink", 7) not in definitions
+    disk.room = None
+    opened.wait_for(last)
+    crashed = opened.crash()
+    assert ("writer", "sink", 7) in crashed.store.definitions()
+    assert left(crashed) == {1: list(range(1, 13))}
+
+
 def test_what_consumers_take_meanwhile_need_not_fit_on_a_full_disk(opened: Opened, disk: Disk) -> None:
     messages = make_messages(1, 10, body=MEGABYTE)
     disk.room = 0

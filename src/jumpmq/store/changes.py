@@ -49,6 +49,7 @@ class Changes:
     Attributes:
         receipt: the number by which those who wait know it.
         definitions: what is declared and deleted.
+        kept_with: the keys of definitions that say something of messages staged with them, as how far a writer has got.
         staged: how many messages of which batches are to be written.
         begins: of these batches, the first number that was staged here; what was settled since is left out.
         settled: numbers that are gone for good, of turns that appended nothing.
@@ -64,6 +65,7 @@ class Changes:
     def __init__(self, receipt: int) -> None:
         self.receipt = receipt
         self.definitions = Definitions()
+        self.kept_with: set[tuple[str, str]] = set()
         self.staged: dict[Batch, int] = {}
         self.begins: dict[Batch, int] = {}
         self.settled: dict[Batch, Ranges] = {}
@@ -120,6 +122,7 @@ class Changes:
             self.drop(queue_id)
         if later.definitions:
             self.definitions.absorb(later.definitions)
+            self.kept_with |= later.kept_with
         for batch, count in later.staged.items():
             self.staged[batch] = self.staged.get(batch, 0) + count
         for batch, first in later.begins.items():
@@ -174,6 +177,8 @@ class Changes:
         """Split off what can be committed before the messages: it makes room, and nothing of it depends on them."""
         split = Changes(self.receipt)
         split.definitions, self.definitions = self.definitions, split.definitions
+        for key in self.kept_with & split.definitions.put.keys():
+            self.definitions.put[key] = split.definitions.put.pop(key)
         split.dropped, self.dropped = self.dropped, split.dropped
         settled, self.settled = self.settled, {}
         for batch, ranges in settled.items():

@@ -456,6 +456,8 @@ class Store:
         turn = self._turn
         if turn:
             turn.receipt = self._next.receipt
+            if turn.definitions.put and (turn.count or self._held):
+                turn.kept_with.update(turn.definitions.put)
             if turn.dropped:
                 self._discard(turn)
             if self._next.untouched:
