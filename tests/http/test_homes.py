@@ -187,10 +187,12 @@ def test_limits_of_users_hold_for_all_homes_together(api, homes, unique):
         return pika.BlockingConnection(pika.URLParameters(url))
 
     first, second = connect(1), connect(2)
+    time.sleep(0.1)
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match=r"user connection limit \(2\) is reached"):
         connect(3)
-    for connection in (first, second, first):
+    for connection in (first, first, second):
         connection.channel()
+    time.sleep(0.1)  # other homes hear of a connection or channel a moment later
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match=r"maximum allowed user limit of \(3\)"):
         second.channel()
     eventually(lambda: connect(3).close() is None, pika.exceptions.ProbableAccessDeniedError)
@@ -223,3 +225,16 @@ def eventually(succeeds, error):
         except error:
             time.sleep(0.05)
     return succeeds()
+
+
+def test_a_batch_that_would_go_elsewhere_is_refused_as_a_whole(api, queues):
+    for named, status in (([queues[0]], 200), (queues, 400)):
+        columns = {"queue": pa.array(named), "body": pa.array([b"row"] * len(named), pa.binary())}
+        batch = pa.record_batch(columns)
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, batch.schema) as writer:
+            writer.write_batch(batch)
+        answer = api.request("POST", "messages", "/", "publish", data=out.getvalue().to_pybytes())
+        assert answer.status_code == status, answer.text
+    assert "can go to queues of home 1 only" in answer.json()["reason"]
+    assert [api.counts(queue)[0] for queue in queues] == [2, 2, 3]

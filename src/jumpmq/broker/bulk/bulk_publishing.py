@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from jumpmq.amqp.errors import NoRoute, PreconditionFailed
+from jumpmq.amqp.errors import NoRoute, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.messages import Message, check_properties
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, USER_ID, Properties
 from jumpmq.amqp.undelivered import FULL, UNROUTABLE, undelivered
@@ -23,6 +23,7 @@ from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.queues import Queue
 from jumpmq.topology import VirtualHost
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.routing import Routes
 
@@ -140,6 +141,7 @@ def judge(
     Raises:
         NoRoute: a message reaches no queue, also not of that exchange.
         TooManyCopies: see there; fewer messages may be published.
+        NotImplementedByServer: a message reaches a queue of another home.
         AMQPError: the user may not publish to an exchange, or it is not there, or a message is malformed.
     """
     judged = Judged(vhost, user, len(messages), undelivered_to)
@@ -297,6 +299,8 @@ def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Mes
     vhost = judged.vhost
     if queue is not None:
         if queue not in vhost.queues:
+            if queue in vhost.declared:
+                raise _elsewhere(vhost.declared[queue])
             return run
         judged.add(vhost.queues[queue], run)
         return []
@@ -304,10 +308,17 @@ def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Mes
     routes = vhost.preview(source, run, plain=not flags & HEADERS)
     if routes.error is not None:
         raise routes.error
+    for declared in routes.elsewhere or ():
+        raise _elsewhere(declared)
     for target, share in routes.queues.items():
         judged.add(target, share)
     judged.routes.append((source, len(run), routes))
     return routes.unroutable
+
+
+def _elsewhere(queue: DeclaredQueue) -> NotImplementedByServer:
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}' is at home {queue.definition.home} of this broker"
+    return NotImplementedByServer(f"{where}: messages of a batch can go to queues of home 1 only")
 
 
 class _Examination:
