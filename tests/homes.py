@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from jumpmq.broker import Broker, Config
+from jumpmq.broker.links.directory import FixedDirectory
 from jumpmq.topology import Change
 from jumpmq.topology.json_form import to_json
 
 P = ParamSpec("P")
+
+NODES = "one@host", "two@host", "three@host"
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -57,9 +60,23 @@ async def homes(
         yield brokers
 
 
-async def started(config: Config) -> Broker:
+@asynccontextmanager
+async def nodes(count: int, directory: Path, **settings: Any) -> AsyncIterator[list[Broker]]:
+    """So many nodes with a home each, with links of TCP and TLS; they are called ``one@host`` and so on."""
+    others = FixedDirectory("cluster", "s" * 64)
+    async with AsyncExitStack() as stack:
+        brokers: list[Broker] = []
+        for home in range(1, count + 1):
+            config = config_of(home, count, directory, node=NODES[home - 1], **settings)
+            broker = await started(config, others)
+            stack.push_async_callback(stopped, broker)
+            brokers.append(broker)
+        yield brokers
+
+
+async def started(config: Config, directory: FixedDirectory | None = None) -> Broker:
     """A home that serves."""
-    broker = Broker(config)
+    broker = Broker(config, directory)
     async with asyncio.timeout(20):
         await broker.start()
     return broker

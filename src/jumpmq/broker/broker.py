@@ -52,6 +52,7 @@ from jumpmq.topology import Topology, changes, records
 
 if TYPE_CHECKING:
     from jumpmq.broker.figures.merged import MergedFigures
+    from jumpmq.broker.links.directory import Directory
     from jumpmq.broker.links.other_homes import OtherHomes
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,9 @@ STOP_TIMEOUT = 1.5
 
 class Broker:
     """A broker in the running event loop. Its parts are there once it is started.
+
+    Args:
+        directory: where homes of other machines are; None where all homes are on this one.
 
     Attributes:
         node: name of this node; once started, the one that the data directory keeps, unless another was given.
@@ -111,8 +115,9 @@ class Broker:
     authenticator: Authenticator
     consumer_groups: ConsumerGroups
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, directory: "Directory | None" = None) -> None:
         self.config = config
+        self._directory = directory  # where homes of other machines are; None where all are on this one
         self.node = config.node or default_node()
         self.identity = None if config.data_dir is None else uuid.uuid4().hex
         self.listeners: list[Listener] = []
@@ -215,7 +220,7 @@ class Broker:
 
         identity = _kept_identity(definitions)
         self.other_homes = OtherHomes(
-            self.config, self.boot, self.turns, self.memory, self.store, identity, self._commits.fail
+            self.config, self.boot, self.turns, self.memory, self.store, identity, self._commits.fail, self._directory
         )
         definitions = await self.other_homes.definitions(definitions)
         self.identity = self.other_homes.identity or self.identity

@@ -1,28 +1,31 @@
 """A link: one connection between two processes of a broker, on which records go both ways in order.
 
-A record is four octets of length, one of kind, and its payload. The first one each way is a hello, with the secret that
-all processes of the broker share; before it nothing else is taken. What is sent leaves at the end of the turn. Nothing
-is sent again after a break: what a record asked for is then refused, or asked for again, by who sent it.
+A record is four octets of length, one of kind, and its payload. The first one each way says who sends it, the second
+proves it (:mod:`~jumpmq.broker.links.handshake`); before these nothing else is taken. What is sent leaves at the end of
+the turn. Nothing is sent again after a break: what a record asked for is then refused, or asked for again, by who sent
+it.
 """
 
 import asyncio
-import hmac
-import json
 import logging
 import struct
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.links.handshake import Handshake, Peer, Refused
 
 log = logging.getLogger(__name__)
 
 HELLO = 0
-"""Kind of the first record: the secret, and who sends it, as JSON."""
+"""Kind of the first record: who sends it."""
 
 ALIVE = 1
 """Kind of a record that says nothing else."""
+
+PROOF = 3
+"""Kind of the second record: it proves that who sends it knows the secret."""
 
 HEADER = struct.Struct("!IB")
 
@@ -30,16 +33,38 @@ LONGEST = 1 << 30
 """Octets of a record at most."""
 
 LONGEST_HELLO = 4096
-"""The same before the hello."""
+"""The same before the proof."""
 
 HELLO_TIMEOUT = 5.0
-"""Seconds that the other end has for its hello."""
+"""Seconds that the other end has for its hello and its proof."""
 
 INTERVAL = 1.0
 """Seconds after which something is sent, if only :data:`ALIVE`."""
 
 SILENCE = 5.0
 """Seconds without a sign of life after which a link is broken: its process may be stopped."""
+
+
+class Refusals:
+    """Logs what is refused: one line a second, with how many others there were, so that it does not fill a disk."""
+
+    def __init__(self) -> None:
+        self._next = 0.0  # when a line may be logged
+        self._others = 0  # which were not
+
+    def add(self, text: str) -> None:
+        """Note one."""
+        now = time.monotonic()
+        if now < self._next:
+            self._others += 1
+            return
+        others = f" ({self._others} others were refused meanwhile)" if self._others else ""
+        log.error("%s%s", text, others)
+        self._next, self._others = now + 1, 0
+
+
+refusals = Refusals()
+"""Of this process."""
 
 Handler = Callable[["Link", memoryview], None]
 """Acts on a record's payload, which is gone when it returns."""
@@ -50,25 +75,26 @@ class Link(asyncio.Protocol):
 
     Args:
         turns: those of the broker: what a read brings is acted on in one.
-        home: the number of this process's home.
-        secret: what both ends know.
+        handshake: what this end says, and is to be told, first; it is asked for when there is a connection.
+        connects: whether this end has connected to the other.
         handlers: act on records, by kind.
-        on_up: called when the other end has said who it is; returns whether it is welcome.
+        on_up: called when the other end has proved who it is; returns whether it is welcome.
         on_down: called when the link is broken, if it was up.
 
     Attributes:
-        peer: the number of the other end's home; 0 before its hello.
+        peer: the number of the other end's home; 0 before its proof.
         boot: tells the run of the other process from all others.
         up: whether records can be sent.
+        wanted: the number that the other end has to have; None where it may be any.
+        decided: set when the other end is welcome, or refused.
         ended: set when the socket is closed.
     """
 
     def __init__(
         self,
         turns: Turns,
-        home: int,
-        boot: str,
-        secret: str,
+        handshake: Callable[[asyncio.Transport], Handshake],
+        connects: bool,
         handlers: dict[int, Handler],
         on_up: Callable[["Link"], bool],
         on_down: Callable[["Link"], None],
@@ -76,11 +102,16 @@ class Link(asyncio.Protocol):
         self.peer = 0
         self.boot = ""
         self.up = False
+        self.wanted: int | None = None
+        self.decided = asyncio.Event()
         self.ended = asyncio.Event()
         self._turns = turns  # what a read brings is acted on in one
-        self._hello = {"home": home, "boot": boot, "secret": secret}  # what this end says first
+        self._make_handshake = handshake  # what is said first
+        self._connects = connects  # whether this end has connected to the other
+        self._handshake: Handshake
+        self._said: Peer | None = None  # what the other end says of itself
         self._handlers = handlers  # by kind
-        self._on_up = on_up  # told of the other end's hello
+        self._on_up = on_up  # told of the other end's proof
         self._on_down = on_down  # told of the end
         self._transport: asyncio.Transport  # the socket, as the event loop has it
         self._unread = bytearray()  # the beginning of a record
@@ -130,9 +161,9 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        hello = json.dumps(self._hello).encode()
-        self._transport.write(HEADER.pack(len(hello), HELLO) + hello)
-        self._timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT, self._transport.abort)
+        self._handshake = self._make_handshake(self._transport)
+        self._write_at_once(HELLO, self._handshake.hello)
+        self._timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT, self._give_up)
 
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()
@@ -140,8 +171,15 @@ class Link(asyncio.Protocol):
         with self._turns.turn():
             try:
                 self._take_records()
-            except Exception:
-                log.exception("the link to home %d is broken by what it brought", self.peer)
+            except Refused as error:
+                refusals.add(f"a link of {self._origin()} was refused: {error}")
+                self._unread.clear()
+                self._transport.abort()
+            except Exception as error:
+                if self.up:
+                    log.exception("the link to home %d is broken by what it brought", self.peer)
+                else:
+                    refusals.add(f"a link of {self._origin()} was refused by what it brought: {error!r:.200}")
                 self._unread.clear()
                 self._transport.abort()
 
@@ -164,22 +202,42 @@ class Link(asyncio.Protocol):
         if self.up:
             if kind != ALIVE:
                 self._handlers[kind](self, payload)
-        elif kind != HELLO or not self._is_welcome(json.loads(bytes(payload))):
-            self._transport.abort()
+        elif kind == HELLO and self._said is None:
+            self._said = self._handshake.hear(bytes(payload))
+            if self._connects:
+                self._write_at_once(PROOF, self._handshake.proof())
+        elif kind == PROOF and self._said is not None:
+            self._handshake.require(bytes(payload))
+            self._welcome(self._said)
+        else:
+            raise Refused(f"it sends a record of kind {kind} before it has proved who it is")
 
-    def _is_welcome(self, hello: Any) -> bool:
-        if not hmac.compare_digest(str(hello["secret"]).encode(), str(self._hello["secret"]).encode()):
-            log.error("a link was refused: it does not know the secret")
-            return False
-        self.peer, self.boot = int(hello["home"]), str(hello["boot"])
+    def _welcome(self, peer: Peer) -> None:
+        self.peer, self.boot = peer.home, peer.boot
         if self._timer is not None:
             self._timer.cancel()
+        if not self._connects:
+            self._write_at_once(PROOF, self._handshake.proof())
         self.up = True
-        if not self._on_up(self):
+        self.decided.set()
+        if self._on_up(self):
+            self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._look_at_clock)
+        else:
             self.up = False
-            return False
-        self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._look_at_clock)
-        return True
+            self._transport.abort()
+
+    def _write_at_once(self, kind: int, payload: bytes) -> None:
+        self._transport.write(HEADER.pack(len(payload), kind) + payload)
+
+    def _origin(self) -> str:
+        """Where the other end is, and who it says it is, for the log."""
+        peername = self._transport.get_extra_info("peername")
+        where = f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else "this machine"
+        return where if self._said is None else f"{where} as home {self._said.home}"
+
+    def _give_up(self) -> None:
+        refusals.add(f"a link of {self._origin()} was refused: no proof in {HELLO_TIMEOUT:g} seconds")
+        self._transport.abort()
 
     def _look_at_clock(self) -> None:
         now = time.monotonic()
@@ -194,6 +252,7 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self.decided.set()
         self.ended.set()
         if self.up:
             self.up = False

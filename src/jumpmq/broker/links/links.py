@@ -1,20 +1,15 @@
 """All links of a process: one to each other home. The process of the higher number connects to that of the lower."""
 
 import asyncio
-import contextlib
 import logging
-import os
-import secrets
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Collection
+from typing import Protocol
 
 from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.links.handshake import Handshake
 from jumpmq.broker.links.link import Handler, Link
 
 log = logging.getLogger(__name__)
-
-SECRET = "secret"
-"""File beside the sockets with what all processes of the broker know, and no other user of the machine."""
 
 PAUSES = 0.02, 0.1
 """Seconds between two attempts to connect, at first and at most."""
@@ -22,14 +17,53 @@ PAUSES = 0.02, 0.1
 Told = Callable[[Link], None]
 """Is told of a link that is up, or down."""
 
+Factory = Callable[[], asyncio.Protocol]
+
+
+class Ways(Protocol):
+    """The sockets under links.
+
+    Attributes:
+        cluster: what both ends have to name; empty where the place of the sockets says it.
+        secret: what both ends have to know; there once links are listened for.
+        on_change: called when ``homes`` or their addresses have changed.
+    """
+
+    cluster: str
+    secret: str
+    on_change: list[Callable[[], None]]
+
+    @property
+    def homes(self) -> Collection[int]:
+        """The numbers of all homes that are known, this one included."""
+
+    async def listen(self, factory: Factory) -> None:
+        """Take links of others.
+
+        Raises:
+            OSError: the socket cannot be made.
+        """
+
+    async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
+        """Connect to another home, where it is now.
+
+        Raises:
+            OSError: that is not possible.
+        """
+
+    def certificate(self, transport: asyncio.Transport, connects: bool) -> bytes:
+        """The certificate of the accepting end of a connection, in DER; empty where there is no TLS."""
+
+    def close(self) -> None:
+        """Take no more links."""
+
 
 class Links:
     """The links of one process.
 
     Args:
-        directory: where the sockets are; made with mode 0700 if it is not there.
+        ways: the sockets under them.
         home: the number of this process's home.
-        homes: how many there are.
         boot: tells this run of the process from all others.
 
     Attributes:
@@ -37,19 +71,16 @@ class Links:
         on_up, on_down: told of each link that is up, or down, in turn.
     """
 
-    def __init__(self, directory: Path, home: int, homes: int, boot: str, turns: Turns) -> None:
+    def __init__(self, ways: Ways, home: int, boot: str, turns: Turns) -> None:
         self.handlers: dict[int, Handler] = {}
         self.on_up: list[Told] = []
         self.on_down: list[Told] = []
-        self._directory = directory  # where the sockets are
+        self._ways = ways  # the sockets under them
         self._home = home  # the number of this one
-        self._homes = homes  # how many there are
         self._boot = boot  # tells this run from all others
         self._turns = turns  # those of the broker
-        self._secret = ""  # known to all of them
         self._links: dict[int, Link] = {}  # those that are up, by home
-        self._server: asyncio.Server | None = None  # where those of higher numbers connect
-        self._connecting: set[asyncio.Task[None]] = set()  # one for each lower number
+        self._connecting: dict[int, asyncio.Task[None]] = {}  # keep up those to lower numbers
 
     @property
     def homes(self) -> list[int]:
@@ -66,53 +97,66 @@ class Links:
         Raises:
             OSError: the socket cannot be made.
         """
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._secret = _shared_secret(self._directory / SECRET)
-        if self._home < self._homes:
-            path = self._socket(self._home)
-            path.unlink(missing_ok=True)
-            before = os.umask(0o177)
-            try:
-                self._server = await asyncio.get_running_loop().create_unix_server(self._link, path)
-            finally:
-                os.umask(before)
-        for home in range(1, self._home):
-            self._connecting.add(asyncio.get_running_loop().create_task(self._connect(home)))
+        await self._ways.listen(lambda: self._link(connects=False))
+        self._ways.on_change.append(self._follow_homes)
+        self._follow_homes()
 
     async def stop(self) -> None:
         """Break all links."""
-        for task in self._connecting:
+        if self._follow_homes in self._ways.on_change:
+            self._ways.on_change.remove(self._follow_homes)
+        for task in self._connecting.values():
             task.cancel()
-        if self._server is not None:
-            self._server.close()
-            self._socket(self._home).unlink(missing_ok=True)
+        self._ways.close()
         for link in list(self._links.values()):
             link.close()
         await asyncio.sleep(0)
 
-    def _socket(self, home: int) -> Path:
-        return self._directory / f"home-{home}.sock"
+    def _follow_homes(self) -> None:
+        """Connect to those that are there now, and to others no more."""
+        homes = self._ways.homes
+        for home in homes:
+            if home < self._home and home not in self._connecting:
+                self._connecting[home] = asyncio.get_running_loop().create_task(self._connect(home))
+        for home in self._connecting.keys() - homes:
+            self._connecting.pop(home).cancel()
+        for home in self._links.keys() - homes:
+            self._links[home].close()
 
-    def _link(self) -> Link:
-        return Link(self._turns, self._home, self._boot, self._secret, self.handlers, self._up, self._down)
+    def _link(self, connects: bool) -> Link:
+        def handshake(transport: asyncio.Transport) -> Handshake:
+            certificate = self._ways.certificate(transport, connects)
+            return Handshake(connects, self._home, self._boot, self._ways.cluster, self._ways.secret, certificate)
+
+        return Link(self._turns, handshake, connects, self.handlers, self._up, self._down)
 
     async def _connect(self, home: int) -> None:
         """Keep up the link to a lower number."""
-        pause = PAUSES[0]
+        pause, told = PAUSES[0], ""
         while True:
+            link = self._link(connects=True)
+            link.wanted = home
             try:
-                path = str(self._socket(home))
-                _, link = await asyncio.get_running_loop().create_unix_connection(self._link, path)
-            except OSError:
+                await self._ways.connect(home, lambda link=link: link)  # type: ignore[misc]
+            except OSError as error:
+                if str(error) != told:
+                    told = str(error)
+                    log.info("no link to home %d yet: %s", home, error)
                 pause = min(2 * pause, PAUSES[1])
             else:
-                await link.ended.wait()
+                try:
+                    await link.ended.wait()
+                finally:
+                    link.close()
                 pause = PAUSES[0] if link.peer else min(2 * pause, PAUSES[1])
             await asyncio.sleep(pause)
 
     def _up(self, link: Link) -> bool:
-        if not 1 <= link.peer <= self._homes or link.peer == self._home:
-            log.error("a link of home %d was refused: there are %d homes", link.peer, self._homes)
+        if link.wanted not in (None, link.peer):
+            log.error("a link to home %d was refused: home %d answers there", link.wanted, link.peer)
+            return False
+        if link.peer not in self._ways.homes or link.peer == self._home:
+            log.error("a link of home %d was refused: it is not known here", link.peer)
             return False
         before = self._links.get(link.peer)
         if before is not None:  # its process has started again, and the end of the old one is not known yet
@@ -128,14 +172,3 @@ class Links:
             del self._links[link.peer]
             for told in self.on_down:
                 told(link)
-
-
-def _shared_secret(path: Path) -> str:
-    """What a file says; the first process to come makes it."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
-    with contextlib.suppress(FileExistsError):
-        os.link(temporary, path)
-    temporary.unlink()
-    return path.read_text()

@@ -8,11 +8,13 @@ from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import HOMES, Config
 from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.links.directory import Directory
 from jumpmq.broker.links.enqueue import Enqueue
-from jumpmq.broker.links.links import Links
+from jumpmq.broker.links.links import Links, Ways
 from jumpmq.broker.links.log_link import FollowedLog, OnDisk, serve_log
 from jumpmq.broker.links.remote_channels import ChannelLinks
 from jumpmq.broker.links.served_channels import ServedChannels
+from jumpmq.broker.links.unix import UnixSockets
 from jumpmq.broker.links.usage import UsageLinks
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.queues.memory import MemoryAccount
@@ -35,6 +37,7 @@ class OtherHomes:
         store: where this home keeps what it has; None where everything is in memory.
         identity: of the broker that this home was part of; None where it has never been here.
         on_failure: called with a sentence when this home can no longer be part of the broker; the process has to end.
+        directory: where the homes of other machines are; None where all are on this one.
 
     Attributes:
         links: one to each.
@@ -54,11 +57,10 @@ class OtherHomes:
         store: Store | None,
         identity: str | None,
         on_failure: Callable[[str], None],
+        directory: Directory | None = None,
     ) -> None:
-        if config.links is None:
-            raise BrokerError("several homes need a directory for the links between them")
         self.identity = identity
-        self.links = Links(config.links, config.home, config.homes, boot, turns)
+        self.links = Links(_ways(config, directory), config.home, boot, turns)
         self.enqueue = Enqueue(self.links, turns, account)
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links)
@@ -136,6 +138,21 @@ class OtherHomes:
         self.usage.stop()
         await self._on_disk.stop()
         await self.links.stop()
+
+
+def _ways(config: Config, directory: Directory | None) -> Ways:
+    """The sockets under this home's links.
+
+    Raises:
+        BrokerError: there is no place for them.
+    """
+    if directory is not None:
+        from jumpmq.broker.links.tls import TLSSockets  # here, so that processes of one machine do not load it
+
+        return TLSSockets(directory, config.home, config.cluster_host)
+    if config.links is None:
+        raise BrokerError("several homes need a directory for the links between them")
+    return UnixSockets(config.links, config.home, config.homes)
 
 
 class _Nowhere:

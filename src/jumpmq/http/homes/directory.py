@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jumpmq.broker.config import Config
-from jumpmq.broker.links.links import SECRET
+from jumpmq.broker.links.unix import SECRET
 from jumpmq.http.homes.client import HomeClient
 
 

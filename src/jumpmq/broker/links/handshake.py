@@ -1,0 +1,97 @@
+"""How the two ends of a link prove to each other that they know the secret, which is never sent.
+
+Each end says who it is: cluster, home, boot, version and a nonce. The end that connects then sends its proof, and is
+sent the other's: a keyed hash (HMAC-SHA-256) over who has said what, and over the certificate of the TLS connection,
+so that an end that stands between with a certificate of its own gets proofs that fit neither ("channel binding", as the
+tls-server-end-point of RFC 5929).
+"""
+
+import hashlib
+import hmac
+import json
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+"""Of what is said on links."""
+
+NONCE = 32
+"""Octets of a nonce."""
+
+
+class Refused(Exception):
+    """The other end is no part of this broker; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end.
+
+    Attributes:
+        home: the number of its home.
+        boot: tells the run of its process from all others.
+    """
+
+    home: int
+    boot: str
+
+
+class Handshake:
+    """One end's part.
+
+    Args:
+        connects: whether this end has connected to the other.
+        certificate: of the accepting end, in DER; empty where there is no TLS.
+    """
+
+    def __init__(
+        self, connects: bool, home: int, boot: str, cluster: str, secret: str, certificate: bytes = b""
+    ) -> None:
+        said = {"cluster": cluster, "home": home, "boot": boot, "version": VERSION, "nonce": secrets.token_hex(NONCE)}
+        self.hello = json.dumps(said).encode()
+        self._connects = connects  # whether this end sends its proof first
+        self._cluster = cluster  # which the other end has to name, too
+        self._secret = secret.encode()
+        self._certificate = hashlib.sha256(certificate).digest()
+        self._heard = b""  # the other end's hello
+
+    def hear(self, hello: bytes) -> Peer:
+        """What the other end says of itself, which is not proved yet.
+
+        Raises:
+            Refused: it is of another cluster or version.
+        """
+        said = json.loads(hello)
+        if not isinstance(said, dict):
+            raise Refused("it does not say who it is")
+        version, cluster = said.get("version"), said.get("cluster")
+        if version != VERSION:
+            raise Refused(f"it speaks version {_short(version)} of links, and this home version {VERSION}")
+        if cluster != self._cluster:
+            raise Refused(f"it belongs to cluster {_short(cluster)}")
+        self._heard = hello
+        return Peer(int(said["home"]), str(said["boot"]))
+
+    def proof(self) -> bytes:
+        """That this end knows the secret, once it has heard the other."""
+        return self._proof(self._connects)
+
+    def require(self, proof: bytes) -> None:
+        """Refuse the other end, unless it knows the secret.
+
+        Raises:
+            Refused: it does not.
+        """
+        if not hmac.compare_digest(proof, self._proof(not self._connects)):
+            raise Refused("it does not know the secret")
+
+    def _proof(self, of_connecting_end: bool) -> bytes:
+        first, second = (self.hello, self._heard) if self._connects else (self._heard, self.hello)
+        role = b"connects" if of_connecting_end else b"accepts"
+        parts = role, self._certificate, hashlib.sha256(first).digest(), hashlib.sha256(second).digest()
+        return hmac.digest(self._secret, b"\0".join(parts), "sha256")
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:80]

@@ -1,0 +1,288 @@
+"""Links between machines: TCP with TLS, on which both ends prove that they know the secret."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.homes import in_loop, nodes, propose, until
+from tests.topology.state import state_of
+
+from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.links import link as link_module
+from jumpmq.broker.links import tls as tls_module
+from jumpmq.broker.links.directory import Address, FixedDirectory
+from jumpmq.broker.links.link import HEADER, HELLO, PROOF, Link
+from jumpmq.broker.links.links import Links
+from jumpmq.broker.links.tls import TLSSockets
+from jumpmq.topology import DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
+
+SECRET = "s" * 64
+
+
+class Proxy:
+    """Stands between two homes.
+
+    Attributes:
+        forwards: the ways that octets go: ``there`` and ``back``.
+    """
+
+    def __init__(self, target: Address) -> None:
+        self.forwards = {"there", "back"}
+        self._target = target
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server
+
+    async def start(self) -> Address:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return "127.0.0.1", self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(*self._target)
+        for way, source, sink in (("there", reader, back), ("back", there, writer)):
+            self._tasks.add(asyncio.create_task(self._forward(way, source, sink)))
+
+    async def _forward(self, way: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(1 << 16):
+                if way in self.forwards:
+                    sink.write(data)
+        if way in self.forwards:
+            sink.close()
+
+
+@asynccontextmanager
+async def ends(*wanted: tuple[int, FixedDirectory], host: str = "127.0.0.1") -> AsyncIterator[list[Links]]:
+    """The links of homes, by their numbers and what they know of the others."""
+    found: list[Links] = []
+    try:
+        for home, directory in wanted:
+            turns = Turns(Commits(), 1 << 20)
+            links = Links(TLSSockets(directory, home, host), home, f"boot-{home}", turns)
+            await links.start()
+            found.append(links)
+        yield found
+    finally:
+        for links in found:
+            await links.stop()
+
+
+def directory(secret: str = SECRET, cluster: str = "c") -> FixedDirectory:
+    return FixedDirectory(cluster, secret)
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    return HEADER.pack(len(payload), kind) + payload
+
+
+async def dial(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return await asyncio.open_connection(*address, ssl=context)
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    """Whether the other end closes without a proof of its own."""
+    kinds = []
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        async with asyncio.timeout(10):
+            while True:
+                length, kind = HEADER.unpack(await reader.readexactly(HEADER.size))
+                await reader.readexactly(length)
+                kinds.append(kind)
+    return kinds in ([], [HELLO])
+
+
+@in_loop
+async def test_records_go_both_ways_in_order() -> None:
+    known = directory()
+    async with ends((1, known), (2, known), (3, known)) as (one, two, three):
+        heard: list[tuple[int, bytes]] = []
+        for links in (one, two, three):
+            links.handlers[64] = lambda link, payload: heard.append((link.peer, bytes(payload)))
+        await until(lambda: one.homes == [2, 3] and two.homes == [1, 3] and three.homes == [1, 2])
+        big = bytes(range(256)) * 4096
+        for sender, home in ((one, 3), (three, 1)):
+            link = sender.to(home)
+            assert link is not None
+            for part in (b"first", big, b"last"):
+                link.send(64, part)
+            link.write()
+        await until(lambda: len(heard) == 6)
+        assert [part for home, part in heard if home == 1] == [b"first", big, b"last"]
+        assert [part for home, part in heard if home == 3] == [b"first", big, b"last"]
+
+
+@in_loop
+@pytest.mark.parametrize("other", [{"secret": "t" * 64}, {"cluster": "d"}], ids=["secret", "cluster"])
+async def test_a_home_of_another_cluster_is_refused(other: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    known, foreign = directory(), directory(**other)  # type: ignore[arg-type]
+    async with ends((1, known)) as (one,):
+        foreign.put(1, known.addresses[1])
+        known.put(2, ("127.0.0.1", 1))
+        async with ends((2, foreign)) as (two,):
+            await until(lambda: "was refused: it " in caplog.text)
+            assert one.homes == two.homes == []
+            assert SECRET not in caplog.text and "t" * 64 not in caplog.text
+
+
+@in_loop
+async def test_an_end_between_two_homes_is_refused_though_it_relays_the_proofs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    known = directory()
+    async with ends((1, known)) as (one,):
+        real = known.addresses[1]
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls_module.trustme.CA().issue_cert("middle").configure_cert(context)
+        tasks = set()
+
+        async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError):
+                while data := await source.read(1 << 16):
+                    sink.write(data)
+            sink.close()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there, back = await dial(real)
+            tasks.update({asyncio.create_task(forward(reader, back)), asyncio.create_task(forward(there, writer))})
+
+        middle = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
+        misled = directory()
+        misled.put(1, ("127.0.0.1", middle.sockets[0].getsockname()[1]))
+        known.put(2, ("127.0.0.1", 1))
+        async with ends((2, misled)) as (two,):
+            await until(lambda: "it does not know the secret" in caplog.text)
+            assert one.homes == two.homes == []
+        middle.close()
+
+
+@in_loop
+async def test_what_strangers_send_costs_a_bounded_amount_and_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module.refusals, "_next", 0.0)
+    known = directory()
+    hello = {"cluster": "c", "home": 2, "boot": "b", "version": 1, "nonce": "n"}
+    async with ends((1, known)) as (one,):
+        known.put(2, ("127.0.0.1", 1))
+        for sent in (
+            struct.pack("!IB", 1 << 31, HELLO),
+            struct.pack("!IB", 5000, HELLO),
+            frame(64, b"{}"),
+            frame(PROOF, b"p" * 32),
+            frame(HELLO, b"[" * 4000),
+            frame(HELLO, b'"text"'),
+            frame(HELLO, json.dumps(hello | {"version": 2}).encode()),
+            frame(HELLO, json.dumps(hello | {"home": None}).encode()),
+            frame(HELLO, json.dumps(hello).encode()) + frame(PROOF, b"p" * 32),
+            frame(HELLO, json.dumps(hello).encode()) + frame(HELLO, json.dumps(hello).encode()),
+        ):
+            reader, writer = await dial(known.addresses[1])
+            writer.write(sent)
+            assert await is_closed(reader)
+            writer.close()
+        reader, writer = await asyncio.open_connection(*known.addresses[1])
+        writer.write(b"AMQP\0\0\x09\x01" * 100)
+        assert not (await reader.read()).startswith(b"AMQP")
+        assert one.homes == []
+        assert "was refused" in caplog.text
+
+
+@in_loop
+async def test_endless_handshakes_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (link_module, tls_module):
+        monkeypatch.setattr(module, "HELLO_TIMEOUT", 0.5)
+    monkeypatch.setattr(tls_module, "HANDSHAKES", 4)
+    known = directory()
+    async with ends((1, known)) as (one,):
+        silent = [await asyncio.open_connection(*known.addresses[1]) for _ in range(2)]
+        silent += [await dial(known.addresses[1]) for _ in range(2)]
+        reader, _ = await asyncio.open_connection(*known.addresses[1])
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""  # there are too many
+        async with ends((2, known)) as (two,):
+            await until(lambda: one.homes == [2] and two.homes == [1])  # the silent ones have gone
+            for reader, writer in silent:
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+                writer.close()
+
+
+@in_loop
+@pytest.mark.parametrize("cut", ["there", "back", "both"])
+async def test_a_link_that_is_cut_is_noticed_at_both_ends_and_made_again(
+    cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "SILENCE", 0.4)
+    monkeypatch.setattr(link_module, "INTERVAL", 0.1)
+    monkeypatch.setattr(link_module, "HELLO_TIMEOUT", 0.5)
+    known, other = directory(), directory()
+    async with ends((1, known)) as (one,):
+        proxy = Proxy(known.addresses[1])
+        other.put(1, await proxy.start())
+        known.put(2, ("127.0.0.1", 1))
+        async with ends((2, other)) as (two,):
+            await until(lambda: one.homes == [2] and two.homes == [1])
+            proxy.forwards -= {cut} if cut != "both" else {"there", "back"}
+            await until(lambda: one.homes == two.homes == [])
+            proxy.forwards = {"there", "back"}
+            await until(lambda: one.homes == [2] and two.homes == [1])
+        await proxy.stop()
+
+
+@in_loop
+async def test_a_home_that_comes_later_and_one_that_moves_are_found() -> None:
+    known = directory()
+    async with ends((2, known)) as (two,):
+        async with ends((1, known)) as (one,):
+            await until(lambda: one.homes == [2] and two.homes == [1])
+            before = known.addresses[1]
+        await until(lambda: not two.homes)
+        async with ends((1, known), (3, known)) as (one, three):
+            await until(lambda: two.homes == [1, 3] and three.homes == [1, 2] and one.homes == [2, 3])
+            assert known.addresses[1] != before
+            known.remove(1)
+            await until(lambda: two.homes == [3] and three.homes == [2])
+
+
+@in_loop
+async def test_a_home_at_the_address_of_another_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    known, misled = directory(), directory()
+    async with ends((2, known)) as (two,):
+        known.put(3, ("127.0.0.1", 1))
+        misled.put(1, known.addresses[2])
+        async with ends((3, misled)) as (three,):
+            await until(lambda: "a link to home 1 was refused: home 2 answers there" in caplog.text)
+            assert three.homes == []
+            assert isinstance(two.to(3), Link | None)
+
+
+@in_loop
+async def test_nodes_share_their_definitions_over_tls(tmp_path: Path) -> None:
+    async with nodes(3, tmp_path) as brokers:
+        await propose(brokers[2], SetPolicy("/", "p", "^s$", {"shards-per-node": 2}, apply_to="exchanges"))
+        definition = ExchangeDefinition("/", "s", "x-modulus-hash", durable=True)
+        await propose(brokers[1], DeclareExchange(definition))
+        await propose(brokers[1], DeclareQueue(brokers[1].topology.define_queue("/", "here", durable=True)))
+        states: list[dict[str, Any]] = [state_of(broker.topology) for broker in brokers]
+        assert states[0] == states[1] == states[2]
+        shards = [f"sharding: s - {node}@host - {number}" for node in ("one", "two", "three") for number in range(2)]
+        queues = brokers[0].topology.vhosts["/"].declared
+        assert [*queues] == [*shards, "here"]
+        assert [queues[name].definition.home for name in queues] == [1, 1, 2, 2, 3, 3, 2]
+        for broker, node in zip(brokers, ("one", "two", "three"), strict=True):
+            host = broker.topology.vhosts["/"]
+            assert broker.topology.sharding.local_shard(host, "s") == f"sharding: s - {node}@host - 0"
