@@ -71,7 +71,8 @@ def _drawn(chance: Random, topology: Topology) -> changes.Change:
         case 5:
             return changes.ClearPolicy("/", chance.choice("pq"))
         case 6:
-            return changes.AddHome(home, NODES[home - 1])
+            node = NODES[home - 1]
+            return changes.AddHome(home, node) if chance.random() < 0.8 else changes.ForgetNode(node)
     limit, value = chance.choice(["max-queues", "max-bindings"]), chance.choice([-1, 30])
     return chance.choice([changes.SetVirtualHostLimit("/", limit, value), changes.SetUserLimit("ann", limit, value)])
 

@@ -10,6 +10,7 @@ def state_of(topology: Topology) -> dict[str, Any]:
     """Every definition, in order, with what is in force and where hash rings stand."""
     return {
         "homes": topology.homes,
+        "forgotten": topology.forgotten,
         "users": [to_json(user) for user in topology.users.values()],
         "vhosts": {name: _state_of_host(host) for name, host in topology.vhosts.items()},
     }

@@ -31,6 +31,7 @@ from jumpmq.topology import (
     DeleteUser,
     DeleteVirtualHost,
     ExchangeDefinition,
+    ForgetNode,
     PutUser,
     SetOperatorPolicy,
     SetPermissions,
@@ -91,6 +92,7 @@ DEFINITIONS = st.sampled_from(
 PRIORITIES = st.integers(-1, 2)
 CHANGES = st.one_of(
     st.builds(AddHome, st.integers(1, 3), st.sampled_from(["one@host", "two@elsewhere", "three@host"])),
+    st.builds(ForgetNode, st.sampled_from(["two@elsewhere", "three@host"])),
     st.builds(AddVirtualHost, HOSTS),
     st.builds(DeleteVirtualHost, st.just("shop")),
     st.builds(SetTracing, HOSTS, st.booleans()),

@@ -37,6 +37,16 @@ class AddHome(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetNode(Change):
+    """A node that does not run is part of the cluster no more: its homes are gone, with the queues that are there.
+
+    The numbers of its homes are not used again.
+    """
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class AddVirtualHost(Change):
     """Add a virtual host with the predeclared exchanges; of one that exists only what is given here changes.
 

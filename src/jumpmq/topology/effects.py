@@ -219,6 +219,28 @@ def _add_home(topology: Topology, change: changes.AddHome) -> Steps:
     return [made for shards in prepared for made in shards.changes]
 
 
+def _forget_node(topology: Topology, change: changes.ForgetNode) -> Steps:
+    gone = topology.nodes[change.node]
+    prepared = []
+    for vhost in topology.vhosts.values():
+        shards = Preparation(topology, vhost, vhost.policies)
+        yield from shards.end(declared for home in gone for declared in vhost.queues_of(home))
+        yield from shards.prepare(iter(()))
+        prepared.append(shards)
+    for home in gone:
+        del topology.homes[home]
+        topology.forgotten[home] = change.node
+        topology.records.put_forgotten_home(home, change.node)
+    for shards in prepared:
+        shards.reveal()
+    topology.records.hand_over()
+    return [
+        changes.DeleteQueue(declared.definition.vhost, declared.name, declared.id)
+        for shards in prepared
+        for declared in shards.ended
+    ]
+
+
 # --- exchanges, queues and bindings ---
 
 
@@ -304,6 +326,7 @@ _EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], changes.Change | 
 
 _IN_STEPS: dict[type[changes.Change], Callable[[Topology, Any], Steps]] = {
     changes.AddHome: _add_home,
+    changes.ForgetNode: _forget_node,
     changes.DeleteVirtualHost: _delete_virtual_host,
     changes.SetPolicy: _set_policy,
     changes.SetOperatorPolicy: _set_policy,

@@ -166,6 +166,9 @@ class Records:
     def put_home(self, home: int, node: str) -> None:
         self._put("home", str(home), {"home": home, "node": node})
 
+    def put_forgotten_home(self, home: int, node: str) -> None:
+        self._put("home", str(home), {"home": home, "node": node, "forgotten": True})
+
     def put_counter(self, home: int, number: int) -> None:
         self._put("counter", _counter_key(home), number)
 

@@ -181,6 +181,7 @@ def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> No
             raise vhost.locked(definition.name)
         equivalence.check_queue(current.definition, definition)
         return
+    _refuse_forgotten(topology, definition.home)
     _refuse_beyond_limit(vhost, definition.name)
     user = topology.users.get(definition.user)
     topology.holdings.require(user, "queue", f"declare queue '{definition.name}'")
@@ -232,8 +233,29 @@ def _refuse_reserved(kind: str, name: str) -> None:
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 
 
+# --- homes ---
+
+
+def _check_add_home(topology: Topology, change: changes.AddHome) -> None:
+    _refuse_forgotten(topology, change.home)
+
+
+def _refuse_forgotten(topology: Topology, home: int) -> None:
+    if (node := topology.forgotten.get(home)) is not None:
+        raise PreconditionFailed(f"home {home} was forgotten with node '{node}': its number is not used again")
+
+
+def _check_forget_node(topology: Topology, change: changes.ForgetNode) -> None:
+    homes = topology.nodes.get(change.node)
+    if homes is None:
+        raise NotFound(f"node '{change.node}' is not in the cluster")
+    if len(topology.nodes) == 1:
+        raise PreconditionFailed(f"node '{change.node}' is the only one of the cluster")
+
+
 _CHECKS: dict[type[changes.Change], Callable[[Topology, Any], object]] = {
-    changes.AddHome: lambda topology, change: None,
+    changes.AddHome: _check_add_home,
+    changes.ForgetNode: _check_forget_node,
     changes.AddVirtualHost: _check_virtual_host,
     changes.DeleteVirtualHost: lambda topology, change: topology.vhost(change.name),
     changes.SetTracing: lambda topology, change: topology.vhost(change.vhost),

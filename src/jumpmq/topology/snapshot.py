@@ -39,6 +39,8 @@ def records_of(topology: Topology) -> list[tuple[str, str, Any]]:
     records = Records(collected, shared=True)
     for home, node in topology.homes.items():
         records.put_home(home, node)
+    for home, node in topology.forgotten.items():
+        records.put_forgotten_home(home, node)
     for home, number in topology.counters.items():
         records.put_counter(home, number)
     for name, value in topology.global_parameters.items():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from jumpmq.amqp.errors import AMQPError, NotAllowed, NotFound
+from jumpmq.amqp.errors import AMQPError, NotAllowed, NotFound, PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.queues import Queue, make_queue
 from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, QueueContext, Wake, never_wake
@@ -74,6 +74,7 @@ class Topology:
     Attributes:
         vhosts, users, global_parameters: by name.
         homes: the node of each home, by number, in the order of joining.
+        forgotten: the same of homes that are gone, whose numbers are not used again.
         sharding: knows the shards of exchanges.
         records: where durable definitions are kept.
         holdings: how much each user has made.
@@ -119,6 +120,7 @@ class Topology:
         self.holdings = Holdings()
         self.past = Past()
         self.homes: dict[int, str] = {}
+        self.forgotten: dict[int, str] = {}
         self.sharding = Sharding(self)
         self.revision = 0
         self.listeners: list[Listener] = []
@@ -140,6 +142,11 @@ class Topology:
         for home, node in (self.homes or {self.home: self.node}).items():
             found.setdefault(node, []).append(home)
         return found
+
+    @property
+    def next_home(self) -> int:
+        """A number that no home has, or has had."""
+        return max([0, *self.homes, *self.forgotten]) + 1
 
     def node_of(self, home: int) -> str:
         """The node that a home is on."""
@@ -209,6 +216,7 @@ class Topology:
     def _take(self, pending: Pending) -> Iterator[None]:
         """Judge a change, let it take effect, and tell of it."""
         if self.log is not None:
+            self._refuse_own_end(pending.change)
             pending.change = self.log.placed(pending.change)
         try:
             self.check(pending.change)
@@ -225,6 +233,12 @@ class Topology:
             for listener in self.listeners:
                 listener(effect, pending.asker)
         pending.accept(effects)
+
+    def _refuse_own_end(self, change: changes.Change) -> None:
+        """Where other processes accept that this node is forgotten, this one differs from them, and stops with all that
+        it has."""
+        if isinstance(change, changes.ForgetNode) and self.homes.get(self.home) == change.node:
+            raise PreconditionFailed(f"node '{change.node}' cannot forget itself; where others have, it keeps its data")
 
     def define_queue(
         self,
@@ -315,7 +329,8 @@ class Topology:
         found: dict[str, list[Any]] = defaultdict(list)
         for kind, key, value in definitions:
             found[kind].append((key, value) if kind == "counter" else value)
-        self.homes = {value["home"]: value["node"] for value in found["home"]}
+        for value in found["home"]:
+            (self.forgotten if value.get("forgotten") else self.homes)[value["home"]] = value["node"]
         self._restore_counters(found)
         self.applied = found["applied"][0] if found["applied"] else 0
         for value in found["vhost"]:

@@ -172,13 +172,13 @@ class VirtualHost:
         found = self._shards.get(exchange, {})
         return [(number, found[named, number]) for named, number in sorted(found) if named == node]
 
+    def queues_of(self, home: int) -> list[DeclaredQueue]:
+        """The queues of a home."""
+        return [declared for declared in self.declared.values() if declared.definition.home == home]
+
     def ended_with(self, home: int) -> list[DeclaredQueue]:
         """The queues of a home that end with its process."""
-        return [
-            declared
-            for declared in self.declared.values()
-            if declared.definition.home == home and not declared.definition.is_kept
-        ]
+        return [declared for declared in self.queues_of(home) if not declared.definition.is_kept]
 
     def exclusive_queues(self, connection: str) -> list[DeclaredQueue]:
         """The queues that end with a connection."""

@@ -1,0 +1,129 @@
+"""Nodes of a cluster, each with one home: what they agree on, and what stops when one is gone."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+from tests.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
+from tests.topology.state import state_of
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.broker import Broker
+from jumpmq.broker.links.directory import FixedDirectory
+from jumpmq.topology import DeclareExchange, DeclareQueue, ExchangeDefinition, ForgetNode, SetPolicy
+
+
+@in_loop
+async def test_a_node_that_others_forget_stops_and_keeps_what_it_has(tmp_path: Path) -> None:
+    known = FixedDirectory("cluster", "s" * 64)
+    first, second = [await started(config_of(home, 2, tmp_path, node=NODES[home - 1]), known) for home in (1, 2)]
+    failures: list[str] = []
+    try:
+        name = "kept"
+        await propose(second, DeclareQueue(second.topology.define_queue("/", name, durable=True)))
+        with pytest.raises(PreconditionFailed, match="'one@host' cannot forget itself"):
+            await propose(second, ForgetNode("one@host"))
+        await stopped(second)
+        await propose(first, ForgetNode("two@host"))
+        assert name not in first.topology.vhosts["/"].declared
+        again = Broker(config_of(2, 2, tmp_path, node="two@host"), known)
+        again.on_failure = failures.append
+        starting = asyncio.ensure_future(again.start())
+        await until(lambda: failures)
+        assert "it keeps its data" in failures[0]
+        assert name in again.topology.vhosts["/"].declared
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await stopped(again)
+    finally:
+        await stopped(second)
+        await stopped(first)
+
+
+def _publish(port: int, keys: list[str]) -> tuple[int, int]:
+    """Publish to the exchange ``x``; returns how many were confirmed, and how many refused."""
+    refused = 0
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for key in keys:
+            try:
+                channel.basic_publish("x", key, b"m")
+            except pika.exceptions.NackError:
+                refused += 1
+    return len(keys) - refused, refused
+
+
+def _declare_passively(port: int, queue: str) -> tuple[int, str]:
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        channel = connection.channel()
+        try:
+            channel.queue_declare(queue, passive=True)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            return error.reply_code, error.reply_text
+    return 200, ""
+
+
+def _consumed_from(port: int, queue: str, count: int, brokers: list[Broker]) -> Any:
+    """Where so many consumers of a queue get to."""
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    channel = connection.channel()
+    for _ in range(count):
+        channel.basic_consume(queue, lambda *_: None)
+    found = {one.name: len(one.consumers) for broker in brokers for one in broker.topology.vhosts["/"].queues.values()}
+    connection.close()
+    return found
+
+
+@in_loop
+async def test_shards_are_on_every_node_and_consumed_from_on_the_own(tmp_path: Path) -> None:
+    async with nodes(3, tmp_path, durable=False) as brokers:
+        await propose(brokers[1], SetPolicy("/", "p", "^x$", {"shards-per-node": 2}, apply_to="exchanges"))
+        await propose(brokers[2], DeclareExchange(ExchangeDefinition("/", "x", "x-consistent-hash", durable=True)))
+        found = await asyncio.to_thread(_consumed_from, brokers[1].port, "x", 4, brokers)
+        assert {name: count for name, count in found.items() if count} == {
+            "sharding: x - two@host - 0": 2,
+            "sharding: x - two@host - 1": 2,
+        }
+
+
+@in_loop
+async def test_a_node_that_is_down_refuses_its_share_and_its_queues_say_where_they_are(tmp_path: Path) -> None:
+    async with nodes(3, tmp_path) as brokers:
+        await propose(brokers[0], SetPolicy("/", "p", "^x$", {"shards-per-node": 1}, apply_to="exchanges"))
+        await propose(brokers[0], DeclareExchange(ExchangeDefinition("/", "x", "x-consistent-hash", durable=True)))
+        keys = [f"key-{number}" for number in range(90)]
+        assert await asyncio.to_thread(_publish, brokers[0].port, keys) == (90, 0)
+        counts = [
+            sum(queue.message_count for queue in broker.topology.vhosts["/"].queues.values()) for broker in brokers
+        ]
+        assert sum(counts) == 90 and all(counts)
+        await stopped(brokers[1])
+        await until(lambda: brokers[0].other_homes is not None and brokers[0].other_homes.links.homes == [3])
+        assert await asyncio.to_thread(_publish, brokers[0].port, keys) == (90 - counts[1], counts[1])
+        shard = "sharding: x - two@host - 0"
+        text = f"NOT_FOUND - home node 'two@host' of durable queue '{shard}' in vhost '/' is down or inaccessible"
+        assert await asyncio.to_thread(_declare_passively, brokers[2].port, shard) == (404, text)
+
+
+@in_loop
+async def test_a_queue_is_where_its_client_or_where_the_fewest_are(tmp_path: Path) -> None:
+    def declare(port: int, locator: str) -> None:
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+            channel = connection.channel()
+            for number in range(6):
+                arguments = {"x-queue-type": "quorum", "x-queue-leader-locator": locator}
+                channel.queue_declare(f"{locator} {number}", durable=True, arguments=arguments)
+
+    async with nodes(3, tmp_path, durable=False) as brokers:
+        await asyncio.to_thread(declare, brokers[2].port, "client-local")
+        await asyncio.to_thread(declare, brokers[2].port, "balanced")
+        queues = brokers[0].topology.vhosts["/"].declared.values()
+        where = {one.name: one.definition.node for one in queues}
+        assert {where[f"client-local {number}"] for number in range(6)} == {"three@host"}
+        assert sorted(where[f"balanced {number}"] for number in range(6)) == ["one@host"] * 3 + ["two@host"] * 3
+        states = [state_of(broker.topology) for broker in brokers]
+        assert states[0] == states[1] == states[2]
