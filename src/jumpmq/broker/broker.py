@@ -227,6 +227,12 @@ class Broker:
         return definitions
 
     @property
+    def running_nodes(self) -> list[str]:
+        """The nodes of this cluster that answer, this one among them, in the order of joining."""
+        up = {self.config.home} if self.other_homes is None else {self.config.home, *self.other_homes.links.homes}
+        return [node for node, homes in self.topology.nodes.items() if not up.isdisjoint(homes)]
+
+    @property
     def elsewhere(self) -> Elsewhere | None:
         """Sends messages to queues of other homes; None where this process is alone."""
         return None if self.other_homes is None else self.other_homes.enqueue

@@ -1,18 +1,22 @@
 """Nodes of a cluster, each with one home: what they agree on, and what stops when one is gone."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pika
 import pika.exceptions
 import pytest
+from tests.cli.commands import run
 from tests.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
+from tests.http.api import API
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
 from jumpmq.broker.links.directory import FixedDirectory
+from jumpmq.http.server import HTTPServer
 from jumpmq.topology import DeclareExchange, DeclareQueue, ExchangeDefinition, ForgetNode, SetPolicy
 
 
@@ -41,6 +45,42 @@ async def test_a_node_that_others_forget_stops_and_keeps_what_it_has(tmp_path: P
     finally:
         await stopped(second)
         await stopped(first)
+
+
+@in_loop
+async def test_the_api_shows_nodes_and_forgets_one_that_is_down(tmp_path: Path) -> None:
+    def jumpmqctl(api: API, *arguments: str) -> str:
+        called = run("jumpmqctl", *arguments, JUMPMQ_URL=api.address.replace("//", "//guest:guest@"))
+        assert called.returncode == 0, called.stderr
+        return called.stdout
+
+    async with nodes(3, tmp_path) as brokers:
+        brokers[0].config.http_port = 0
+        http = HTTPServer(brokers[0])
+        await http.start()
+        api = API(f"http://127.0.0.1:{brokers[0].port_of('http')}")
+        name = "gone"
+        await propose(brokers[2], DeclareQueue(brokers[2].topology.define_queue("/", name, durable=True)))
+        refused = await asyncio.to_thread(api.request, "DELETE", "nodes", "three@host")
+        assert (refused.status_code, "must be stopped" in refused.text) == (400, True)
+        assert name in brokers[0].topology.vhosts["/"].declared
+        await stopped(brokers[2])
+        await until(lambda: len(brokers[0].running_nodes) == 2)
+        found = await asyncio.to_thread(api.get, "nodes")
+        assert {one["name"]: one["running"] for one in found} == {
+            "one@host": True,
+            "two@host": True,
+            "three@host": False,
+        }
+        assert not (await asyncio.to_thread(api.get, "nodes", "three@host"))["running"]
+        shown = await asyncio.to_thread(jumpmqctl, api, "cluster_status", "--formatter", "json")
+        assert json.loads(shown)["disk_nodes"] == ["one@host", "three@host", "two@host"]
+        assert json.loads(shown)["running_nodes"] == ["one@host", "two@host"]
+        shown = await asyncio.to_thread(jumpmqctl, api, "forget_cluster_node", "three@host")
+        assert "/\tgone" in shown
+        assert list(brokers[1].topology.nodes) == ["one@host", "two@host"]
+        assert (await asyncio.to_thread(api.request, "GET", "nodes", "three@host")).status_code == 404
+        await http.stop()
 
 
 def _publish(port: int, keys: list[str]) -> tuple[int, int]:

@@ -48,13 +48,15 @@ def status(
 
 
 def cluster_status(session: Session) -> None:
-    """Shows the cluster: its name, its one node, alarms, listeners."""
+    """Shows the cluster: its name, its nodes, alarms, listeners."""
     overview = session.api.get("overview")
+    nodes = session.api.get("nodes")
+    names, running = ([one["name"] for one in nodes if one["running"] or not wanted] for wanted in (False, True))
     node = session.api.get("nodes", overview["node"])
     name, version = overview["node"], f"{overview['product_name']} {overview['product_version']}"
     if session.is_json:
         facts = _facts(overview, node, {"vhosts": 0})
-        shown = {"cluster_name": overview["cluster_name"], "disk_nodes": [name], "running_nodes": [name]}
+        shown = {"cluster_name": overview["cluster_name"], "disk_nodes": names, "running_nodes": running}
         shown |= {"versions": {name: version}, "partitions": {}, "alarms": facts["alarms"]}
         typer.echo(as_json_object(shown | {"listeners": {name: facts["listeners"]}}))
         return
@@ -65,14 +67,25 @@ def cluster_status(session: Session) -> None:
     ]
     sections = {
         "Basics": [f"Cluster name: {overview['cluster_name']}"],
-        "Disk Nodes" if node["type"] == "disc" else "RAM Nodes": [name],
-        "Running Nodes": [name],
+        "Disk Nodes" if node["type"] == "disc" else "RAM Nodes": names,
+        "Running Nodes": running,
         "Versions": [f"{name}: {version}"],
         "Alarms": [f"{alarm} in effect" for alarm in _alarms(node)] or ["(none)"],
         "Network Partitions": ["(none)"],
         "Listeners": listeners,
     }
     typer.echo("\n".join(line for title, lines in sections.items() for line in (title, "", *lines, "")))
+
+
+def forget_cluster_node(
+    session: Session, name: Annotated[str, typer.Argument(metavar="NODE", help="that does not run")]
+) -> None:
+    """Removes a node that does not run from the cluster, with its queues: their messages are lost to the cluster."""
+    session.inform(f"Removing node {name} from the cluster")
+    gone = session.api.ask("DELETE", "nodes", name)["queues"]
+    session.inform(f"{len(gone)} queues were on the node and are gone:")
+    for one in gone:
+        session.say(f"{one['vhost']}\t{one['name']}")
 
 
 def environment(session: Session) -> None:
@@ -214,4 +227,4 @@ def _report(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, An
             yield from (title, "", *lines, "")
 
 
-VERBS = (ping, status, cluster_status, environment, report, version, stop)
+VERBS = (ping, status, cluster_status, forget_cluster_node, environment, report, version, stop)

@@ -1,35 +1,59 @@
-"""``/api/nodes``: the one node there is."""
+"""``/api/nodes``: the nodes of the cluster."""
 
 from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import LOOKS
 from jumpmq.http.samples import OF_NODE, add_samples, growth
+from jumpmq.topology import ForgetNode
 
 if TYPE_CHECKING:
     from jumpmq.http.history import Track
 
 
 async def all_nodes(request: Request) -> Response:
-    """``GET /api/nodes``: the nodes, of which there is one."""
-    return await answer_list(request, [request], _sampled, ("name",))
+    """``GET /api/nodes``: the nodes, the others with no more than whether they run."""
+    nodes = {requested.broker(request).node, *requested.broker(request).topology.nodes}
+    return await answer_list(request, sorted(nodes), partial(_node, request), ("name",))
 
 
 async def one_node(request: Request) -> Response:
     """``GET /api/nodes/{node}``: one node."""
-    require_node(request)
-    return answer_object(request, _sampled(request))
+    name = requested.name(request, "node")
+    if name not in requested.broker(request).topology.nodes:
+        require_node(request)
+    return answer_object(request, _node(request, name))
+
+
+async def forget_node(request: Request) -> Response:
+    """``DELETE /api/nodes/{node}``: forget a node that does not run, with its queues, whose names are answered."""
+    broker, name = requested.broker(request), requested.name(request, "node")
+    homes = broker.topology.nodes.get(name)
+    if homes is None:
+        raise NotFound(f"no node '{name}'")
+    if name in broker.running_nodes:
+        raise BadRequest(f"node '{name}' runs: it must be stopped before it can be forgotten")
+    gone = [
+        {"vhost": host.name, "name": declared.name}
+        for host in broker.topology.vhosts.values()
+        for home in homes
+        for declared in host.queues_of(home)
+    ]
+    await changing.apply(request, ForgetNode(name))
+    return answer_object(request, {"queues": gone})
 
 
 def require_node(request: Request) -> None:
@@ -41,6 +65,14 @@ def require_node(request: Request) -> None:
     name = requested.name(request, "node")
     if name != requested.broker(request).node:
         raise NotFound(f"no node '{name}'")
+
+
+def _node(request: Request, name: str) -> dict[str, Any]:
+    """A node by its name; of one that is not this one nothing is known but whether it runs."""
+    broker = requested.broker(request)
+    if name == broker.node:
+        return _sampled(request)
+    return {"name": name, "type": "disc", "running": name in broker.running_nodes, "partitions": []}
 
 
 def _sampled(request: Request) -> dict[str, Any]:
@@ -85,4 +117,5 @@ def shown(request: Request) -> dict[str, Any]:
 ROUTES = [
     Endpoint("GET", "/api/nodes", all_nodes, access=Access.MONITORING),
     Endpoint("GET", "/api/nodes/{node}", one_node, access=Access.MONITORING),
+    Endpoint("DELETE", "/api/nodes/{node}", forget_node, access=Access.ADMINISTRATOR),
 ]
