@@ -177,9 +177,10 @@ class Broker:
             else:
                 _require_all_homes(definitions)
             if self.config.node is None:
-                self.node = (
-                    records.kept_node(definitions, self.config.home) or records.kept_node(definitions, 1) or self.node
-                )
+                kept = records.kept_node(definitions, self.config.home)
+                if kept is None and self._directory is None:  # the other homes are on this machine
+                    kept = records.kept_node(definitions, 1)
+                self.node = kept or self.node
             self._make_parts()
             self._restore(definitions)
             if self.other_homes is not None:

@@ -48,6 +48,26 @@ async def test_a_node_that_others_forget_stops_and_keeps_what_it_has(tmp_path: P
 
 
 @in_loop
+async def test_a_node_has_the_name_of_its_machine_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = FixedDirectory("cluster", "s" * 64)
+
+    async def start(home: int, machine: str) -> Broker:
+        monkeypatch.setattr("socket.gethostname", lambda: machine)
+        return await started(config_of(home, 2, tmp_path), known)
+
+    first = await start(1, "owl.example")
+    second = await start(2, "sparrow.example")
+    try:
+        assert first.topology.nodes == second.topology.nodes == {"jumpmq@owl": [1], "jumpmq@sparrow": [2]}
+        await stopped(second)
+        second = await start(2, "renamed.example")
+        assert (second.node, second.topology.nodes) == ("jumpmq@sparrow", first.topology.nodes)
+    finally:
+        await stopped(second)
+        await stopped(first)
+
+
+@in_loop
 async def test_the_api_shows_nodes_and_forgets_one_that_is_down(tmp_path: Path) -> None:
     def jumpmqctl(api: API, *arguments: str) -> str:
         called = run("jumpmqctl", *arguments, JUMPMQ_URL=api.address.replace("//", "//guest:guest@"))
