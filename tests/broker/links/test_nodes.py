@@ -69,6 +69,8 @@ async def test_a_node_has_the_name_of_its_machine_and_keeps_it(tmp_path: Path, m
 
 @in_loop
 async def test_the_api_shows_nodes_and_forgets_one_that_is_down(tmp_path: Path) -> None:
+    """Queues are declared on the node that is asked for, which has to run."""
+
     def jumpmqctl(api: API, *arguments: str) -> str:
         called = run("jumpmqctl", *arguments, JUMPMQ_URL=api.address.replace("//", "//guest:guest@"))
         assert called.returncode == 0, called.stderr
@@ -84,8 +86,15 @@ async def test_the_api_shows_nodes_and_forgets_one_that_is_down(tmp_path: Path) 
         refused = await asyncio.to_thread(api.request, "DELETE", "nodes", "three@host")
         assert (refused.status_code, "must be stopped" in refused.text) == (400, True)
         assert name in brokers[0].topology.vhosts["/"].declared
+        body = {"durable": True, "node": "two@host"}
+        made = await asyncio.to_thread(api.request, "PUT", "queues", "/", "there", json=body)
+        assert made.status_code == 201, made.text
+        assert "there" in brokers[1].topology.vhosts["/"].queues
         await stopped(brokers[2])
         await until(lambda: len(brokers[0].running_nodes) == 2)
+        body = {"durable": True, "node": "three@host"}
+        made = await asyncio.to_thread(api.request, "PUT", "queues", "/", "down", json=body)
+        assert "Node three@host could not be contacted" in made.text
         found = await asyncio.to_thread(api.get, "nodes")
         assert {one["name"]: one["running"] for one in found} == {
             "one@host": True,

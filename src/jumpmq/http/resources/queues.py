@@ -87,13 +87,13 @@ async def declare_queue(request: Request) -> Response:
     """``PUT /api/queues/{vhost}/{queue}``: declare a queue; one that exists must be equivalent."""
     host, name = requested.virtual_host(request), stripped(requested.name(request, "queue"))
     body = await requested.shaped_body(request, SHAPE)
-    node = requested.broker(request).node
-    if body.get("node", node) != node:
-        raise BadRequest(f"Node {body['node']} could not be contacted")
+    broker, node = requested.broker(request), body.pop("node", None)
+    if node not in (None, broker.node, *broker.running_nodes):
+        raise BadRequest(f"Node {node} could not be contacted")
     existed = name in host.declared
-    body.pop("node", None)
-    definition = requested.broker(request).topology.define_queue(
-        host.name, name, **body, user=requested.principal(request).name
+    elsewhere = None if node in (None, broker.node) else broker.topology.nodes[node][0]
+    definition = broker.topology.define_queue(
+        host.name, name, **body, user=requested.principal(request).name, home=elsewhere
     )
     await changing.apply(request, DeclareQueue(definition))
     return changing.put_answer(existed)

@@ -62,7 +62,8 @@ def _shards(request: Request, exchange: Exchange, count: int) -> list[tuple[str,
     key = settings.routing_key
     weight = int(key) if key is not None and isinstance(exchange, ConsistentHashExchange) else 1
     bound = {binding.destination for binding in exchange.bindings}
-    names = [shard_name(exchange.name, broker.node, number) for number in range(count)]
+    nodes = broker.topology.nodes
+    names = [shard_name(exchange.name, node, number) for node in nodes for number in range(count)]
     return [(name, weight) for name in names if name not in bound]
 
 
