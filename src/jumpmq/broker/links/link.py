@@ -204,6 +204,8 @@ class Link(asyncio.Protocol):
                 self._handlers[kind](self, payload)
         elif kind == HELLO and self._said is None:
             self._said = self._handshake.hear(bytes(payload))
+            if self.wanted not in (None, self._said.home):
+                raise Refused(f"home {self.wanted} was expected there")
             if self._connects:
                 self._write_at_once(PROOF, self._handshake.proof())
         elif kind == PROOF and self._said is not None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.links.handshake import Handshake
-from jumpmq.broker.links.link import Handler, Link
+from jumpmq.broker.links.link import Handler, Link, refusals
 
 log = logging.getLogger(__name__)
 
@@ -152,11 +152,8 @@ class Links:
             await asyncio.sleep(pause)
 
     def _up(self, link: Link) -> bool:
-        if link.wanted not in (None, link.peer):
-            log.error("a link to home %d was refused: home %d answers there", link.wanted, link.peer)
-            return False
         if link.peer not in self._ways.homes or link.peer == self._home:
-            log.error("a link of home %d was refused: it is not known here", link.peer)
+            refusals.add(f"a link of home {link.peer} was refused: it is not known here")
             return False
         before = self._links.get(link.peer)
         if before is not None:  # its process has started again, and the end of the old one is not known yet
