@@ -6,6 +6,7 @@ from pyspark.errors import PySparkException
 from tests.http.api import API
 from tests.spark.sources import numbered, publish, table
 
+from jumpmq.cli.demo.table import spark_session
 from jumpmq.spark import JumpMQError, Router, route
 from jumpmq.spark.pipelines import publish as publishing
 from jumpmq.spark.pipelines.archive import archive
@@ -71,3 +72,9 @@ def test_waiting_messages_move_where_their_keys_belong_in_order(spark, broker, c
         mine = [int(row.body) for row in rows if bytes(row.routing_key) == b"%d" % key]
         assert mine == sorted(mine)
     assert [API(broker.http_url).counts(queue)[1] for queue in ("q1", "q2", "q3")] == [0, 0, 0]
+
+
+def test_the_demos_spark_is_one_that_is_there_and_goes_on(spark):
+    with spark_session(partitions=2) as found:
+        assert found.sparkContext is spark.sparkContext
+    assert spark.range(3).count() == 3

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, from_json
 
@@ -16,7 +17,10 @@ from jumpmq.spark import register
 
 @contextmanager
 def spark_session(partitions: int) -> Iterator[SparkSession]:
-    """A Spark of this machine that reads that many partitions at once, its workers in this Python environment."""
+    """A Spark of this machine that reads that many partitions at once, its workers in this Python environment.
+
+    A Spark that this process has already is taken as it is, and goes on.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{partitions}]").appName("JumpMQ demo")
     # A demo is over before Java's second compiler pays back: without it, Spark takes two thirds of the time.
@@ -29,11 +33,13 @@ def spark_session(partitions: int) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.session.timeZone": "UTC",
     }
+    had_one = SparkContext._active_spark_context is not None
     session = builder.config(map=settings).getOrCreate()
     try:
         yield session
     finally:
-        session.stop()
+        if not had_one:
+            session.stop()
 
 
 def write_table(spark: SparkSession, url: str, exchange: str, schema: str, directory: Path) -> float:
