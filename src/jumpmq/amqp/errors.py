@@ -111,3 +111,10 @@ class NotImplementedByServer(AMQPError):
 
 class InternalError(AMQPError):
     code, name, hard = 541, "INTERNAL_ERROR", True
+
+
+class MetadataTimeout(InternalError):
+    """What orders changes of definitions has not been reachable for too long; the change may be made when it is back.
+
+    RabbitMQ 4 closes the connection with 541 too.
+    """

@@ -20,7 +20,7 @@ from itertools import takewhile
 from typing import Any, Protocol
 
 from jumpmq.amqp import errors
-from jumpmq.amqp.errors import AMQPError, InternalError
+from jumpmq.amqp.errors import AMQPError, InternalError, MetadataTimeout
 from jumpmq.topology.changes import Change, DeclareQueue
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.json_form import change_from_json, change_to_json
@@ -39,6 +39,11 @@ FIRST = 1
 
 ANYWHERE = 0
 """In the definition of a queue that is to be declared: its home is chosen by the first one, in the queue's turn."""
+
+STANDS_STILL = (
+    "the metadata store operation timed out: the home that orders changes of definitions is down or inaccessible"
+)
+"""Why a change is refused while no change can be made; RabbitMQ 4's words, and what they mean here."""
 
 SNAPSHOT_PART = 500
 """Records that go to a new home together."""
@@ -375,9 +380,13 @@ class Follower:
         self._port: Port | None = None  # the way to the first home; None while the link is down
         self._queued = 0  # the last entry that came
         self._noting = False  # whether it is known what is on disk before long
+        self._stands_still = False  # whether the first home has been away for too long
 
     def propose(self, pending: Pending) -> None:
-        """See :meth:`CommonLog.propose`. It waits while the link is down."""
+        """See :meth:`CommonLog.propose`. It waits while the link is down; see :meth:`stand_still`."""
+        if self._stands_still and pending.limited:
+            pending.refuse(MetadataTimeout(STANDS_STILL))
+            return
         self._count += 1
         request = f"{self._boot}.{self._count}"
         self._asked[request] = pending
@@ -404,6 +413,7 @@ class Follower:
     def join(self, port: Port) -> None:
         """This home has applied what the first one had when the link came up; what is not answered is asked again."""
         self._port = port
+        self._stands_still = False
         port.send_log({"do": "applied", "number": self._topology.applied})
         self._note_disk()
         for request, pending in list(self._asked.items()):
@@ -412,6 +422,17 @@ class Follower:
     def leave(self) -> None:
         """The link to the first home is down."""
         self._port = None
+
+    def stand_still(self) -> None:
+        """The first home is away for too long: refuse those who wait for a limited time, until :meth:`join`.
+
+        What they have asked for is asked for all the same when it is back, as it may have been decided already.
+        """
+        if self._port is None:
+            self._stands_still = True
+            for pending in list(self._asked.values()):
+                if pending.limited:
+                    pending.refuse(MetadataTimeout(STANDS_STILL))
 
     def receive(self, message: Message) -> None:
         """The first home says something."""

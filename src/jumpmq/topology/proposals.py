@@ -50,9 +50,10 @@ class Pending:
         decided: whether it was accepted or refused; if not yet, see :meth:`then`.
         effects: once it was accepted, the change as it took effect, and the changes that followed from it.
         number: how many changes were decided with it; before, 0, or the number that a common log has given it.
+        limited: whether the asker waits for a limited time while the common log stands still.
     """
 
-    __slots__ = ("_callbacks", "_error", "asker", "change", "decided", "effects", "number")
+    __slots__ = ("_callbacks", "_error", "asker", "change", "decided", "effects", "limited", "number")
 
     def __init__(self, change: Change, asker: Asker) -> None:
         self.change = change
@@ -60,6 +61,7 @@ class Pending:
         self.decided = False
         self.effects: list[Change] = []
         self.number = 0
+        self.limited = False
         self._error: Exception | None = None  # why it was refused
         self._callbacks: list[Callable[[], None]] = []  # who waits for the decision
 
@@ -86,11 +88,14 @@ class Pending:
         self._decide()
 
     def refuse(self, error: Exception) -> None:
-        """The change has changed nothing."""
-        self._error = error
+        """The change has changed nothing, or it is not waited for any longer: what becomes of it then is not told."""
+        if not self.decided:
+            self._error = error
         self._decide()
 
     def _decide(self) -> None:
+        if self.decided:
+            return
         self.decided = True
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:

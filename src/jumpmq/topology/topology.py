@@ -176,9 +176,15 @@ class Topology:
 
     # --- changing ---
 
-    def propose(self, change: changes.Change, asker: Asker = THE_BROKER) -> Pending:
-        """Ask for a change; it is decided in its turn, which mostly is now where the process is alone."""
+    def propose(self, change: changes.Change, asker: Asker = THE_BROKER, *, limited: bool = False) -> Pending:
+        """Ask for a change; it is decided in its turn, which mostly is now where the process is alone.
+
+        Args:
+            limited: whether the asker waits for a limited time while the common log stands still. The change is refused
+                with :class:`~jumpmq.amqp.errors.MetadataTimeout` then, and not asked for if that is known already.
+        """
         pending = Pending(change, asker)
+        pending.limited = limited
         if self.log is None:
             self._proposals.add(pending)
         else:

@@ -3,12 +3,15 @@
 import asyncio
 from pathlib import Path
 
+import pika
 import pytest
-from tests.homes import config_of, definitions_of, homes, in_loop, propose, started, stopped
+from pika.exceptions import ConnectionClosedByBroker
+from tests.homes import config_of, definitions_of, homes, in_loop, propose, started, stopped, until
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker, BrokerError
+from jumpmq.broker.links import log_link
 from jumpmq.topology import (
     Arguments,
     Bind,
@@ -117,6 +120,40 @@ async def test_transient_queues_end_with_their_home_only(tmp_path: Path) -> None
             assert state_of(again.topology) == state_of(brokers[2].topology)
         finally:
             await stopped(again)
+
+
+def declare_there(broker: Broker, name: str) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("", "before", b"served all the time", mandatory=True)
+    channel.queue_declare(name, durable=True)
+    connection.close()
+
+
+@in_loop
+async def test_while_the_first_home_is_away_clients_are_told_that_definitions_stand_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_link, "PATIENCE", 0.3)
+    async with homes(2, tmp_path) as brokers:
+        second = brokers[1]
+        await propose(second, declaration(second, "before"))
+        await stopped(brokers[0])
+        for name in ("waits", "is-refused-at-once"):
+            with pytest.raises(ConnectionClosedByBroker, match="metadata store operation timed out") as closed:
+                await asyncio.to_thread(declare_there, second, name)
+            assert closed.value.reply_code == 541
+        with second.turns.turn():  # nobody waits for what the broker itself wants
+            pending = second.topology.propose(declaration(second, "by-the-broker"))
+        first = await started(config_of(1, 2, tmp_path))
+        try:
+            await until(lambda: pending.decided)
+            await asyncio.to_thread(declare_there, second, "after")
+            assert set(definitions_of(first)["/"]) == {"before", "waits", "by-the-broker", "after"}
+            assert state_of(first.topology) == state_of(second.topology)
+        finally:
+            await stopped(first)
 
 
 @in_loop

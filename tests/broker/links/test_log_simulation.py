@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from hypothesis import HealthCheck, example, given, settings
@@ -38,6 +39,13 @@ from jumpmq.topology.snapshot import records_of
 
 HOMES = 3
 NODE = "one@host"
+
+
+class Turns:
+    """What is done in a turn is done at once."""
+
+    def turn(self) -> nullcontext[None]:
+        return nullcontext()
 
 
 class Disk:
@@ -145,7 +153,7 @@ class Process:
             return
         applied = next((value for kind, _, value in found if kind == "applied"), None)
         identity = "b" if found else None
-        followed = FollowedLog(self.links, identity, applied, self.failed.append)  # type: ignore[arg-type]
+        followed = FollowedLog(self.links, Turns(), identity, applied, self.failed.append)  # type: ignore[arg-type]
         given_records = await followed.definitions()
         for kind, key, value in given_records or ():
             self.disk.put(kind, key, value)

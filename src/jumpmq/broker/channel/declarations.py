@@ -177,7 +177,7 @@ def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], Wa
     connection = channel.connection
     rules.refuse_for_all(change)
     channel.authorization.require_change(connection.user, change)
-    pending = channel.topology.propose(change, connection.asker)
+    pending = channel.topology.propose(change, connection.asker, limited=True)
 
     def go_on() -> Waiting | None:
         pending.result()

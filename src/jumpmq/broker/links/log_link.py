@@ -7,6 +7,7 @@ after; when it has applied that, it asks for changes.
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,11 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
 from jumpmq.topology.common_log import FIRST, First, Follower, Message, Record
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 10.0
+"""Seconds without the first home after which clients are told that definitions cannot be changed."""
 
 LOG = 2
 """Kind of the records about the log: JSON."""
@@ -88,6 +94,7 @@ class FollowedLog:
 
     Args:
         links: one of them leads to the first home.
+        turns: those of the broker.
         identity: of the broker, as this home has noted it; None where it has never been part of one.
         applied: the last entry that this home has on disk; None where it has no definitions.
         on_failure: called with a sentence when this home can no longer be part of the broker.
@@ -97,10 +104,16 @@ class FollowedLog:
     """
 
     def __init__(
-        self, links: Links, identity: str | None, applied: int | None, on_failure: Callable[[str], None]
+        self,
+        links: Links,
+        turns: Turns,
+        identity: str | None,
+        applied: int | None,
+        on_failure: Callable[[str], None],
     ) -> None:
         self.identity = identity
         self._links = links  # one leads to the first home
+        self._turns = turns  # those of the broker
         self._applied = applied  # what it has, before it follows
         self._on_failure = on_failure  # ends the process
         self._records: list[Record] = []  # the definitions that were sent
@@ -109,6 +122,7 @@ class FollowedLog:
         self._applied_here: Callable[[], int] = lambda: 0  # the last entry that is applied
         self._target: int | None = None  # what the first home had when the link came up; None until it is known
         self._welcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # the first such
+        self._patience: asyncio.TimerHandle | None = None  # ends when clients have waited long enough
         links.handlers[LOG] = self._receive
         links.on_up.append(self._up)
         links.on_down.append(self._down)
@@ -144,6 +158,11 @@ class FollowedLog:
         look()
         await caught_up.wait()
 
+    def stop(self) -> None:
+        """Wait for the first home no longer."""
+        if self._patience is not None:
+            self._patience.cancel()
+
     def _port(self) -> _LogPort | None:
         link = self._links.to(FIRST)
         return None if link is None else _LogPort(link)
@@ -160,6 +179,8 @@ class FollowedLog:
             self._target = None
             if self._follower is not None:
                 self._follower.leave()
+                if self._patience is None:
+                    self._patience = asyncio.get_running_loop().call_later(PATIENCE, self._stand_still)
             else:
                 self._records.clear()
                 self._early.clear()
@@ -189,7 +210,16 @@ class FollowedLog:
             port = self._port()
             if port is not None:
                 self._target = None
+                if self._patience is not None:
+                    self._patience.cancel()
+                    self._patience = None
                 self._follower.join(port)
+
+    def _stand_still(self) -> None:
+        assert self._follower is not None
+        log.error("definitions cannot be changed: home %d has been away for %g s", FIRST, PATIENCE)
+        with self._turns.turn():
+            self._follower.stand_still()
 
     def _fail(self, why: str) -> None:
         if self._welcome.done():

@@ -70,6 +70,7 @@ class OtherHomes:
         self._boot = boot  # tells this run from all others
         self._store = store  # where this home keeps what it has
         self._on_failure = on_failure  # ends the process
+        self._turns = turns  # those of the broker
         self._on_disk = OnDisk(turns)  # calls back when what was changed is on disk
         self._followed: FollowedLog | None = None  # not at the first home
 
@@ -87,7 +88,7 @@ class OtherHomes:
         if self._home == FIRST:
             return found
         applied = next((value for kind, _, value in found if kind == APPLIED), None)
-        self._followed = FollowedLog(self.links, self.identity, applied, self._on_failure)
+        self._followed = FollowedLog(self.links, self._turns, self.identity, applied, self._on_failure)
         await self.links.start()
         given = await self._followed.definitions()
         self.identity = self._followed.identity
@@ -138,6 +139,8 @@ class OtherHomes:
         self.usage.stop()
         await self._on_disk.stop()
         await self.links.stop()
+        if self._followed is not None:
+            self._followed.stop()
 
 
 def _ways(config: Config, directory: Directory | None) -> Ways:

@@ -22,7 +22,7 @@ async def apply(request: Request, change: Change) -> None:
     broker = requested.broker(request)
     broker.authorization.require_change(requested.principal(request), change)
     with broker.turns.turn():
-        pending = broker.topology.propose(change, asker(request))
+        pending = broker.topology.propose(change, asker(request), limited=True)
     await slices.decided(pending)
     pending.result()
     await broker.committed()

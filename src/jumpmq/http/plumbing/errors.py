@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, ResourceError
+from jumpmq.amqp.errors import AccessRefused, AMQPError, MetadataTimeout, NotFound, ResourceError
 from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession, QueueInUse
 from jumpmq.broker.telemetry import audit
 from jumpmq.queues.reservations import ReservationGone
@@ -49,6 +49,7 @@ _STATUS: dict[type[AMQPError], int] = {
     NotFound: 404,
     AccessRefused: 401,
     ResourceError: 503,
+    MetadataTimeout: 503,
 }
 """RabbitMQ's statuses for errors of the protocol; it answers 400 to all others."""
 
