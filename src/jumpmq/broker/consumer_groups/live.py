@@ -16,6 +16,7 @@ from jumpmq.queues import Queue
 from jumpmq.topology import Asker, Change, Exchange, Topology, VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import DeleteQueue
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import ConsistentHashExchange, ModulusHashExchange
 
 log = logging.getLogger(__name__)
@@ -163,10 +164,9 @@ class ConsumerGroups:
             if begun and name in live.refused:
                 continue
             self._authorization.require(user, host.name, "read", "queue", name)
-            queue = host.queue(name, identity)
+            declared = host.declared_queue(name, identity)
             if not begun:
-                self._require_shareable(queue, live)
-                units += _unit_count(queue)
+                units += _unit_count(self._require_shareable(declared, live))
         if units > MAX_UNITS:
             raise PreconditionFailed(
                 f"consumer group '{live.name}' would share {units} queues and slots, more than {MAX_UNITS}"
@@ -293,15 +293,17 @@ class ConsumerGroups:
         queues: dict[Unit, Queue] = {}
         refused: dict[str, str] = {}
         for name in names:
-            queue = host.queues.get(name) if host is not None else None
-            if queue is None:
+            declared = host.declared.get(name) if host is not None else None
+            if declared is None:
                 continue
-            problem = self._problem(live, queue)
-            if problem is None and len(queues) + _unit_count(queue) > MAX_UNITS:
-                problem = f"the group shares {MAX_UNITS} queues and slots at most"
-            if problem is None:
-                queues.update(dict.fromkeys(_units(queue), queue))
-            else:
+            queue = declared.contents
+            problem = self._problem(live, declared)
+            if queue is not None and problem is None:
+                if len(queues) + _unit_count(queue) > MAX_UNITS:
+                    problem = f"the group shares {MAX_UNITS} queues and slots at most"
+                else:
+                    queues.update(dict.fromkeys(_units(queue), queue))
+            if problem is not None:
                 refused[name] = problem
                 if name not in live.refused:
                     log.warning("consumer group '%s' in vhost '%s' leaves out queue '%s': %s",
@@ -342,10 +344,10 @@ class ConsumerGroups:
                 seen.add(binding.destination)
                 yield binding.destination
 
-    def _problem(self, live: LiveGroup, queue: Queue) -> str | None:
+    def _problem(self, live: LiveGroup, declared: DeclaredQueue) -> str | None:
         """Why a group cannot share a queue now; None if it can."""
         try:
-            self._require_shareable(queue, live)
+            queue = self._require_shareable(declared, live)
             for consumer in live.consumers:
                 self._authorization.require(consumer.user, live.vhost, "read", "queue", queue.name)
                 if queue.exclusive and queue.owner != consumer.identity:
@@ -354,17 +356,20 @@ class ConsumerGroups:
             return error.text
         return None
 
-    def _require_shareable(self, queue: Queue, live: LiveGroup) -> None:
-        """Refuse a queue that a group cannot share.
+    def _require_shareable(self, declared: DeclaredQueue, live: LiveGroup) -> Queue:
+        """Refuse a queue that a group cannot share; returns its contents.
 
         Raises:
             AccessRefused: consumers or readers outside the group take messages from it.
             ResourceLocked: another group does.
-            PreconditionFailed: it has no order to keep.
+            PreconditionFailed: it has no order to keep, or is at another home.
         """
-        subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        subject = f"queue '{declared.name}' in vhost '{declared.vhost}'"
+        queue = declared.contents
+        if queue is None:
+            raise PreconditionFailed(f"{subject} has no consumer groups here: {_elsewhere(declared)}")
         if queue.consumer_group is live:
-            return
+            return queue
         queue.require_unshared()
         if (reason := queue.unshareable()) is not None:
             raise PreconditionFailed(f"{subject} has no consumer groups: {reason}")
@@ -372,6 +377,11 @@ class ConsumerGroups:
             raise AccessRefused(f"{subject} has consumers outside consumer group '{live.name}'")
         if (reader := self.reader_of(queue)) is not None:
             raise AccessRefused(f"{subject} is read by {reader}")
+        return queue
+
+
+def _elsewhere(declared: DeclaredQueue) -> str:
+    return f"its home is {declared.definition.home}, and a group shares the queues of its members' home"
 
 
 def _unit_count(queue: Queue) -> int:
