@@ -1,4 +1,4 @@
-"""Consumer groups where queues are at several homes: a group shares those of its members' home, and names the others."""
+"""Consumer groups where queues are at several homes: those of other homes are refused, or left out and named."""
 
 import asyncio
 from pathlib import Path
