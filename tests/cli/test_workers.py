@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -134,9 +135,12 @@ async def test_a_process_that_ends_again_and_again_ends_the_broker(monkeypatch: 
 
 
 def test_the_command_line_serves_with_several_processes(tmp_path: Path) -> None:
-    """`jumpmq serve --workers 2`: ready when all are, SIGHUP is no end, an administrator's stop and SIGTERM are."""
+    """`jumpmq serve --workers 2`: ready when all are, SIGHUP is no end, an administrator's stop and SIGTERM are.
+
+    After SIGKILL the next one waits for the processes of the one before.
+    """
     command = [sys.executable, "-m", "jumpmq", "serve", "--workers", "2", "--port", "0", "--http-port", "0"]
-    for how in ("http", "signal"):
+    for how in ("http", "kill", "signal"):
         server = subprocess.Popen([*command, "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert server.stdout is not None
         ready = server.stdout.readline()
@@ -152,8 +156,13 @@ def test_the_command_line_serves_with_several_processes(tmp_path: Path) -> None:
             if how == "http":
                 assert requests.post(f"{api}/stop", timeout=10).ok
             else:
-                server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
+                if how == "kill":  # while one of its processes takes long to end
+                    threads = Path(f"/proc/{server.pid}/task").glob("*/children")
+                    slow = max(int(pid) for children in threads for pid in children.read_text().split())
+                    os.kill(slow, signal.SIGSTOP)
+                    threading.Timer(3, os.kill, (slow, signal.SIGCONT)).start()
+                server.send_signal(signal.SIGTERM if how == "signal" else signal.SIGKILL)
+        assert server.wait(30) == (-signal.SIGKILL if how == "kill" else 0)
         server.stdout.close()
 
 

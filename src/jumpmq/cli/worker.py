@@ -21,6 +21,7 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -29,6 +30,7 @@ from jumpmq.broker import BrokerError, Config
 from jumpmq.broker.connection.given_clients import GivenClients
 from jumpmq.cli.serve import calm_garbage_collection, end_at_once, keep_memory, prepare
 from jumpmq.cli.server import Control, serving
+from jumpmq.store import DirectoryInUse, DirectoryLock, StoreError
 
 CLIENT, TLS_CLIENT, RELOAD, END = b"c", b"t", b"r", b"e"
 
@@ -40,6 +42,9 @@ AT_ONCE = 64
 
 LOOK_INTERVAL = 0.1
 """Seconds between looks at how many clients there are."""
+
+PREDECESSOR_TIMEOUT = 15.0
+"""Seconds that a process of a supervisor that was killed has to end, before its data directory is said to be in use."""
 
 SPEAK_INTERVAL = 1.0
 """Seconds after which the supervisor is told, though it is the same number."""
@@ -101,6 +106,7 @@ class Worker:
                 shutil.rmtree(links, ignore_errors=True)
 
     async def _serve_home(self) -> None:
+        await _until_free(self._assignment.config.data_dir)
         try:
             async with serving(self._assignment.config, lambda: self._say(stop=True), end_at_once) as control:
                 self._control = control
@@ -168,6 +174,21 @@ class Worker:
         for kind, descriptor in zip(kinds, descriptors, strict=True):
             self._taken += 1
             self._listeners[kind].take(socket.socket(fileno=descriptor))
+
+
+async def _until_free(directory: Path | None) -> None:
+    """Wait until no other process has a data directory; for so long only as one that is ending may take."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + PREDECESSOR_TIMEOUT
+    while directory is not None and loop.time() < end:
+        try:
+            DirectoryLock(directory).release()
+        except DirectoryInUse:
+            await asyncio.sleep(LOOK_INTERVAL)
+        except StoreError:
+            return  # who opens it says why
+        else:
+            return
 
 
 def main() -> None:

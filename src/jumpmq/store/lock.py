@@ -4,7 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from jumpmq.store.errors import StoreError
+from jumpmq.store.errors import DirectoryInUse, StoreError
 
 LOCK_NAME = "jumpmq.lock"
 
@@ -15,7 +15,8 @@ class DirectoryLock:
     The directory is created where it is missing.
 
     Raises:
-        StoreError: the directory cannot be created or written to, or another broker holds it.
+        DirectoryInUse: another broker holds it.
+        StoreError: it cannot be created or written to.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -34,7 +35,7 @@ class DirectoryLock:
         except BlockingIOError as error:
             holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._file)
-            raise StoreError(
+            raise DirectoryInUse(
                 f"the data directory {directory} is in use by another broker (process {holder}); "
                 "stop that one or choose another directory"
             ) from error
