@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import AccessRefused
@@ -51,6 +52,7 @@ from jumpmq.store.definitions import named, numbered
 from jumpmq.topology import Topology, changes, records
 
 if TYPE_CHECKING:
+    from jumpmq.broker.cluster.member import Member
     from jumpmq.broker.figures.merged import MergedFigures
     from jumpmq.broker.links.directory import Directory
     from jumpmq.broker.links.other_homes import OtherHomes
@@ -118,6 +120,7 @@ class Broker:
     def __init__(self, config: Config, directory: "Directory | None" = None) -> None:
         self.config = config
         self._directory = directory  # where homes of other machines are; None where all are on this one
+        self._member: Member | None = None  # this node in its cluster; None where it is alone
         self.node = config.node or default_node()
         self.identity = None if config.data_dir is None else uuid.uuid4().hex
         self.listeners: list[Listener] = []
@@ -172,7 +175,9 @@ class Broker:
         try:
             definitions = self._open_store()
             self.turns = Turns(self._commits, self._write_backlog)
-            if self.config.homes > 1:
+            if self.config.cluster is not None:
+                definitions = await self._join_cluster(definitions)
+            if self.config.homes > 1 or self._member is not None:
                 definitions = await self._find_other_homes(definitions)
             else:
                 _require_all_homes(definitions)
@@ -197,7 +202,7 @@ class Broker:
                 await self.other_homes.stop()
             await self._commits.close()
             raise
-        if self.config.home == 1:  # every home hears of every change
+        if self.config.home == 1 or self._member is not None:  # every home hears of every change
             self.topology.listeners.append(audit.recording(self.topology))
         self.topology.listeners.append(lambda change, asker: self.churn.follow(self.topology, change))
         if self.config.key_sketches == "on":
@@ -216,12 +221,31 @@ class Broker:
         assert self.store is not None
         return self.store.definitions()
 
+    async def _join_cluster(self, definitions: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
+        from jumpmq.broker.cluster.starting import enter  # here, so that a node alone does not load it
+
+        member, definitions = await enter(
+            self.config, self.boot, self.store, self.turns, definitions, self._commits.fail
+        )
+        self.config = replace(self.config, home=member.me.home, node=member.me.node)
+        self.node, self.identity = member.me.node, member.me.id
+        self._member = self._directory = member
+        return definitions
+
     async def _find_other_homes(self, definitions: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
         from jumpmq.broker.links.other_homes import OtherHomes  # here, so that a process alone does not load it
 
         identity = _kept_identity(definitions)
         self.other_homes = OtherHomes(
-            self.config, self.boot, self.turns, self.memory, self.store, identity, self._commits.fail, self._directory
+            self.config,
+            self.boot,
+            self.turns,
+            self.memory,
+            self.store,
+            identity,
+            self._commits.fail,
+            self._directory,
+            self._member,
         )
         definitions = await self.other_homes.definitions(definitions)
         self.identity = self.other_homes.identity or self.identity
@@ -258,7 +282,7 @@ class Broker:
             wake=self._upkeep.wake,
             later=self._upkeep.work,
             home=self.config.home,
-            shared=self.config.homes > 1,
+            shared=self.other_homes is not None,
         )
         if self.store is not None:
             self.store.name_queues(self._queue_name)
@@ -319,14 +343,14 @@ class Broker:
 
     def _restore(self, definitions: list[tuple[str, str, Any]]) -> None:
         self.topology.restore(definitions)
-        if self.config.home == 1:
+        if self.config.home == 1 and self._member is None:
             if self.other_homes is not None:
                 self.identity = _kept_identity(definitions) or self.identity or uuid.uuid4().hex
                 self.other_homes.order(self.topology, definitions, self.identity)
             self.topology.apply(changes.AddHome(1, self.node))
         if self.store is not None:
             self._restore_contents(self.store, definitions)
-        if self.config.home == 1 and not self.topology.vhosts and not self.topology.users:
+        if self.config.home == 1 and self._member is None and not self.topology.vhosts and not self.topology.users:
             self._create_defaults()
 
     def _restore_contents(self, store: Store, definitions: list[tuple[str, str, Any]]) -> None:

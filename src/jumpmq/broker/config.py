@@ -33,7 +33,9 @@ class Config:
         home: number of the home that this process serves, from 1 on.
         homes: how many the broker has, each with a process and a data directory of its own.
         links: directory of the sockets by which these processes know each other; needed where they are several.
-        cluster_host: address where links of homes on other machines are taken, in a cluster.
+        cluster: name of the cluster that this node is a member of; None where it is alone.
+        etcd: the cluster's metadata store, as URLs of its members with commas between.
+        cluster_host: address at which the other nodes of the cluster reach this one.
         queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
             RabbitMQ's setting.
         node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
@@ -76,6 +78,8 @@ class Config:
     home: int = 1
     homes: int = 1
     links: Path | None = None
+    cluster: str | None = None
+    etcd: str | None = None
     cluster_host: str = "127.0.0.1"
     queue_leader_locator: str = "client-local"
     node: str | None = None

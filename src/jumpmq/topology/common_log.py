@@ -71,6 +71,7 @@ class Deciding(Protocol):
     holdings: Holdings
 
     def decide(self, pending: Pending) -> None: ...
+    def refuse_own_end(self, change: Change) -> None: ...
 
 
 class Entries(Protocol):

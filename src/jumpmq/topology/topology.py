@@ -222,7 +222,7 @@ class Topology:
     def _take(self, pending: Pending) -> Iterator[None]:
         """Judge a change, let it take effect, and tell of it."""
         if self.log is not None:
-            self._refuse_own_end(pending.change)
+            self.refuse_own_end(pending.change)
             pending.change = self.log.placed(pending.change)
         try:
             self.check(pending.change)
@@ -240,9 +240,13 @@ class Topology:
                 listener(effect, pending.asker)
         pending.accept(effects)
 
-    def _refuse_own_end(self, change: changes.Change) -> None:
-        """Where other processes accept that this node is forgotten, this one differs from them, and stops with all that
-        it has."""
+    def refuse_own_end(self, change: changes.Change) -> None:
+        """Refuse that this node is forgotten: where others accept it, this one differs from them, and stops with all that
+        it has.
+
+        Raises:
+            PreconditionFailed: the change does that.
+        """
         if isinstance(change, changes.ForgetNode) and self.homes.get(self.home) == change.node:
             raise PreconditionFailed(f"node '{change.node}' cannot forget itself; where others have, it keeps its data")
 

@@ -1,8 +1,10 @@
 """The other homes of this broker, as one of its processes knows them: links to them, and the log that all share."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.turns import Turns
@@ -23,6 +25,9 @@ from jumpmq.topology import Topology, changes
 from jumpmq.topology.common_log import ENTRY, FIRST, LET_GO, First, Follower, Record
 from jumpmq.topology.snapshot import records_of
 
+if TYPE_CHECKING:
+    from jumpmq.broker.cluster.member import Member
+
 log = logging.getLogger(__name__)
 
 APPLIED = "applied"
@@ -38,6 +43,7 @@ class OtherHomes:
         identity: of the broker that this home was part of; None where it has never been here.
         on_failure: called with a sentence when this home can no longer be part of the broker; the process has to end.
         directory: where the homes of other machines are; None where all are on this one.
+        member: this node in its cluster; None where the first home orders the log.
 
     Attributes:
         links: one to each.
@@ -58,6 +64,7 @@ class OtherHomes:
         identity: str | None,
         on_failure: Callable[[str], None],
         directory: Directory | None = None,
+        member: Member | None = None,
     ) -> None:
         self.identity = identity
         self.links = Links(_ways(config, directory), config.home, boot, turns)
@@ -72,6 +79,7 @@ class OtherHomes:
         self._on_failure = on_failure  # ends the process
         self._turns = turns  # those of the broker
         self._on_disk = OnDisk(turns)  # calls back when what was changed is on disk
+        self._member = member  # this node in its cluster
         self._followed: FollowedLog | None = None  # not at the first home
 
     async def definitions(self, found: list[Record]) -> list[Record]:
@@ -80,6 +88,8 @@ class OtherHomes:
         Raises:
             BrokerError: this home is not part of the first one's broker, or the number of homes is another.
         """
+        if self._member is not None:
+            return found
         kept = next((value for kind, key, value in found if (kind, key) == HOMES), self._homes)
         if kept != self._homes:
             raise BrokerError(
@@ -117,25 +127,38 @@ class OtherHomes:
         Raises:
             BrokerError: the sockets of links cannot be made.
         """
-        if self._store is not None:
-            self._store.put(*HOMES, self._homes)
-        if self._followed is None:
-            try:
-                await self.links.start()
-            except OSError as error:
-                raise BrokerError(f"links to other homes cannot be made: {error}") from None
+        if self._member is not None:
+            await self._listen()
+            await self._member.start(topology, self.links)
+        elif self._followed is None:
+            self._note_homes()
+            await self._listen()
             self.enqueue.serve(topology, on_reply)
             return
-        follower = Follower(topology, self._boot, self._on_disk, self._on_failure)
-        topology.log = follower
-        await self._followed.follow(follower, lambda: topology.applied)
+        else:
+            self._note_homes()
+            follower = Follower(topology, self._boot, self._on_disk, self._on_failure)
+            topology.log = follower
+            await self._followed.follow(follower, lambda: topology.applied)
         pending = topology.propose(changes.AddHome(self._home, node))
         await decided(pending)
         pending.result()
         self.enqueue.serve(topology, on_reply)
 
+    def _note_homes(self) -> None:
+        if self._store is not None:
+            self._store.put(*HOMES, self._homes)
+
+    async def _listen(self) -> None:
+        try:
+            await self.links.start()
+        except OSError as error:
+            raise BrokerError(f"links to other homes cannot be made: {error}") from None
+
     async def stop(self) -> None:
         """Break the links."""
+        if self._member is not None:
+            await self._member.stop()
         self.usage.stop()
         await self._on_disk.stop()
         await self.links.stop()

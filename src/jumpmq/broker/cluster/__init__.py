@@ -1,0 +1,1 @@
+"""A cluster of nodes: what they agree on is in etcd."""

@@ -1,0 +1,280 @@
+"""A client of etcd, over the JSON gateway that each of its members serves (etcd 3.4 and later).
+
+https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/: each call of the gRPC API is a POST, keys and values are in
+base64, numbers of 64 bits are text. One member is asked until it fails, then the next.
+"""
+
+import asyncio
+import base64
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 3.0
+"""Seconds until a call is given up; etcd itself gives up a write without a leader after five or so."""
+
+CONNECT_TIMEOUT = 1.0
+
+WATCH_LINE = 32 << 20
+"""Octets of an answer to a watch at most: some events come together."""
+
+JSON = dict[str, Any]
+
+
+class EtcdError(Exception):
+    """etcd cannot be asked, or refuses; the text says why. Whether a transaction was carried out is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a key has.
+
+    Attributes:
+        key: with its folder.
+        revision: of the last change.
+    """
+
+    key: str
+    value: bytes
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A key was put, or deleted: then ``value`` is None."""
+
+    key: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a range of keys has, in order.
+
+    Attributes:
+        revision: of etcd, at which this is so.
+    """
+
+    values: list[Value]
+    revision: int
+
+
+class Compacted(EtcdError):
+    """A watch begins before what etcd still knows."""
+
+
+class Etcd:
+    """The client. All calls raise :class:`EtcdError`.
+
+    Args:
+        urls: of the members' clients' ports, ``http://HOST:2379``.
+        tls: how members with ``https`` are checked; None is as the system does.
+        user, password: where etcd has authentication.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        tls: ssl.SSLContext | None = None,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        self._urls = [url.rstrip("/") for url in urls]
+        self._tls: ssl.SSLContext | bool = True if tls is None else tls
+        self._login = None if user is None else {"name": user, "password": password or ""}
+        self._token: str | None = None  # once logged in
+        self._asked = 0  # the place of the member that is asked
+        self._session: aiohttp.ClientSession | None = None  # made in the event loop
+
+    @property
+    def url(self) -> str:
+        """The member that is asked now."""
+        return self._urls[self._asked % len(self._urls)]
+
+    def next_member(self) -> None:
+        """Ask another member from now on."""
+        self._asked += 1
+
+    async def close(self) -> None:
+        """Close connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    # --- calls ---
+
+    async def get(self, key: str) -> Value | None:
+        """What a key has."""
+        found = await self.range(key)
+        return found.values[0] if found.values else None
+
+    async def range(self, first: str, end: str | None = None, limit: int = 0) -> Found:
+        """What the keys from ``first`` up to, but without, ``end`` have; at most ``limit`` of them, if it is not 0."""
+        answer = await self._call("kv/range", range_of(first, end, limit))
+        return Found(_values(answer), int(answer["header"]["revision"]))
+
+    async def folder(self, folder: str) -> Found:
+        """What all keys in a folder have, whose name ends with a slash."""
+        return await self.range(folder, end_of(folder))
+
+    async def transaction(
+        self, compare: Sequence[JSON], success: Sequence[JSON], failure: Sequence[JSON] = ()
+    ) -> tuple[bool, list[JSON]]:
+        """Do ``success`` if all comparisons hold, else ``failure``; returns which, and the answers."""
+        body = {"compare": list(compare), "success": list(success), "failure": list(failure)}
+        answer = await self._call("kv/txn", body)
+        return bool(answer.get("succeeded", False)), answer.get("responses", [])
+
+    async def grant(self, seconds: int) -> int:
+        """A lease: what is put with it is deleted when it is not kept alive for so long."""
+        return int((await self._call("lease/grant", {"TTL": str(seconds)}))["ID"])
+
+    async def keep_alive(self, lease: int) -> bool:
+        """Keep a lease alive; returns whether it was."""
+        answer = await self._call("lease/keepalive", {"ID": str(lease)})
+        return int(answer.get("result", {}).get("TTL", 0)) > 0
+
+    async def revoke(self, lease: int) -> None:
+        """End a lease."""
+        await self._call("lease/revoke", {"ID": str(lease)})
+
+    async def watch(self, folder: str, revision: int) -> AsyncIterator[list[Event]]:
+        """What happens in a folder from a revision on, until the connection breaks.
+
+        Raises:
+            Compacted: etcd has forgotten what happened after that revision.
+        """
+        request = {
+            "create_request": range_of(folder, end_of(folder)) | {"start_revision": str(revision)},
+        }
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
+        try:
+            async with self._post("watch", request, timeout) as answer:
+                async for line in answer.content:
+                    for event in self._watched(json.loads(line)):
+                        yield event
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise EtcdError(f"etcd at {self.url}: {_text(error)}") from None
+
+    def _watched(self, said: JSON) -> list[list[Event]]:
+        if "error" in said:
+            raise EtcdError(f"etcd at {self.url}: {said['error'].get('message', said['error'])}")
+        result = said["result"]
+        if result.get("canceled"):
+            if int(result.get("compact_revision", 0)):
+                raise Compacted(f"etcd at {self.url} has compacted what was to be watched")
+            raise EtcdError(f"etcd at {self.url}: {result.get('cancel_reason') or 'the watch was cancelled'}")
+        events = [_event(event) for event in result.get("events", ())]
+        return [events] if events or result.get("created") else []
+
+    def _post(self, call: str, body: JSON, timeout: aiohttp.ClientTimeout) -> Any:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(ssl=self._tls)
+            self._session = aiohttp.ClientSession(connector=connector, read_bufsize=WATCH_LINE)
+        headers = {} if self._token is None else {"Authorization": self._token}
+        return self._session.post(f"{self.url}/v3/{call}", json=body, timeout=timeout, headers=headers)
+
+    async def _call(self, call: str, body: JSON) -> JSON:
+        if self._login is not None and self._token is None:
+            self._token = (await self._ask("auth/authenticate", self._login))["token"]
+        return await self._ask(call, body)
+
+    async def _ask(self, call: str, body: JSON) -> JSON:
+        """One call, to one member; where it fails, the next one is asked the next time."""
+        try:
+            timeout = aiohttp.ClientTimeout(total=TIMEOUT, sock_connect=CONNECT_TIMEOUT)
+            async with self._post(call, body, timeout) as answer:
+                said: JSON = json.loads(await answer.text())
+                if answer.status == 200:
+                    return said
+                reason = str(said.get("message") or said.get("error") or answer.status)
+        except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
+            reason = _text(error)
+        failed = self.url
+        if "invalid auth token" in reason:
+            self._token = None
+        else:
+            self.next_member()
+        raise EtcdError(f"etcd at {failed}: {reason}")
+
+
+# --- what calls are made of ---
+
+
+def range_of(first: str, end: str | None = None, limit: int = 0) -> JSON:
+    """A range of keys."""
+    return (
+        {"key": _encoded(first)}
+        | ({"range_end": _encoded(end)} if end else {})
+        | ({"limit": str(limit)} if limit else {})
+    )
+
+
+def end_of(folder: str) -> str:
+    """The key behind all keys of a folder, whose name ends with a slash."""
+    return folder[:-1] + chr(ord(folder[-1]) + 1)
+
+
+def get(first: str, end: str | None = None, limit: int = 0) -> JSON:
+    """In a transaction: a range is read."""
+    return {"request_range": range_of(first, end, limit)}
+
+
+def put(key: str, value: bytes | str, lease: int = 0) -> JSON:
+    """In a transaction: a key is put."""
+    return {"request_put": {"key": _encoded(key), "value": _encoded(value)} | ({"lease": str(lease)} if lease else {})}
+
+
+def delete(first: str, end: str | None = None) -> JSON:
+    """In a transaction: a range is deleted."""
+    return {"request_delete_range": range_of(first, end)}
+
+
+def absent(key: str) -> JSON:
+    """Holds where a key is not there."""
+    return {"key": _encoded(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
+
+
+def present(key: str) -> JSON:
+    """Holds where a key is there."""
+    return {"key": _encoded(key), "target": "CREATE", "result": "GREATER", "create_revision": "0"}
+
+
+def has(key: str, value: bytes | str) -> JSON:
+    """Holds where a key has a value."""
+    return {"key": _encoded(key), "target": "VALUE", "result": "EQUAL", "value": _encoded(value)}
+
+
+def values_of(response: JSON) -> list[Value]:
+    """What was read by :func:`get` in a transaction."""
+    return _values(response["response_range"])
+
+
+def _values(answer: JSON) -> list[Value]:
+    return [
+        Value(_decoded(one["key"]).decode(), _decoded(one.get("value", "")), int(one["mod_revision"]))
+        for one in answer.get("kvs", ())
+    ]
+
+
+def _event(event: JSON) -> Event:
+    value = event["kv"].get("value", "")
+    return Event(_decoded(event["kv"]["key"]).decode(), None if event.get("type") == "DELETE" else _decoded(value))
+
+
+def _encoded(text: bytes | str) -> str:
+    return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
+def _text(error: Exception) -> str:
+    return "no answer" if isinstance(error, asyncio.TimeoutError) else str(error) or type(error).__name__

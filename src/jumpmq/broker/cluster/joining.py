@@ -1,0 +1,201 @@
+"""How a node becomes, or is again, a member of its cluster: before it has any definitions in memory.
+
+Its data directory keeps who it is (:class:`Membership`), and has it on disk before etcd hears of it: a node that is
+killed anywhere here goes on where it was. Nothing in a data directory is ever deleted: one that belongs elsewhere is
+refused.
+"""
+
+import json
+import logging
+import secrets
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, replace
+
+from jumpmq.broker.cluster.etcd import Etcd, absent, has, put
+from jumpmq.broker.cluster.keys import FORMAT, Keys
+from jumpmq.broker.cluster.snapshots import SnapshotHead, read_snapshot, write_snapshot
+from jumpmq.broker.errors import BrokerError
+from jumpmq.store import Store
+from jumpmq.topology.common_log import Record
+
+log = logging.getLogger(__name__)
+
+MEMBERSHIP = "run", "cluster"
+"""Where the store keeps who this node is in its cluster."""
+
+APPLIED = "applied"
+"""Kind of the record that says which change of the cluster's log a home has applied last."""
+
+DEFINITIONS = "vhost", "user", "exchange", "queue", "binding", "policy", "home"
+"""Kinds of records of which a data directory that was never used has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who a node is.
+
+    Attributes:
+        cluster: the name of its cluster.
+        id: the cluster's identity.
+        node: its name.
+        member: tells its data directory from all others.
+        home: the number of its home; 0 before it has one.
+    """
+
+    cluster: str
+    id: str
+    node: str
+    member: str
+    home: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a node begins with.
+
+    Attributes:
+        membership: with its home.
+        secret: of links.
+        definitions: all records, its own ones included.
+    """
+
+    membership: Membership
+    secret: str
+    definitions: list[Record]
+
+
+def kept_membership(records: list[Record]) -> Membership | None:
+    """Who a data directory says that its node is; None where it is none of a cluster."""
+    return next((Membership(**value) for kind, key, value in records if (kind, key) == MEMBERSHIP), None)
+
+
+class Joining:
+    """The way in.
+
+    Args:
+        store: the data directory's.
+        on_disk: waits until what was put is on disk.
+        first_definitions: what a new cluster begins with, made from what the data directory has.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        keys: Keys,
+        store: Store,
+        on_disk: Callable[[], Awaitable[None]],
+        first_definitions: Callable[[list[Record]], list[Record]],
+    ) -> None:
+        self._etcd = etcd  # the cluster's
+        self._keys = keys  # the cluster's
+        self._store = store  # the data directory's
+        self._on_disk = on_disk  # waits until what was put is on disk
+        self._first_definitions = first_definitions  # of a new cluster
+
+    async def join(self, found: list[Record], node: str | None, default_node: str) -> Joined:
+        """Be a member.
+
+        Args:
+            found: the records in the data directory.
+            node: the name that was asked for; None is the one that the data directory has, or else ``default_node``.
+
+        Raises:
+            BrokerError: this node cannot be a member.
+            EtcdError: etcd cannot be asked; to be tried again.
+        """
+        me = kept_membership(found)
+        if me is None:
+            me = Membership(self._keys.cluster, uuid.uuid4().hex, node or default_node, uuid.uuid4().hex)
+            await self._keep(me)
+        if me.cluster != self._keys.cluster:
+            raise BrokerError(f"the data directory belongs to cluster '{me.cluster}', not '{self._keys.cluster}'")
+        if node is not None and node != me.node:
+            raise BrokerError(f"the data directory is that of node '{me.node}', not of '{node}'")
+        has_none = not any(kind in DEFINITIONS for kind, _, _ in found)
+        me = self._of_cluster(me, await self._created(me, found), has_none)
+        await self._check_format()
+        me = await self._with_home(me)
+        if has_none:
+            found = await self._given(found)
+        elif not any(kind == APPLIED for kind, _, _ in found):  # the cluster began with what is here
+            self._store.put(APPLIED, "", 0)
+            found = [*found, (APPLIED, "", 0)]
+        await self._keep(me)
+        secret = await self._etcd.get(self._keys.secret)
+        assert secret is not None
+        return Joined(me, secret.value.decode(), found)
+
+    async def _keep(self, me: Membership) -> None:
+        self._store.put(*MEMBERSHIP, asdict(me))
+        await self._on_disk()
+
+    async def _created(self, me: Membership, found: list[Record]) -> str:
+        """The identity of the cluster, which is made unless it is there."""
+        while (identity := await self._etcd.get(self._keys.id)) is None:
+            records = self._first_definitions(found)
+            head = await write_snapshot(self._etcd, self._keys, 0, records)
+            begins = [
+                put(self._keys.format, FORMAT),
+                put(self._keys.id, me.id),
+                put(self._keys.secret, secrets.token_hex(32)),
+                put(self._keys.homes, "1"),
+                put(self._keys.member(me.node), _member(1, me)),
+                head.put(self._keys),
+            ]
+            if (await self._etcd.transaction([absent(self._keys.id)], begins))[0]:
+                log.info("cluster '%s' was made", me.cluster)
+        return identity.value.decode()
+
+    def _of_cluster(self, me: Membership, identity: str, has_none: bool) -> Membership:
+        if me.id == identity:
+            return me
+        if not has_none:
+            raise BrokerError(
+                f"the data directory has definitions that are not those of cluster '{me.cluster}' in etcd: "
+                "a node joins with an empty one"
+            )
+        return replace(me, id=identity, home=0)
+
+    async def _check_format(self) -> None:
+        found = await self._etcd.get(self._keys.format)
+        if found is None or found.value.decode() != FORMAT:
+            said = "none" if found is None else found.value.decode()[:20]
+            raise BrokerError(f"the cluster's log is of format {said}, and this release knows format {FORMAT}")
+
+    async def _with_home(self, me: Membership) -> Membership:
+        """This node with its home, whose number is given to it unless it has one."""
+        while True:
+            member = await self._etcd.get(self._keys.member(me.node))
+            if member is not None:
+                value = json.loads(member.value)
+                if value["member"] != me.member:
+                    raise BrokerError(
+                        f"the cluster has a node '{me.node}' with another data directory: name this one with --node"
+                    )
+                return replace(me, home=int(value["home"]))
+            if me.home:
+                raise BrokerError(
+                    f"node '{me.node}' was forgotten by its cluster; its data is kept: to join again it needs another "
+                    "data directory"
+                )
+            homes = await self._etcd.get(self._keys.homes)
+            assert homes is not None
+            home = int(homes.value) + 1
+            await self._etcd.transaction(
+                [has(self._keys.homes, homes.value), absent(self._keys.member(me.node))],
+                [put(self._keys.homes, str(home)), put(self._keys.member(me.node), _member(home, me))],
+            )
+
+    async def _given(self, found: list[Record]) -> list[Record]:
+        """The cluster's definitions, for a data directory without any."""
+        head = await self._etcd.get(self._keys.snapshot_head)
+        assert head is not None
+        given = await read_snapshot(self._etcd, self._keys, SnapshotHead.read(head.value))
+        for kind, key, value in given:
+            self._store.put(kind, key, value)
+        return [*found, *given]
+
+
+def _member(home: int, me: Membership) -> str:
+    return json.dumps({"home": home, "member": me.member})

@@ -1,0 +1,82 @@
+"""What a cluster keeps in etcd, in the folder ``/jumpmq/NAME/``.
+
+=====================  ==============================================================================================
+``format``             version of the log, and of the rules that decide outcomes
+``id``                 the cluster's identity, which each member's data directory keeps too
+``secret``             what the ends of links prove to each other that they know
+``homes``              the last number that was given to a home
+``members/NODE``       the home of a node, and what tells its data directory from others of that name
+``live/NODE``          where the node's links are taken; gone some seconds after the node is
+``log/NUMBER``         entries of the log of changes, 20 digits
+``snapshot-head``      which entry the snapshot has applied, where its chunks are, and the first entry that is kept
+``snapshot/FOLDER/I``  chunks of the snapshot: all records of definitions, compressed
+=====================  ==============================================================================================
+"""
+
+from dataclasses import dataclass
+
+FORMAT = "1"
+"""The version that this release speaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of a cluster.
+
+    Attributes:
+        cluster: its name.
+    """
+
+    cluster: str
+
+    def _key(self, name: str) -> str:
+        return f"/jumpmq/{self.cluster}/{name}"
+
+    @property
+    def format(self) -> str:
+        return self._key("format")
+
+    @property
+    def id(self) -> str:
+        return self._key("id")
+
+    @property
+    def secret(self) -> str:
+        return self._key("secret")
+
+    @property
+    def homes(self) -> str:
+        return self._key("homes")
+
+    @property
+    def members(self) -> str:
+        return self._key("members/")
+
+    def member(self, node: str) -> str:
+        return self.members + node
+
+    @property
+    def live(self) -> str:
+        return self._key("live/")
+
+    def live_node(self, node: str) -> str:
+        return self.live + node
+
+    @property
+    def log(self) -> str:
+        return self._key("log/")
+
+    def entry(self, number: int) -> str:
+        return f"{self.log}{number:020}"
+
+    @property
+    def snapshot_head(self) -> str:
+        return self._key("snapshot-head")
+
+    def snapshot(self, folder: str) -> str:
+        return self._key(f"snapshot/{folder}/")
+
+
+def number_of(entry: str) -> int:
+    """The number of an entry, by its key."""
+    return int(entry.rpartition("/")[2])

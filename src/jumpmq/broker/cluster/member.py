@@ -1,0 +1,349 @@
+"""This node in its cluster: the log of changes in etcd, who else lives, and where.
+
+Two tasks of the event loop work on etcd: one appends what is asked for here, one follows what comes. A third keeps this
+node's lease alive, and follows where the others are. What fails is tried again, at another member of etcd; after
+:data:`PATIENCE` seconds without etcd clients are told that definitions cannot be changed. Messages flow on.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from jumpmq.broker.cluster.etcd import (
+    Compacted,
+    Etcd,
+    EtcdError,
+    Event,
+    Value,
+    absent,
+    delete,
+    end_of,
+    get,
+    has,
+    put,
+    values_of,
+)
+from jumpmq.broker.cluster.joining import Membership
+from jumpmq.broker.cluster.keys import Keys, number_of
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.links.directory import Address
+from jumpmq.broker.links.link import Link
+from jumpmq.broker.links.links import Links
+from jumpmq.broker.links.log_link import LOG
+from jumpmq.topology import Topology, changes
+from jumpmq.topology.cluster_log import ClusterLog, Entry
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LEASE = 10
+"""Seconds after which etcd takes a node that is not heard of for dead."""
+
+PATIENCE = 10.0
+"""Seconds without etcd after which clients are told that definitions cannot be changed."""
+
+SLOW = 1.0
+"""Seconds that an answer waits for homes that have not applied a change."""
+
+PAUSES = 0.1, 1.0
+"""Seconds between two attempts to ask etcd, at first and at most."""
+
+PART = 100
+"""Entries that are read together."""
+
+
+class Member:
+    """The node. It is the :class:`~jumpmq.broker.links.directory.Directory` of its links, too.
+
+    Args:
+        etcd: the cluster's.
+        host: where other machines reach this one.
+        boot: tells this run of the process from all others.
+        on_failure: called with a sentence when this node can no longer be part of the cluster; the process has to end.
+
+    Attributes:
+        me: who this node is.
+        cluster, secret: see the directory.
+        on_change: the same.
+        log: the log of changes, once it is followed.
+        is_connected: whether etcd answers.
+    """
+
+    log: ClusterLog
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        keys: Keys,
+        me: Membership,
+        secret: str,
+        host: str,
+        boot: str,
+        turns: Turns,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self.cluster = me.id
+        self.secret = secret
+        self.on_change: list[Callable[[], None]] = []
+        self.is_connected = True
+        self._etcd = etcd  # the cluster's
+        self._keys = keys  # the same
+        self.me = me
+        self._host = host  # where others reach this machine
+        self._boot = boot  # tells this run from all others
+        self._turns = turns  # those of the broker
+        self._on_failure = on_failure  # ends the process
+        self._addresses: dict[int, Address] = {}  # where homes are or, if they are down, were
+        self._live_value = b""  # of this node's key, once it listens for links
+        self._lease = 0  # of this node's key; 0 before it has one
+        self._links: Links  # to the other homes
+        self._topology: Topology  # where entries take effect
+        self._asked = asyncio.Event()  # set when there is something to append
+        self._tasks: list[asyncio.Task[None]] = []  # run until the node stops
+        self._failing_since: float | None = None  # by the loop's clock; None while etcd answers
+        self._standstill: asyncio.TimerHandle | None = None  # ends clients' patience
+
+    # --- the directory ---
+
+    @property
+    def addresses(self) -> Mapping[int, Address]:
+        """Where links to each home go."""
+        return self._addresses
+
+    def announce(self, home: int, port: int) -> None:
+        """See :meth:`~jumpmq.broker.links.directory.Directory.announce`. It is in etcd once :meth:`start` returns."""
+        value = {"home": home, "boot": self._boot, "host": self._host, "port": port}
+        self._live_value = json.dumps(value).encode()
+
+    def _found_alive(self, value: bytes) -> None:
+        said = json.loads(value)
+        if said["home"] != self.me.home:
+            self._addresses[int(said["home"])] = str(said["host"]), int(said["port"])
+        elif self._live_value and said["boot"] != self._boot:
+            self._on_failure(f"another process serves node '{self.me.node}' with a copy of its data directory")
+
+    def _tell_of_addresses(self) -> None:
+        for told in list(self.on_change):
+            told()
+
+    # --- life ---
+
+    async def start(self, topology: Topology, links: Links) -> None:
+        """Be seen by the others, and apply what the log has; returns when that is done, and all that comes follows.
+
+        The links listen already.
+        """
+        self._topology, self._links = topology, links
+        self.log = ClusterLog(topology, self.me.home, self._boot, lambda: links.homes)
+        self.log.on_ask = self._asked.set
+        self.log.on_applied = self._applied
+        self.log.on_forgotten = self._on_failure
+        topology.log = self.log
+        links.handlers[LOG] = self._receive
+        links.on_up.append(self._up)
+        links.on_down.append(lambda link: self.log.look())
+        topology.listeners.append(self._follow)
+        await self._again_and_again(self._live)
+        addresses = await self._again_and_again(lambda: self._etcd.folder(self._keys.live))
+        for value in addresses.values:
+            self._found_alive(value.value)
+        self._tell_of_addresses()
+        revision = await self._again_and_again(self._catch_up)
+        self._run(self._follow_log(revision), "log")
+        self._run(self._follow_live(addresses.revision), "nodes")
+        self._run(self._keep_alive(), "lease")
+        self._run(self._append(), "append")
+        await self._drop_forgotten()
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=f"cluster {name}"))
+
+    async def stop(self) -> None:
+        """Leave: the others know at once."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._standstill is not None:
+            self._standstill.cancel()
+        if self._lease:
+            with contextlib.suppress(EtcdError, TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._etcd.revoke(self._lease)
+        await self._etcd.close()
+
+    # --- etcd, that may fail ---
+
+    async def _again_and_again(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Call until etcd answers."""
+        pause = PAUSES[0]
+        while True:
+            try:
+                answer = await call()
+            except EtcdError as error:
+                self._fails(error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PAUSES[1])
+            else:
+                self._answers()
+                return answer
+
+    def _fails(self, error: EtcdError) -> None:
+        if self.is_connected:
+            self.is_connected = False
+            log.warning("%s; it is asked again until it answers", error)
+            self._standstill = asyncio.get_running_loop().call_later(PATIENCE, self._stand_still)
+
+    def _answers(self) -> None:
+        if not self.is_connected:
+            self.is_connected = True
+            log.info("etcd at %s answers", self._etcd.url)
+            assert self._standstill is not None
+            self._standstill.cancel()
+            self.log.go_on()
+
+    def _stand_still(self) -> None:
+        log.error("definitions cannot be changed: etcd has not answered for %g s", PATIENCE)
+        with self._turns.turn():
+            self.log.stand_still()
+
+    # --- being alive ---
+
+    async def _live(self) -> None:
+        """Put this node's key, with a new lease."""
+        lease = await self._etcd.grant(LEASE)
+        await self._etcd.transaction([], [put(self._keys.live_node(self.me.node), self._live_value, lease)])
+        self._lease = lease
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE / 4)
+            if not await self._again_and_again(lambda: self._etcd.keep_alive(self._lease)):
+                log.warning("etcd has taken node '%s' for dead; it is announced again", self.me.node)
+                await self._again_and_again(self._live)
+
+    async def _follow_live(self, revision: int) -> None:
+        async for events in self._watched(self._keys.live, revision):
+            for event in events:
+                if event.value is not None:
+                    self._found_alive(event.value)
+            self._tell_of_addresses()
+
+    async def _watched(self, folder: str, revision: int) -> AsyncIterator[list[Event]]:
+        """What happens in a folder after a revision, for ever; after a break, what it has then."""
+        while True:
+            try:
+                async for events in self._etcd.watch(folder, revision + 1):
+                    self._answers()
+                    yield events
+                raise EtcdError(f"etcd at {self._etcd.url} has ended a watch")
+            except EtcdError as error:
+                if not isinstance(error, Compacted):
+                    self._etcd.next_member()
+                    self._fails(error)
+                await asyncio.sleep(PAUSES[0])
+            found = await self._again_and_again(lambda: self._etcd.folder(folder))
+            revision = found.revision
+            yield [Event(one.key, one.value) for one in found.values]
+
+    # --- the log ---
+
+    async def _catch_up(self) -> int:
+        """Apply what the log has by now; returns etcd's revision."""
+        while True:
+            first = self._keys.entry(self.log.entry + 1)
+            found = await self._etcd.range(first, end_of(self._keys.log), PART)
+            self._take(found.values)
+            if len(found.values) < PART:
+                return found.revision
+
+    async def _follow_log(self, revision: int) -> None:
+        while True:
+            try:
+                async for events in self._etcd.watch(self._keys.log, revision + 1):
+                    self._take([Value(event.key, event.value, 0) for event in events if event.value is not None])
+                raise EtcdError(f"etcd at {self._etcd.url} has ended a watch")
+            except EtcdError as error:
+                if not isinstance(error, Compacted):
+                    self._etcd.next_member()
+                    self._fails(error)
+                await asyncio.sleep(PAUSES[0])
+            revision = await self._again_and_again(self._catch_up)
+
+    def _take(self, values: list[Value]) -> None:
+        """Apply entries that are in the log."""
+        with self._turns.turn():
+            for value in values:
+                self.log.receive(number_of(value.key), json.loads(value.value))
+
+    async def _append(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            while (entry := self.log.to_append()) is not None:
+                await self._again_and_again(lambda entry=entry: self._try_to_append(entry))  # type: ignore[misc]
+
+    async def _try_to_append(self, entry: Entry) -> None:
+        """Append an entry where the log is known to end; where it does not, learn what is there."""
+        number = self.log.entry + 1
+        key, value = self._keys.entry(number), json.dumps(entry, separators=(",", ":")).encode()
+        live = self._keys.live_node(self.me.node)
+        compare = [absent(key), has(live, self._live_value)]
+        failure = [get(key, end_of(self._keys.log), PART), get(live)]
+        try:
+            done, responses = await self._etcd.transaction(compare, [put(key, value)], failure)
+        except EtcdError:
+            await self._catch_up()  # it may be in the log all the same
+            raise
+        if done:
+            self._take([Value(key, value, 0)])
+            return
+        entries, alive = values_of(responses[0]), values_of(responses[1])
+        self._take(entries)
+        if not entries and not alive:  # etcd has taken this node for dead
+            await self._live()
+        elif not entries and alive[0].value != self._live_value:
+            self._found_alive(alive[0].value)
+            raise EtcdError("this node is another process's")
+
+    # --- other homes ---
+
+    def _applied(self, entry: int, asker: int) -> None:
+        """An entry has been applied: who has asked for it is told."""
+        if asker == self.me.home:
+            asyncio.get_running_loop().call_later(SLOW, self._wait_no_longer, entry)
+        elif (link := self._links.to(asker)) is not None:
+            self._tell(link)
+
+    def _wait_no_longer(self, entry: int) -> None:
+        with self._turns.turn():
+            self.log.wait_no_longer(entry)
+
+    def _tell(self, link: Link) -> None:
+        link.send(LOG, json.dumps({"applied": self.log.applied}).encode())
+
+    def _up(self, link: Link) -> None:
+        self._tell(link)
+
+    def _receive(self, link: Link, payload: memoryview) -> None:
+        self.log.others_applied(link.peer, int(json.loads(bytes(payload))["applied"]))
+
+    # --- nodes that are forgotten ---
+
+    def _follow(self, change: changes.Change, asker: object) -> None:
+        if isinstance(change, changes.ForgetNode):
+            for home in self._addresses.keys() & self._topology.forgotten.keys():
+                del self._addresses[home]
+            self._tell_of_addresses()
+            self._run(self._drop_forgotten(), "forgotten")
+
+    async def _drop_forgotten(self) -> None:
+        """Have etcd name the members no more that were forgotten: another node may come with such a name."""
+        found = await self._again_and_again(lambda: self._etcd.folder(self._keys.members))
+        for member in found.values:
+            if int(json.loads(member.value)["home"]) in self._topology.forgotten:
+                drop = [has(member.key, member.value)], [delete(member.key)]
+                await self._again_and_again(lambda drop=drop: self._etcd.transaction(*drop))  # type: ignore[misc]
