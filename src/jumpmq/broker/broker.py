@@ -17,7 +17,7 @@ from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.commit.watchdog import Watchdog
-from jumpmq.broker.config import HOMES, Config, default_node
+from jumpmq.broker.config import HOMES, MEMBERSHIP, Config, default_node
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.forced_closes import ForcedCloses
 from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, connection_limit
@@ -222,7 +222,10 @@ class Broker:
         return self.store.definitions()
 
     async def _join_cluster(self, definitions: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
-        from jumpmq.broker.cluster.starting import enter  # here, so that a node alone does not load it
+        try:
+            from jumpmq.broker.cluster.starting import enter  # here, so that a node alone does not load it
+        except ModuleNotFoundError as error:
+            raise BrokerError(f"a cluster needs {error.name}: pip install 'jumpmq[cluster]'") from None
 
         member, definitions = await enter(
             self.config, self.boot, self.store, self.turns, definitions, self._commits.fail
@@ -577,6 +580,12 @@ def _require_all_homes(definitions: list[tuple[str, str, Any]]) -> None:
     Raises:
         BrokerError: the data directory is that of one home of several: alone it would lack the messages of the others.
     """
+    for kind, key, value in definitions:
+        if (kind, key) == MEMBERSHIP:
+            name = value["cluster"]
+            raise BrokerError(
+                f"the data directory is that of a node of cluster '{name}': serve it with --cluster {name}"
+            )
     homes = next((value for kind, key, value in definitions if (kind, key) == HOMES), 1)
     if homes != 1:
         raise BrokerError(f"the data directory is one of {homes} homes: serve it with --workers {homes}")

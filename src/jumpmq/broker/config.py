@@ -10,6 +10,9 @@ from jumpmq.broker.security.certificates import ClientCertificates, LoginName, S
 HOMES = "run", "homes"
 """Where the store keeps how many homes the broker has, once they are several."""
 
+MEMBERSHIP = "run", "cluster"
+"""Where the store keeps who this node is in its cluster."""
+
 
 def default_node() -> str:
     """``jumpmq@HOST``, with the short name of this host."""
@@ -35,6 +38,8 @@ class Config:
         links: directory of the sockets by which these processes know each other; needed where they are several.
         cluster: name of the cluster that this node is a member of; None where it is alone.
         etcd: the cluster's metadata store, as URLs of its members with commas between.
+        etcd_ca, etcd_cert, etcd_key: for members with ``https``, as in
+            :class:`~jumpmq.broker.security.certificates.ServerTLS`; None is the authorities that the system knows.
         cluster_host: address at which the other nodes of the cluster reach this one.
         queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
             RabbitMQ's setting.
@@ -80,6 +85,9 @@ class Config:
     links: Path | None = None
     cluster: str | None = None
     etcd: str | None = None
+    etcd_ca: Path | None = None
+    etcd_cert: Path | None = None
+    etcd_key: Path | None = None
     cluster_host: str = "127.0.0.1"
     queue_leader_locator: str = "client-local"
     node: str | None = None

@@ -171,10 +171,30 @@ SETTINGS = {
         ),
         _choice(
             "queue_leader_locator",
-            "with several workers, where queues are that do not say so: their client's, or that with the fewest",
+            "with several homes, where queues are that do not say so: their client's, or that with the fewest",
             *("client-local", "balanced"),
         ),
         Setting("node", "NAME", "a name", "name of this node", _text, "jumpmq@HOST"),
+        Setting("cluster", "NAME", "a name", "of the cluster that this node is part of; made if there is none", _text),
+        Setting(
+            "etcd",
+            "URL,URL",
+            "URLs",
+            "where the cluster's definitions are: members of etcd, with commas; http://USER:PASSWORD@HOST:2379",
+            _text,
+            secret=True,
+        ),
+        Setting("etcd_ca", "FILE", "a file", "certificates of authorities that vouch for etcd", _path),
+        Setting("etcd_cert", "FILE", "a file", "certificate that this node shows to etcd", _path),
+        Setting("etcd_key", "FILE", "a file", "key of that certificate, if its own file does not hold it", _path),
+        Setting(
+            "cluster_host",
+            "ADDRESS",
+            "an address, or a name",
+            "where other nodes of the cluster reach this one",
+            _text,
+            "127.0.0.1",
+        ),
         Setting(
             "default_user", "NAME", "a name", "the administrator that a new data directory begins with", _text, "guest"
         ),

@@ -241,8 +241,7 @@ class Topology:
         pending.accept(effects)
 
     def refuse_own_end(self, change: changes.Change) -> None:
-        """Refuse that this node is forgotten: where others accept it, this one differs from them, and stops with all that
-        it has.
+        """Refuse that this node is forgotten: where others accept it, it differs from them, and stops with what it has.
 
         Raises:
             PreconditionFailed: the change does that.

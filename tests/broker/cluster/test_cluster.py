@@ -1,16 +1,26 @@
 """Nodes whose definitions are in a real etcd: what they agree on, and what they do without it."""
 
+import asyncio
+import shutil
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pika
+import pytest
 from tests.etcd import EtcdMember, etcd, needs_etcd
 from tests.homes import NODES, in_loop, propose, stopped, until
 from tests.topology.state import state_of
 
-from jumpmq.broker import Broker, Config
-from jumpmq.topology import DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
+from jumpmq.amqp.errors import AMQPError, MetadataTimeout
+from jumpmq.broker import Broker, BrokerError, Config
+from jumpmq.broker.cluster.etcd import Etcd, delete
+from jumpmq.topology import Bind, Binding, DeclareExchange, DeclareQueue, ExchangeDefinition, ForgetNode, SetPolicy
 
 pytestmark = needs_etcd
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
 def config_of(number: int, directory: Path, members: list[EtcdMember], **settings: Any) -> Config:
@@ -30,9 +40,27 @@ def config_of(number: int, directory: Path, members: list[EtcdMember], **setting
 
 
 async def started(config: Config) -> Broker:
+    """A node that serves."""
     broker = Broker(config)
-    await broker.start()
+    async with asyncio.timeout(20):
+        await broker.start()
     return broker
+
+
+async def declare(broker: Broker, name: str, *, limited: bool = False) -> None:
+    """Declare a durable queue whose home is the node.
+
+    Raises:
+        AMQPError: that is refused.
+    """
+    known = asyncio.Event()
+    with broker.turns.turn():
+        change = DeclareQueue(broker.topology.define_queue("/", name, durable=True))
+        pending = broker.topology.propose(change, limited=limited)
+    pending.then(known.set)
+    async with asyncio.timeout(20):
+        await known.wait()
+    pending.result()
 
 
 @in_loop
@@ -56,3 +84,190 @@ async def test_nodes_make_a_cluster_and_know_the_same(tmp_path: Path) -> None:
         finally:
             for broker in brokers:
                 await stopped(broker)
+
+
+@in_loop
+async def test_a_node_that_was_away_learns_what_has_changed(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        try:
+            await declare(second, "before")
+            await stopped(second)
+            for number in range(250):
+                await declare(first, f"q{number}")
+            second = await started(config_of(1, tmp_path, members))
+            assert second.config.home == 2
+            assert state_of(first.topology) == state_of(second.topology)
+            await declare(second, "after")
+            assert "after" in first.topology.vhosts["/"].declared
+        finally:
+            await stopped(second)
+            await stopped(first)
+
+
+@in_loop
+async def test_changes_of_many_at_once_have_one_order(tmp_path: Path) -> None:
+    """Each of three nodes declares the same queues in another order, and binds them to a ring."""
+    with etcd(tmp_path) as members:
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
+        try:
+            exchange = ExchangeDefinition("/", "ring", "x-consistent-hash", durable=True)
+            await propose(brokers[0], DeclareExchange(exchange))
+
+            async def work(broker: Broker, step: int) -> None:
+                for number in range(0, 60 * step, step):
+                    name = f"q{number % 60}"
+                    with suppress(AMQPError):
+                        await declare(broker, name)
+                        await propose(broker, Bind("/", Binding("ring", "queue", name, b"1")))
+
+            await asyncio.gather(*(work(broker, step) for broker, step in zip(brokers, (1, 7, 11), strict=True)))
+            states = [state_of(broker.topology) for broker in brokers]
+            assert states[0] == states[1] == states[2]
+            assert len(states[0]["vhosts"]["/"]["queues"]) == 60
+            assert {one.topology.applied for one in brokers} == {brokers[0].topology.applied}
+        finally:
+            for broker in brokers:
+                await stopped(broker)
+
+
+@in_loop
+async def test_without_etcd_messages_flow_and_definitions_stand_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jumpmq.broker.cluster.member.PATIENCE", 0.3)
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        try:
+            await declare(second, "q")
+            members[0].kill()
+            assert await asyncio.to_thread(_published, first.port, "q", 10) == 10
+            with pytest.raises(MetadataTimeout, match="etcd is down"):
+                await declare(first, "late", limited=True)
+            assert await asyncio.to_thread(_published, first.port, "q", 10) == 10
+            with pytest.raises(MetadataTimeout, match="etcd is down"):  # at once
+                await declare(first, "later", limited=True)
+            members[0].start()
+            await until(lambda: "late" in second.topology.vhosts["/"].declared)  # asked for before it was known
+            await declare(first, "again", limited=True)
+            assert second.topology.vhosts["/"].queues["q"].message_count == 20
+        finally:
+            await stopped(second)
+            await stopped(first)
+
+
+def _published(port: int, queue: str, count: int) -> int:
+    """Publish messages to a queue; returns how many were confirmed."""
+    confirmed = 0
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(count):
+            channel.basic_publish("", queue, str(number).encode(), PERSISTENT, mandatory=True)
+            confirmed += 1
+    return confirmed
+
+
+@in_loop
+async def test_a_broker_of_today_becomes_the_first_node(tmp_path: Path) -> None:
+    alone = replace(config_of(0, tmp_path, []), cluster=None)
+    before = await started(alone)
+    await declare(before, "kept")
+    await asyncio.to_thread(_published, before.port, "kept", 3)
+    await stopped(before)
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        second = await started(config_of(1, tmp_path, members))
+        try:
+            assert first.topology.vhosts["/"].queues["kept"].message_count == 3
+            assert await asyncio.to_thread(_published, second.port, "kept", 1) == 1
+            assert first.topology.vhosts["/"].queues["kept"].message_count == 4
+            assert state_of(first.topology) == state_of(second.topology)
+        finally:
+            await stopped(second)
+            await stopped(first)
+        with pytest.raises(BrokerError, match="cluster 'test': serve it with --cluster test"):
+            await started(alone)
+
+
+@in_loop
+async def test_who_is_no_member_is_refused_and_keeps_its_data(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        try:
+            twin = replace(config_of(0, tmp_path, members), data_dir=tmp_path / "twin")
+            with pytest.raises(BrokerError, match="has a node 'one@host' with another data directory"):
+                await started(twin)
+            other = replace(config_of(1, tmp_path, members), cluster=None)
+            alone = await started(other)
+            await stopped(alone)
+            with pytest.raises(BrokerError, match="a node joins with an empty one"):
+                await started(config_of(1, tmp_path, members))
+            elsewhere = replace(config_of(2, tmp_path, members), cluster="other")
+            third = await started(elsewhere)
+            await stopped(third)
+            with pytest.raises(BrokerError, match="belongs to cluster 'other', not 'test'"):
+                await started(config_of(2, tmp_path, members))
+            with pytest.raises(BrokerError, match="is that of node 'three@host', not of 'four@host'"):
+                await started(replace(elsewhere, node="four@host"))
+            with pytest.raises(BrokerError, match="needs a data directory"):
+                await started(replace(config_of(2, tmp_path, members), data_dir=None))
+        finally:
+            await stopped(first)
+
+
+@in_loop
+async def test_a_forgotten_node_is_refused_and_its_name_is_free(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        failures: list[str] = []
+        try:
+            await declare(second, "gone")
+            await stopped(second)
+            await propose(first, ForgetNode(NODES[1]))
+            assert "gone" not in first.topology.vhosts["/"].declared
+            back = Broker(config_of(1, tmp_path, members))
+            back.on_failure = failures.append
+            starting = asyncio.ensure_future(back.start())
+            await until(lambda: failures or starting.done())
+            why = (failures or [str(starting.exception())])[0]
+            assert "was forgotten" in why or "cannot forget itself" in why
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            second = await started(replace(config_of(1, tmp_path, members), data_dir=tmp_path / "anew"))
+            assert (second.config.home, first.topology.nodes) == (3, {NODES[0]: [1], NODES[1]: [3]})
+        finally:
+            await stopped(second)
+            await stopped(first)
+
+
+@in_loop
+async def test_a_node_that_etcd_took_for_dead_is_announced_again(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        asking = Etcd([members[0].url])
+        try:
+            (live,) = (await asking.folder("/jumpmq/test/live/")).values
+            await asking.transaction([], [delete(live.key)])
+            await declare(first, "q")  # appending needs it
+            (again,) = (await asking.folder("/jumpmq/test/live/")).values
+            assert again.value == live.value
+        finally:
+            await asking.close()
+            await stopped(first)
+
+
+@in_loop
+async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        failures: list[str] = []
+        try:
+            first._member._on_failure = failures.append  # type: ignore[union-attr]
+            shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
+            copy = await started(replace(config_of(0, tmp_path, members), data_dir=tmp_path / "copy"))
+            await until(lambda: failures)
+            assert "another process serves node 'one@host'" in failures[0]
+            await stopped(copy)
+        finally:
+            await stopped(first)

@@ -4,7 +4,6 @@ https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/: each call of the gRPC API
 base64, numbers of 64 bits are text. One member is asked until it fails, then the next.
 """
 
-import asyncio
 import base64
 import json
 import logging
@@ -277,4 +276,11 @@ def _decoded(text: str) -> bytes:
 
 
 def _text(error: Exception) -> str:
-    return "no answer" if isinstance(error, asyncio.TimeoutError) else str(error) or type(error).__name__
+    match error:
+        case TimeoutError():
+            return "no answer"
+        case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
+            return "the connection broke"
+        case aiohttp.ClientConnectorError():
+            return error.os_error.strerror or str(error)
+    return str(error) or type(error).__name__

@@ -15,14 +15,12 @@ from dataclasses import asdict, dataclass, replace
 from jumpmq.broker.cluster.etcd import Etcd, absent, has, put
 from jumpmq.broker.cluster.keys import FORMAT, Keys
 from jumpmq.broker.cluster.snapshots import SnapshotHead, read_snapshot, write_snapshot
+from jumpmq.broker.config import MEMBERSHIP
 from jumpmq.broker.errors import BrokerError
 from jumpmq.store import Store
 from jumpmq.topology.common_log import Record
 
 log = logging.getLogger(__name__)
-
-MEMBERSHIP = "run", "cluster"
-"""Where the store keeps who this node is in its cluster."""
 
 APPLIED = "applied"
 """Kind of the record that says which change of the cluster's log a home has applied last."""

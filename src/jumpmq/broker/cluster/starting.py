@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
@@ -85,7 +86,23 @@ def _etcd_of(config: Config) -> Etcd:
             user, password = unquote(parts.username), unquote(parts.password or "")
     if not urls:
         raise BrokerError("a cluster needs the setting etcd: the URLs of its members")
-    return Etcd(urls, user=user, password=password)
+    return Etcd(urls, _tls_of(config), user, password)
+
+
+def _tls_of(config: Config) -> ssl.SSLContext | None:
+    """
+    Raises:
+        BrokerError: a file cannot be used.
+    """
+    if config.etcd_ca is None and config.etcd_cert is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=config.etcd_ca)
+        if config.etcd_cert is not None:
+            context.load_cert_chain(config.etcd_cert, config.etcd_key)
+    except (OSError, ssl.SSLError) as error:
+        raise BrokerError(f"the certificates for etcd cannot be used: {error.strerror or error}") from None
+    return context
 
 
 def _first_definitions(found: list[Record], config: Config) -> list[Record]:

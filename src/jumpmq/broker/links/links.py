@@ -7,7 +7,7 @@ from typing import Protocol
 
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.links.handshake import Handshake
-from jumpmq.broker.links.link import Handler, Link, refusals
+from jumpmq.broker.links.link import Handler, Link
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class Links:
 
     def _up(self, link: Link) -> bool:
         if link.peer not in self._ways.homes or link.peer == self._home:
-            refusals.add(f"a link of home {link.peer} was refused: it is not known here")
+            log.info("a link of home %d was refused: it is not known here yet", link.peer)
             return False
         before = self._links.get(link.peer)
         if before is not None:  # its process has started again, and the end of the old one is not known yet

@@ -1,10 +1,8 @@
 """The other homes of this broker, as one of its processes knows them: links to them, and the log that all share."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.turns import Turns
@@ -25,13 +23,20 @@ from jumpmq.topology import Topology, changes
 from jumpmq.topology.common_log import ENTRY, FIRST, LET_GO, First, Follower, Record
 from jumpmq.topology.snapshot import records_of
 
-if TYPE_CHECKING:
-    from jumpmq.broker.cluster.member import Member
-
 log = logging.getLogger(__name__)
 
 APPLIED = "applied"
 """Kind of the record that says which entry of the log a home has."""
+
+
+class Member(Protocol):
+    """This node in its cluster."""
+
+    async def start(self, topology: Topology, links: Links) -> None:
+        """Be seen by the others, and apply what the log of changes has, and what comes."""
+
+    async def stop(self) -> None:
+        """Be seen no more."""
 
 
 class OtherHomes:
