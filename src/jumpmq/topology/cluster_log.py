@@ -222,7 +222,7 @@ class ClusterLog:
             if outcomes:
                 self._waiting.append((number, outcomes))
             self.on_applied(number, home)
-            self.look()
+            self._look()
 
         return known
 
@@ -231,10 +231,15 @@ class ClusterLog:
     def others_applied(self, home: int, number: int) -> None:
         """Another home says which entry it has applied last."""
         self._applied[home] = number
-        self.look()
+        self._look()
 
-    def look(self) -> None:
-        """Answer those whose entries have been applied by all homes that are up; to be called when one goes down."""
+    def left(self, home: int) -> None:
+        """The link to another home is down: it is waited for no longer, and may be set back when it comes again."""
+        self._applied.pop(home, None)
+        self._look()
+
+    def _look(self) -> None:
+        """Answer those whose entries have been applied by all homes that are up."""
         least = min((self._applied.get(home, 0) for home in self._joined()), default=self.entry)
         self._answer_to(least)
 

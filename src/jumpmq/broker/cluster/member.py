@@ -145,7 +145,7 @@ class Member:
         topology.log = self.log
         links.handlers[LOG] = self._receive
         links.on_up.append(self._up)
-        links.on_down.append(lambda link: self.log.look())
+        links.on_down.append(lambda link: self.log.left(link.peer))
         topology.listeners.append(self._follow)
         await self._again_and_again(self._live)
         addresses = await self._again_and_again(lambda: self._etcd.folder(self._keys.live))

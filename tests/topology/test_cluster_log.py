@@ -1,0 +1,341 @@
+"""The log of a cluster under simulated etcd, links, disks and crashes, hypothesis as the scheduler.
+
+What the scheduler may do: ask for a change at a home, have a home send its next entry to etcd, let what was sent take
+effect there (late, twice, never), have a home read some entries, let a record arrive on a link, break and mend links,
+let a disk commit, kill a process and start it again from its disk. Whatever it does: all homes come to the same state
+after the same entries, nothing takes effect twice, what was answered is known wherever a link was up all the time, and
+when all is mended each change was answered.
+"""
+
+import json
+from collections import deque
+from typing import Any
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from tests.broker.links.test_log_simulation import Disk
+from tests.generating import examples
+from tests.topology.state import state_of
+
+from jumpmq.amqp.errors import AMQPError, MetadataTimeout, PreconditionFailed
+from jumpmq.topology import (
+    AddHome,
+    AddVirtualHost,
+    Arguments,
+    Bind,
+    Binding,
+    Change,
+    DeclareExchange,
+    DeclareQueue,
+    ExchangeDefinition,
+    ForgetNode,
+    Pending,
+    PutUser,
+    SetPolicy,
+    Topology,
+)
+from jumpmq.topology.cluster_log import MOST_OCTETS, ClusterLog, Entry
+from jumpmq.topology.snapshot import records_of
+
+HOMES = 3
+ALL = range(1, HOMES + 1)
+NODES = {1: "one@host", 2: "two@host", 3: "three@host"}
+
+
+def first_records() -> list[tuple[str, str, Any]]:
+    """What the cluster begins with."""
+    topology = Topology("", home=0, shared=True)
+    topology.apply(AddVirtualHost("/"))
+    topology.applied = 0
+    return records_of(topology)
+
+
+class Process:
+    """A home that runs."""
+
+    def __init__(self, world: "World", home: int) -> None:
+        self.world, self.home = world, home
+        self.disk = world.disks[home]
+        world.boots += 1
+        self.topology = Topology(NODES[home], self.disk, home=home, shared=True)  # type: ignore[arg-type]
+        self.topology.restore(self.disk.definitions())
+        self.log = ClusterLog(self.topology, home, f"boot{world.boots}", lambda: self.links)
+        self.topology.log = self.log
+        self.log.on_applied = self.applied
+        self.links: dict[int, deque[int]] = {}  # what is on its way here, by the home that sent it
+        self.topology.propose(AddHome(home, NODES[home]))
+
+    def applied(self, entry: int, asker: int) -> None:
+        self.world.compare(self)
+        if asker != self.home and asker in self.links:
+            self.tell(asker)
+
+    def tell(self, home: int) -> None:
+        self.world.processes[home].links[self.home].append(self.log.applied)
+
+
+class World:
+    """etcd, all processes, and what was asked for."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.sent: list[tuple[int, Entry]] = []  # to etcd, on the way
+        self.disks = {home: Disk() for home in ALL}
+        for disk in self.disks.values():
+            for record in first_records():
+                disk.put(*record)
+            disk.commit()
+        self.processes: dict[int, Process] = {}
+        self.boots = self.count = 0
+        self.wrong: list[str] = []
+        self.asked: list[tuple[Process, Pending]] = []
+        self.states: dict[int, str] = {}  # after each entry
+
+    def compare(self, process: Process) -> None:
+        state = json.dumps(state_of(process.topology), default=repr)
+        if self.states.setdefault(process.log.applied, state) != state:
+            self.wrong.append(f"home {process.home} differs after entry {process.log.applied}")
+
+    # --- what the scheduler may do ---
+
+    def start(self, home: int) -> None:
+        if home not in self.processes:
+            self.processes[home] = Process(self, home)
+
+    def kill(self, home: int) -> None:
+        if home in self.processes:
+            for peer in list(self.processes[home].links):
+                self.cut(home, peer)
+            del self.processes[home]
+            self.disks[home].lose()
+
+    def commit(self, home: int) -> None:
+        if home in self.processes:
+            self.processes[home].topology.flush_rings()
+            self.disks[home].commit()
+
+    def mend(self, home: int, peer: int) -> None:
+        here, there = self.processes.get(home), self.processes.get(peer)
+        if home != peer and here and there and peer not in here.links:
+            here.links[peer], there.links[home] = deque(), deque()
+            here.tell(peer)
+            there.tell(home)
+
+    def cut(self, home: int, peer: int) -> None:
+        here = self.processes.get(home)
+        if here and peer in here.links:
+            there = self.processes[peer]
+            del here.links[peer], there.links[home]
+            here.log.left(peer)
+            there.log.left(home)
+
+    def arrive(self, home: int, peer: int) -> None:
+        here = self.processes.get(home)
+        if here and here.links.get(peer):
+            here.log.others_applied(peer, here.links[peer].popleft())
+
+    def send(self, home: int) -> None:
+        """A home sends an entry to etcd, for the place where it knows the log to end."""
+        process = self.processes.get(home)
+        if process and (entry := process.log.to_append()) is not None:
+            self.sent.append((process.log.entry + 1, json.loads(json.dumps(entry))))
+
+    def land(self, which: int) -> None:
+        """What was sent takes effect, if the log ends there; perhaps long after it was sent."""
+        if self.sent:
+            number, entry = self.sent.pop(which % len(self.sent))
+            if number == len(self.entries) + 1:
+                self.entries.append(entry)
+
+    def lose(self, which: int) -> None:
+        if self.sent:
+            self.sent.pop(which % len(self.sent))
+
+    def read(self, home: int, count: int) -> None:
+        process = self.processes.get(home)
+        if process:
+            first = process.log.entry
+            for number, entry in enumerate(self.entries[first : first + count], first + 1):
+                process.log.receive(number, json.loads(json.dumps(entry)))
+
+    def ask(self, home: int, kind: int) -> None:
+        process = self.processes.get(home)
+        if process is None:
+            return
+        self.count += 1
+        name = f"n{self.count}"
+        change: Change
+        match kind:
+            case 0:
+                change = DeclareQueue(process.topology.define_queue("/", name, durable=True))
+            case 1:
+                change = DeclareExchange(ExchangeDefinition("/", name, "x-consistent-hash", durable=True))
+            case 2:
+                shards = {"shards-per-node": self.count % 3 + 1}
+                change = SetPolicy("/", "p", f"^n{self.count // 2}$", shards, 0, "exchanges")
+            case _:  # often refused: the queue or the exchange may not be there
+                change = Bind("/", Binding(f"n{self.count // 2}", "queue", f"n{self.count // 3}", b"2", Arguments()))
+        pending = process.topology.propose(change)
+        self.asked.append((process, pending))
+        before = dict(process.links)
+        pending.then(lambda: self.answered(process, name, kind, pending, before))
+
+    def answered(self, process: Process, name: str, kind: int, pending: Pending, before: dict[int, Any]) -> None:
+        try:
+            pending.result()
+        except AMQPError:
+            return
+        for home, link in before.items():
+            is_same = process.links.get(home) is link  # all the time
+            host = self.processes[home].topology.vhosts["/"] if is_same else None
+            if host is not None and kind < 2 and name not in host.declared and name not in host.exchanges:
+                self.wrong.append(f"{name} was accepted, and home {home} does not know it")
+
+    # --- the end ---
+
+    def heal(self) -> None:
+        for home in ALL:
+            self.start(home)
+        for _ in range(100):
+            for home in ALL:
+                for peer in ALL:
+                    self.mend(home, peer)
+                self.send(home)
+                while self.sent:
+                    self.land(0)
+                for other in ALL:
+                    self.read(other, 1000)
+                for peer in ALL:
+                    for _ in range(20):
+                        self.arrive(home, peer)
+                self.commit(home)
+
+    def check(self) -> None:
+        assert not self.wrong
+        ids = [entry["id"] for entry in self.entries]
+        assert len(set(ids)) == len(ids), "an entry is in the log twice"
+        states = {json.dumps(state_of(one.topology), default=repr) for one in self.processes.values()}
+        assert len(states) == 1
+        assert {one.topology.applied for one in self.processes.values()} == {len(ids) << 10}
+        for process, pending in self.asked:
+            assert pending.decided or process is not self.processes[process.home], "a change was never answered"
+
+
+HOME = st.integers(1, HOMES)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), HOME, st.integers(0, 3)),
+        st.tuples(st.just("ask"), HOME, st.integers(0, 3)),
+        st.tuples(st.just("send"), HOME),
+        st.tuples(st.just("send"), HOME),
+        st.tuples(st.just("land"), st.integers(0, 3)),
+        st.tuples(st.just("land"), st.integers(0, 3)),
+        st.tuples(st.just("lose"), st.integers(0, 3)),
+        st.tuples(st.just("read"), HOME, st.integers(1, 5)),
+        st.tuples(st.just("read"), HOME, st.integers(1, 5)),
+        st.tuples(st.just("arrive"), HOME, HOME),
+        st.tuples(st.just("arrive"), HOME, HOME),
+        st.tuples(st.just("cut"), HOME, HOME),
+        st.tuples(st.just("mend"), HOME, HOME),
+        st.tuples(st.just("commit"), HOME),
+        st.tuples(st.just("kill"), HOME),
+        st.tuples(st.just("start"), HOME),
+    ),
+    max_size=100,
+)
+
+
+@given(STEPS)
+@example([("ask", 1, 0), ("send", 1), ("send", 1), ("land", 0), ("land", 0)])  # sent again, and both arrive
+@example([("ask", 1, 0), ("ask", 2, 0), ("send", 1), ("send", 2), ("land", 0), ("land", 0)])  # one is too late
+@settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_breaks_the_homes_agree(steps: list[tuple[Any, ...]]) -> None:
+    world = World()
+    world.heal()
+    for name, *arguments in steps:
+        getattr(world, name)(*arguments)
+    world.heal()
+    world.check()
+
+
+def alone() -> tuple[ClusterLog, Topology]:
+    """A home without others."""
+    topology = Topology(NODES[1], home=1, shared=True)
+    topology.restore(first_records())
+    log = ClusterLog(topology, 1, "boot", lambda: ())
+    topology.log = log
+    return log, topology
+
+
+def test_what_is_asked_for_together_is_one_entry() -> None:
+    log, topology = alone()
+    asked = [topology.propose(PutUser(f"user{number}", "", ())) for number in range(1500)]
+    first = log.to_append()
+    assert first is not None
+    assert (len(first["changes"]), log.to_append()) == (1023, first)
+    log.receive(1, first)
+    assert [pending.decided for pending in asked].index(False) == 1023
+    second = log.to_append()
+    assert second is not None
+    log.receive(2, second)
+    assert all(pending.decided for pending in asked)
+    assert (topology.applied, log.to_append()) == (2 << 10, None)
+
+
+def test_a_home_that_restarts_goes_on_within_an_entry() -> None:
+    log, topology = alone()
+    for number in range(3):
+        topology.propose(PutUser(f"user{number}", str(number), ()))
+    entry = log.to_append()
+    assert entry is not None
+    again = Topology(NODES[1], home=1, shared=True)
+    again.restore(first_records())
+    again.applied = 2  # of entry 1
+    resumed = ClusterLog(again, 1, "again", lambda: ())
+    again.log = resumed
+    resumed.receive(1, entry)
+    assert (list(again.users), again.applied) == (["user2"], 1 << 10)
+
+
+def test_a_change_that_no_entry_can_hold_is_refused() -> None:
+    _, topology = alone()
+    pending = topology.propose(PutUser("ann", "x" * MOST_OCTETS, ()))
+    try:
+        pending.result()
+    except PreconditionFailed as error:
+        assert "1048576 at most" in error.text
+    else:
+        raise AssertionError("it was taken")
+
+
+def test_who_waits_for_a_limited_time_is_refused_and_what_they_asked_for_is_kept() -> None:
+    log, topology = alone()
+    limited = topology.propose(PutUser("ann", "", ()), limited=True)
+    patient = topology.propose(PutUser("bob", "", ()))
+    log.stand_still()
+    assert (limited.decided, patient.decided) == (True, False)
+    at_once = topology.propose(PutUser("cy", "", ()), limited=True)
+    for pending in (limited, at_once):
+        try:
+            pending.result()
+        except MetadataTimeout:
+            continue
+        raise AssertionError("it was not refused")
+    entry = log.to_append()
+    assert entry is not None
+    log.receive(1, entry)
+    assert list(topology.users) == ["ann", "bob"]
+
+
+def test_a_node_that_is_forgotten_is_told_and_applies_nothing_more() -> None:
+    log, topology = alone()
+    told: list[str] = []
+    log.on_forgotten = told.append
+    topology.homes |= {1: NODES[1], 2: NODES[2]}
+    pending = topology.propose(ForgetNode(NODES[1]))
+    assert pending.decided  # one's own is refused at once
+    forget = {"change": "ForgetNode", "node": NODES[1]}
+    asker = {"user": "", "connection": "", "address": ""}
+    log.receive(1, {"id": "x.1", "home": 2, "changes": [[forget, asker]]})
+    assert "cannot forget itself" in told[0]
+    assert NODES[1] in topology.nodes
