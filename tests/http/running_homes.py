@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.homes import config_of, started, stopped
+from tests.homes import NODES, config_of, started, stopped
 
 from jumpmq.broker import Broker
+from jumpmq.broker.links.directory import FixedDirectory
 from jumpmq.cli.server import RunningBroker
 from jumpmq.http.homes.directory import HomesDirectory
-from jumpmq.http.homes.management import managed
+from jumpmq.http.homes.management import managed, managed_node
+
+Join = Callable[[int, AsyncExitStack], Awaitable[Broker]]
+"""Starts a home; what ends it goes on the stack."""
 
 
 class RunningHomes:
@@ -52,9 +56,23 @@ class RunningHomes:
 @contextmanager
 def running_homes(count: int, directory: Path, **settings: Any) -> Iterator[RunningHomes]:
     """Runs so many homes for as long as the block lasts."""
+    with _running(lambda home, stack: _join(home, count, directory, settings, stack), count) as found:
+        yield found
+
+
+@contextmanager
+def running_nodes(count: int, directory: Path, **settings: Any) -> Iterator[RunningHomes]:
+    """The same with so many nodes of a cluster, each with a home and a management port."""
+    known = FixedDirectory("cluster", "s" * 64)
+    with _running(lambda home, stack: _join(home, count, directory, settings, stack, known), count) as found:
+        yield found
+
+
+@contextmanager
+def _running(join: Join, count: int) -> Iterator[RunningHomes]:
     running: Future[RunningHomes] = Future()
     stop: Future[None] = Future()
-    thread = threading.Thread(target=lambda: asyncio.run(_serve(count, directory, settings, running, stop)))
+    thread = threading.Thread(target=lambda: asyncio.run(_serve(count, join, running, stop)))
     thread.start()
     try:
         yield running.result(30)
@@ -63,20 +81,32 @@ def running_homes(count: int, directory: Path, **settings: Any) -> Iterator[Runn
         thread.join(30)
 
 
-async def _serve(
-    count: int, directory: Path, settings: dict[str, Any], running: Future[RunningHomes], stop: Future[None]
-) -> None:
+async def _join(
+    home: int,
+    count: int,
+    directory: Path,
+    settings: dict[str, Any],
+    stack: AsyncExitStack,
+    known: FixedDirectory | None = None,
+) -> Broker:
+    config = config_of(home, count, directory, **settings)
+    if known is not None:
+        config.node = NODES[home - 1]
+    config.http_port = 0 if home == 1 or known is not None else None
+    broker = await started(config, known)
+    stack.push_async_callback(stopped, broker)
+    management = managed(broker, HomesDirectory.of(config)) if known is None else managed_node(broker)
+    await stack.enter_async_context(management)
+    return broker
+
+
+async def _serve(count: int, join: Join, running: Future[RunningHomes], stop: Future[None]) -> None:
     try:
         async with AsyncExitStack() as stack:
             brokers, stacks = [], []
             for home in range(1, count + 1):
-                config = config_of(home, count, directory, **settings)
-                config.http_port = 0 if home == 1 else None
-                broker = await started(config)
                 stacks.append(await stack.enter_async_context(AsyncExitStack()))
-                stacks[-1].push_async_callback(stopped, broker)
-                await stacks[-1].enter_async_context(managed(broker, HomesDirectory.of(config)))
-                brokers.append(broker)
+                brokers.append(await join(home, stacks[-1]))
             running.set_result(RunningHomes(brokers, stacks, asyncio.get_running_loop()))
             await asyncio.wrap_future(stop)
     except BaseException as error:

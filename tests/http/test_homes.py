@@ -8,12 +8,12 @@ import pika
 import pyarrow as pa
 import pytest
 from tests.http.api import API, publish
-from tests.http.running_homes import running_homes
+from tests.http.running_homes import running_homes, running_nodes
 
 
-@pytest.fixture(scope="module")
-def homes(tmp_path_factory):
-    with running_homes(3, tmp_path_factory.mktemp("homes")) as running:
+@pytest.fixture(scope="module", params=[running_homes, running_nodes], ids=["workers", "nodes"])
+def homes(request, tmp_path_factory):
+    with request.param(3, tmp_path_factory.mktemp("homes")) as running:
         yield running
 
 
@@ -115,6 +115,8 @@ def test_the_private_port_wants_the_secret(homes):
     import socket
 
     path = homes.brokers[0].config.links / "http-2.sock"
+    if not path.exists():
+        pytest.skip("nodes have no such port")
     assert path.stat().st_mode & 0o777 == 0o600
     for headers in ({}, {"JumpMQ-Secret": "0" * 64}):
         connection = http.client.HTTPConnection("home")
@@ -168,10 +170,10 @@ def test_a_group_reads_and_acknowledges_at_all_homes(api, queues, unique):
 
 
 def test_logins_are_counted_at_all_homes(api, channels, homes):
-    (node,) = api.get("nodes")
-    counted = {one["protocol"]: one for one in api.get("auth", "attempts", node["name"])}
+    nodes = api.get("nodes")
+    counted = {one["protocol"]: one for one in api.get("auth", "attempts", nodes[0]["name"])}
     assert counted["amqp091"]["auth_attempts_succeeded"] >= 3
-    assert node["sockets_used"] == 3
+    assert sum(node["sockets_used"] for node in nodes) == 3
 
 
 def test_limits_of_users_hold_for_all_homes_together(api, homes, unique):

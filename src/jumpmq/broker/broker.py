@@ -255,6 +255,11 @@ class Broker:
         return definitions
 
     @property
+    def is_clustered(self) -> bool:
+        """Whether this is one of several nodes."""
+        return self._directory is not None
+
+    @property
     def running_nodes(self) -> list[str]:
         """The nodes of this cluster that answer, this one among them, in the order of joining."""
         up = {self.config.home} if self.other_homes is None else {self.config.home, *self.other_homes.links.homes}

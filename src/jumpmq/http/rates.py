@@ -32,7 +32,6 @@ from jumpmq.broker.figures.values import (
     QueueCounts,
     QueueFigures,
 )
-from jumpmq.topology.tally import Tally
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -208,14 +207,6 @@ class Rates:
         seen = [sample.counts for look in self._looks if (sample := look.queues.get(queue.id)) is not None]
         waited = [counts[-2] > 0 for counts in (*seen, queue.counts)]
         return round(1 - sum(waited) / len(waited), 4)
-
-    def tally(self) -> Tally:
-        """What channels have counted in all virtual hosts, deleted ones included."""
-        found = Tally()
-        found.add(self._figures.past_tally())
-        for one in self._figures.tallies().values():
-            found.add(one)
-        return found
 
     def _before(self, samples: Callable[[Look], Mapping[Any, Sample]], key: Hashable) -> Counts | None:
         """The counters at the reading that rates are taken from; None where they were not read then."""

@@ -329,6 +329,11 @@ class HomeFigures:
             ],
         )
 
+    def nodes(self) -> dict[str, NodeFigures]:
+        """The nodes that answer, by name: this one."""
+        node = self.node()
+        return {node.name: node}
+
     def node(self) -> NodeFigures:
         """The node."""
         broker, alarms = self._broker, self._broker.alarms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from operator import add
 from typing import Any, Protocol
 
@@ -66,12 +66,12 @@ class MergedFigures:
 
     Args:
         own: of this process.
-        others: all homes but this one.
+        others: all homes but this one, by number.
     """
 
-    def __init__(self, own: HomeFigures, others: Sequence[OtherHome]) -> None:
+    def __init__(self, own: HomeFigures, others: Mapping[int, OtherHome]) -> None:
         self._own = own
-        self._others = {other.home: other for other in others}
+        self._others = others
         self._states: dict[int, HomeState] = {}  # of the others that answered, when they were last asked
 
     async def refresh(self) -> None:
@@ -217,21 +217,19 @@ class MergedFigures:
         return sorted(self._others.keys() - self._states)
 
     def node(self) -> NodeFigures:
-        """The node: what its homes use and may use together. All are on one disk."""
-        own = self._own.node()
-        every = [own, *(state.node for state in self._states.values())]
-        held: dict[str, int] = {}
-        for one in every:
-            for kind, octets in one.held.items():
-                held[kind] = held.get(kind, 0) + octets
-        sums = ("resident", "memory_limit", "losses", "files", "files_limit", "connections", "connections_limit")
-        return own._replace(
-            **{name: sum(getattr(one, name) for one in every) for name in (*sums, "blocked")},
-            held=held,
-            memory_alarm=any(one.memory_alarm for one in every),
-            disk_alarm=any(one.disk_alarm for one in every),
-            commit_waiting=max(one.commit_waiting for one in every),
-        )
+        """This node: what its homes use and may use together. All are on one disk."""
+        return _together([one for one in self._nodes() if one.name == self._own.node().name])
+
+    def nodes(self) -> dict[str, NodeFigures]:
+        """The nodes that answered when they were last asked, by name."""
+        found: dict[str, list[NodeFigures]] = {}
+        for one in self._nodes():
+            found.setdefault(one.name, []).append(one)
+        return {name: _together(homes) for name, homes in found.items()}
+
+    def _nodes(self) -> list[NodeFigures]:
+        """By home, this one first."""
+        return [self._own.node(), *(state.node for state in self._states.values())]
 
     # --- asking ---
 
@@ -288,6 +286,22 @@ class MergedFigures:
             except HomeDown:
                 return told + [missing(one) for one in wanted[len(told) :]]
         return told
+
+
+def _together(homes: list[NodeFigures]) -> NodeFigures:
+    """A node, of its homes."""
+    held: dict[str, int] = {}
+    for one in homes:
+        for kind, octets in one.held.items():
+            held[kind] = held.get(kind, 0) + octets
+    sums = ("resident", "memory_limit", "losses", "files", "files_limit", "connections", "connections_limit")
+    return homes[0]._replace(
+        **{name: sum(getattr(one, name) for one in homes) for name in (*sums, "blocked")},
+        held=held,
+        memory_alarm=any(one.memory_alarm for one in homes),
+        disk_alarm=any(one.disk_alarm for one in homes),
+        commit_waiting=max(one.commit_waiting for one in homes),
+    )
 
 
 def _runs(items: list[QueueDefinition]) -> Iterator[list[QueueDefinition]]:

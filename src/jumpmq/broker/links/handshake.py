@@ -1,9 +1,9 @@
 """How the two ends of a link prove to each other that they know the secret, which is never sent.
 
-Each end says who it is: cluster, home, boot, version and a nonce. The end that connects then sends its proof, and is
-sent the other's: a keyed hash (HMAC-SHA-256) over who has said what, and over the certificate of the TLS connection,
-so that an end that stands between with a certificate of its own gets proofs that fit neither ("channel binding", as the
-tls-server-end-point of RFC 5929).
+Each end says who it is: cluster, home, boot, version and a nonce; and what it connects for, a link or a call. The end
+that connects then sends its proof, and is sent the other's: a keyed hash (HMAC-SHA-256) over who has said what, and
+over the certificate of the TLS connection, so that an end that stands between with a certificate of its own gets proofs
+that fit neither ("channel binding", as the tls-server-end-point of RFC 5929).
 """
 
 import hashlib
@@ -15,6 +15,9 @@ from typing import Any
 
 VERSION = 1
 """Of what is said on links."""
+
+LINK, CALL = "link", "call"
+"""What an end may connect for: records both ways, or requests to the other end's private HTTP listener."""
 
 NONCE = 32
 """Octets of a nonce."""
@@ -31,10 +34,12 @@ class Peer:
     Attributes:
         home: the number of its home.
         boot: tells the run of its process from all others.
+        purpose: what it connects for.
     """
 
     home: int
     boot: str
+    purpose: str
 
 
 class Handshake:
@@ -43,12 +48,21 @@ class Handshake:
     Args:
         connects: whether this end has connected to the other.
         certificate: of the accepting end, in DER; empty where there is no TLS.
+        purpose: of the connection.
     """
 
     def __init__(
-        self, connects: bool, home: int, boot: str, cluster: str, secret: str, certificate: bytes = b""
+        self,
+        connects: bool,
+        home: int,
+        boot: str,
+        cluster: str,
+        secret: str,
+        certificate: bytes = b"",
+        purpose: str = LINK,
     ) -> None:
-        said = {"cluster": cluster, "home": home, "boot": boot, "version": VERSION, "nonce": secrets.token_hex(NONCE)}
+        nonce = secrets.token_hex(NONCE)
+        said = {"cluster": cluster, "home": home, "boot": boot, "version": VERSION, "purpose": purpose, "nonce": nonce}
         self.hello = json.dumps(said).encode()
         self._connects = connects  # whether this end sends its proof first
         self._cluster = cluster  # which the other end has to name, too
@@ -71,7 +85,7 @@ class Handshake:
         if cluster != self._cluster:
             raise Refused(f"it belongs to cluster {_short(cluster)}")
         self._heard = hello
-        return Peer(int(said["home"]), str(said["boot"]))
+        return Peer(int(said["home"]), str(said["boot"]), str(said["purpose"]))
 
     def proof(self) -> bytes:
         """That this end knows the secret, once it has heard the other."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import cast
 
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.links.handshake import Handshake, Peer, Refused
+from jumpmq.broker.links.handshake import CALL, Handshake, Peer, Refused
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class Link(asyncio.Protocol):
         handlers: act on records, by kind.
         on_up: called when the other end has proved who it is; returns whether it is welcome.
         on_down: called when the link is broken, if it was up.
+        on_call: makes the protocol of a connection that turns out to be a call; None takes none.
 
     Attributes:
         peer: the number of the other end's home; 0 before its proof.
@@ -98,6 +99,7 @@ class Link(asyncio.Protocol):
         handlers: dict[int, Handler],
         on_up: Callable[["Link"], bool],
         on_down: Callable[["Link"], None],
+        on_call: Callable[[], asyncio.Protocol] | None = None,
     ) -> None:
         self.peer = 0
         self.boot = ""
@@ -113,6 +115,8 @@ class Link(asyncio.Protocol):
         self._handlers = handlers  # by kind
         self._on_up = on_up  # told of the other end's proof
         self._on_down = on_down  # told of the end
+        self._on_call = on_call  # takes over where this is a call
+        self._call: asyncio.Protocol | None = None  # has taken over
         self._transport: asyncio.Transport  # the socket, as the event loop has it
         self._unread = bytearray()  # the beginning of a record
         self._unsent: list[bytes | memoryview] = []  # what leaves at the end of the turn
@@ -186,7 +190,7 @@ class Link(asyncio.Protocol):
     def _take_records(self) -> None:
         begin, end = 0, len(self._unread)
         with memoryview(self._unread) as unread:
-            while end - begin >= HEADER.size and not self._transport.is_closing():
+            while end - begin >= HEADER.size and not self._transport.is_closing() and self._call is None:
                 length, kind = HEADER.unpack_from(unread, begin)
                 if length > (LONGEST if self.up else LONGEST_HELLO):
                     raise ValueError(f"a record of {length} octets")
@@ -197,6 +201,9 @@ class Link(asyncio.Protocol):
                     self._act(kind, payload)
                 begin += length
         del self._unread[:begin]
+        if self._call is not None and self._unread:
+            self._call.data_received(bytes(self._unread))
+            self._unread.clear()
 
     def _act(self, kind: int, payload: memoryview) -> None:
         if self.up:
@@ -220,6 +227,9 @@ class Link(asyncio.Protocol):
             self._timer.cancel()
         if not self._connects:
             self._write_at_once(PROOF, self._handshake.proof())
+            if peer.purpose == CALL:
+                self._hand_over()
+                return
         self.up = True
         self.decided.set()
         if self._on_up(self):
@@ -227,6 +237,15 @@ class Link(asyncio.Protocol):
         else:
             self.up = False
             self._transport.abort()
+
+    def _hand_over(self) -> None:
+        """This is a call: what else comes is for who takes calls."""
+        if self._on_call is None:
+            raise Refused("it calls, and this home takes no calls")
+        self._call = self._on_call()
+        self._transport.set_protocol(self._call)
+        self._call.connection_made(self._transport)
+        self.decided.set()
 
     def _write_at_once(self, kind: int, payload: bytes) -> None:
         self._transport.write(HEADER.pack(len(payload), kind) + payload)

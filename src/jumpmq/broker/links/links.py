@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.links.handshake import Handshake
+from jumpmq.broker.links.calls import Caller
+from jumpmq.broker.links.handshake import CALL, Handshake
 from jumpmq.broker.links.link import Handler, Link
 
 log = logging.getLogger(__name__)
@@ -69,12 +70,14 @@ class Links:
     Attributes:
         handlers: act on records, by kind; kinds below 64 are the log's.
         on_up, on_down: told of each link that is up, or down, in turn.
+        on_call: makes the protocol of a call of another home; None while none is taken.
     """
 
     def __init__(self, ways: Ways, home: int, boot: str, turns: Turns) -> None:
         self.handlers: dict[int, Handler] = {}
         self.on_up: list[Told] = []
         self.on_down: list[Told] = []
+        self.on_call: Callable[[], asyncio.Protocol] | None = None
         self._ways = ways  # the sockets under them
         self._home = home  # the number of this one
         self._boot = boot  # tells this run from all others
@@ -128,7 +131,24 @@ class Links:
             certificate = self._ways.certificate(transport, connects)
             return Handshake(connects, self._home, self._boot, self._ways.cluster, self._ways.secret, certificate)
 
-        return Link(self._turns, handshake, connects, self.handlers, self._up, self._down)
+        return Link(self._turns, handshake, connects, self.handlers, self._up, self._down, self.on_call)
+
+    async def call(self, home: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to another home for a request, beside the link; see :attr:`on_call`.
+
+        Raises:
+            OSError: the link is down, or there can be no connection.
+        """
+        if home not in self._links:
+            raise ConnectionRefusedError(f"the link to home {home} is down")
+
+        def handshake(transport: asyncio.Transport) -> Handshake:
+            certificate = self._ways.certificate(transport, True)
+            return Handshake(True, self._home, self._boot, self._ways.cluster, self._ways.secret, certificate, CALL)
+
+        caller = Caller(handshake, home)
+        await self._ways.connect(home, lambda: caller)
+        return await caller.streams()
 
     async def _connect(self, home: int) -> None:
         """Keep up the link to a lower number."""

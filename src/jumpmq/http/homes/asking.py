@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -30,6 +30,7 @@ from jumpmq.broker.figures.values import (
 )
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.homes.client import HomeClient
+from jumpmq.http.homes.clients import HomeClients
 from jumpmq.topology.tally import Tally
 
 PATH = "/home/figures"
@@ -94,6 +95,22 @@ class AskedHome:
                 raise HomeDown(self.home, f"status {answer.status}")
             async for line in answer.lines():
                 yield [read(one) for one in json.loads(line)]
+
+
+class AskedHomes(Mapping[int, AskedHome]):
+    """All other homes, by number."""
+
+    def __init__(self, clients: HomeClients) -> None:
+        self._clients = clients
+
+    def __getitem__(self, home: int) -> AskedHome:
+        return AskedHome(self._clients[home])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
 
 
 def route(figures: HomeFigures, slices: Slices) -> Route:

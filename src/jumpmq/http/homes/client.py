@@ -1,10 +1,9 @@
-"""A client of another home's private listener: HTTP/1.1 over a Unix socket, some connections kept open."""
+"""A client of another home's private listener: HTTP/1.1, some connections kept open."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from pathlib import Path
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +22,8 @@ CONNECT_TIMEOUT = 2.0
 
 ANSWER_TIMEOUT = 60.0
 """Seconds for a home to begin its answer, and between two parts of it, where the caller sets none."""
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -108,14 +109,14 @@ class HomeClient:
 
     Args:
         home: its number.
-        path: of its socket.
-        secret: proves to it that another home asks.
+        open_streams: connects to it.
+        secret: proves to it that another home asks; None where the connection does.
     """
 
-    def __init__(self, home: int, path: Path, secret: str) -> None:
+    def __init__(self, home: int, open_streams: Callable[[], Awaitable[Streams]], secret: str | None = None) -> None:
         self.home = home
-        self._path = path
-        self._secret = secret
+        self._open_streams = open_streams  # connects to it
+        self._secret = secret  # proves that another home asks
         self._idle: list[_Connection] = []  # open, and not in use
 
     async def ask(
@@ -139,7 +140,9 @@ class HomeClient:
         Raises:
             HomeDown: the home does not answer.
         """
-        sent = [(b"host", b"home"), (b"jumpmq-secret", self._secret.encode()), *headers]
+        sent = [(b"host", b"home"), *headers]
+        if self._secret is not None:
+            sent.append((b"jumpmq-secret", self._secret.encode()))
         if isinstance(body, bytes):
             sent.append((b"content-length", str(len(body)).encode()))
         else:
@@ -169,8 +172,7 @@ class HomeClient:
 
     async def _open(self) -> _Connection:
         try:
-            opening = asyncio.open_unix_connection(str(self._path), limit=READ)
-            return _Connection(*await asyncio.wait_for(opening, CONNECT_TIMEOUT))
+            return _Connection(*await asyncio.wait_for(self._open_streams(), CONNECT_TIMEOUT))
         except (OSError, TimeoutError) as error:
             raise HomeDown(self.home, error or type(error).__name__) from None
 

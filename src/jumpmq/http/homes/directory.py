@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from jumpmq.broker.config import Config
 from jumpmq.broker.links.unix import SECRET
-from jumpmq.http.homes.client import HomeClient
+from jumpmq.http.homes.client import READ, HomeClient
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,11 @@ class HomesDirectory:
         """Where a home listens for requests of others."""
         return self.path / f"http-{home}.sock"
 
-    def clients(self) -> Iterator[HomeClient]:
-        """A client of each of the others."""
-        for home in range(1, self.homes + 1):
-            if home != self.home:
-                yield HomeClient(home, self.socket(home), self.secret)
+    @property
+    def others(self) -> frozenset[int]:
+        """The numbers of the others."""
+        return frozenset(range(1, self.homes + 1)) - {self.home}
+
+    def client(self, home: int) -> HomeClient:
+        """A client of one of the others."""
+        return HomeClient(home, partial(asyncio.open_unix_connection, self.socket(home), limit=READ), self.secret)

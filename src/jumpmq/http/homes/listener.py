@@ -1,7 +1,8 @@
 """A home's private listener: other homes ask for figures there, and pass requests on.
 
-It is a Unix socket that only its user may open, and who asks has to know the secret. The home that asks has judged who
-the user is; what the user may do is judged here, where it is done.
+Between workers it is a Unix socket that only its user may open, and who asks has to know the secret; between nodes its
+connections are calls (:mod:`jumpmq.broker.links.calls`), which have proved that. The home that asks has judged who the
+user is; what the user may do is judged here, where it is done.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import hmac
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
@@ -20,7 +22,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from jumpmq.broker import Broker
 from jumpmq.http.application import EncodedPaths
 from jumpmq.http.homes import acting, asking, principals
-from jumpmq.http.homes.directory import HomesDirectory
 from jumpmq.http.homes.passing import ADDRESS
 from jumpmq.http.plumbing.errors import ANSWERS, Unauthorized, refused
 from jumpmq.http.resources import queue_contents, queue_messages, queues, readers, slots
@@ -31,13 +32,18 @@ PASSED = (queues, queue_contents, queue_messages, readers, slots)
 
 
 class PrivateListener:
-    """Answers the other homes. Call :meth:`start` before any of them asks."""
+    """Answers the other homes. Call :meth:`start` before any of them asks.
 
-    def __init__(self, broker: Broker, directory: HomesDirectory) -> None:
-        self._path = directory.socket(directory.home)
+    Args:
+        secret: what who asks has to know; None where connections have proved it.
+        path: of the socket; None where connections come otherwise.
+    """
+
+    def __init__(self, broker: Broker, secret: str | None, path: Path | None = None) -> None:
+        self._path = path  # of the socket
         self._server = Server(
             uvicorn.Config(
-                _application(broker, directory.secret),
+                _application(broker, secret),
                 http="h11",
                 log_config=None,
                 access_log=False,
@@ -55,6 +61,8 @@ class PrivateListener:
         """Listen."""
         self._task = asyncio.create_task(self._server.serve(), name="homes")
         await self._server.ready.wait()
+        if self._path is None:
+            return
         self._path.unlink(missing_ok=True)
         umask = os.umask(0o177)
         try:
@@ -62,9 +70,13 @@ class PrivateListener:
         finally:
             os.umask(umask)
 
+    def accept(self) -> asyncio.Protocol:
+        """The protocol of a connection that another home has made."""
+        return self._server.accept()
+
     async def stop(self) -> None:
         """Listen no more, and close all connections."""
-        if self._listening is not None:
+        if self._listening is not None and self._path is not None:
             self._listening.close()
             self._path.unlink(missing_ok=True)
         if self._task is not None:
@@ -73,7 +85,7 @@ class PrivateListener:
                 await self._task
 
 
-def _application(broker: Broker, secret: str) -> ASGIApp:
+def _application(broker: Broker, secret: str | None) -> ASGIApp:
     routes = [one for resource in PASSED for one in resource.ROUTES]
     routes += [asking.route(broker.home_figures, broker.slices), acting.route(broker)]
     app = Starlette(routes=routes, exception_handlers=ANSWERS)
@@ -85,14 +97,14 @@ def _application(broker: Broker, secret: str) -> ASGIApp:
 class Trusting:
     """Lets requests of other homes pass; ``scope["user"]`` says for whom."""
 
-    def __init__(self, app: ASGIApp, broker: Broker, secret: str) -> None:
+    def __init__(self, app: ASGIApp, broker: Broker, secret: str | None) -> None:
         self._app = app
         self._broker = broker
-        self._secret = secret.encode()
+        self._secret = secret  # what who asks has to know; None where connections have proved it
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        if not hmac.compare_digest(headers.get("jumpmq-secret", "").encode("latin-1"), self._secret):
+        if self._secret is not None and not self._knows_secret(headers):
             await Response(status_code=403)(scope, receive, send)
             return
         if (user := headers.get(principals.HEADER.decode())) is not None:
@@ -103,3 +115,7 @@ class Trusting:
             scope["user"] = principal
             scope["client"] = (headers.get(ADDRESS.decode(), ""), 0)
         await self._app(scope, receive, send)
+
+    def _knows_secret(self, headers: Headers) -> bool:
+        assert self._secret is not None
+        return hmac.compare_digest(headers.get("jumpmq-secret", "").encode("latin-1"), self._secret.encode())

@@ -1,46 +1,77 @@
-"""The management of a broker with several homes: each answers the others, and the first answers clients."""
+"""The management of a broker with several homes: each answers the others, and one or all answer clients."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from jumpmq.broker import Broker
 from jumpmq.broker.figures.merged import MergedFigures
-from jumpmq.http.homes.asking import AskedHome
+from jumpmq.http.homes.asking import AskedHomes
+from jumpmq.http.homes.client import HomeClient
+from jumpmq.http.homes.clients import HomeClients
 from jumpmq.http.homes.directory import HomesDirectory
 from jumpmq.http.homes.listener import PrivateListener
 from jumpmq.http.homes.passing import Elsewhere
 from jumpmq.http.server import HTTPServer
 
 FRONT = 1
-"""The home that answers clients."""
+"""The home that answers clients, where all are on one machine."""
+
+Stop = Callable[[], None]
 
 
 @asynccontextmanager
-async def managed(
-    broker: Broker, directory: HomesDirectory, stop_broker: Callable[[], None] | None = None
-) -> AsyncIterator[None]:
-    """Serves the management of a started broker that is one home of several, until the block is left.
+async def managed(broker: Broker, directory: HomesDirectory, stop_broker: Stop | None = None) -> AsyncIterator[None]:
+    """Serves the management of a started broker that is one home of several on this machine, until the block is left.
 
     Raises:
         BrokerError: an address cannot be listened on.
     """
-    listener = PrivateListener(broker, directory)
+    listener = PrivateListener(broker, directory.secret, directory.socket(directory.home))
     await listener.start()
     try:
-        if directory.home != FRONT:
+        if directory.home == FRONT:
+            async with _answering(broker, HomeClients(lambda: directory.others, directory.client), stop_broker):
+                yield
+        else:
             yield
-            return
-        clients = list(directory.clients())
-        broker.figures = MergedFigures(broker.home_figures, [AskedHome(client) for client in clients])
-        server = HTTPServer(broker, stop_broker, Elsewhere(directory.home, clients))
-        try:
-            await server.start()
-            yield
-        finally:
-            await server.stop()
-            for client in clients:
-                client.close()
     finally:
         await listener.stop()
+
+
+@asynccontextmanager
+async def managed_node(broker: Broker, stop_broker: Stop | None = None) -> AsyncIterator[None]:
+    """Serves the management of a started broker that is a node of a cluster, until the block is left.
+
+    Raises:
+        BrokerError: an address cannot be listened on.
+    """
+    assert broker.other_homes is not None
+    links, own = broker.other_homes.links, broker.config.home
+    listener = PrivateListener(broker, None)
+    await listener.start()
+    links.on_call = listener.accept
+    clients = HomeClients(
+        lambda: broker.topology.homes.keys() - {own}, lambda home: HomeClient(home, partial(links.call, home))
+    )
+    try:
+        async with _answering(broker, clients, stop_broker):
+            yield
+    finally:
+        links.on_call = None
+        await listener.stop()
+
+
+@asynccontextmanager
+async def _answering(broker: Broker, clients: HomeClients, stop_broker: Stop | None) -> AsyncIterator[None]:
+    """Answer clients, with what the other homes tell."""
+    broker.figures = MergedFigures(broker.home_figures, AskedHomes(clients))
+    server = HTTPServer(broker, stop_broker, Elsewhere(broker.config.home, clients))
+    try:
+        await server.start()
+        yield
+    finally:
+        await server.stop()
+        clients.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -15,7 +15,8 @@ from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.errors import HomeDown
 from jumpmq.broker.figures.plain import dump
 from jumpmq.http.homes import acting, principals
-from jumpmq.http.homes.client import Answer, HomeClient
+from jumpmq.http.homes.client import Answer
+from jumpmq.http.homes.clients import HomeClients
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import ArrowEncoder
 from jumpmq.http.plumbing.errors import Refused
@@ -42,15 +43,16 @@ class Elsewhere:
     Args:
         home: the number of this one.
         clients: of the others.
-
-    Attributes:
-        others: the numbers of the others.
     """
 
-    def __init__(self, home: int, clients: Sequence[HomeClient]) -> None:
+    def __init__(self, home: int, clients: HomeClients) -> None:
         self.home = home
-        self._clients = {client.home: client for client in clients}
-        self.others = tuple(self._clients)
+        self._clients = clients  # of the others
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The numbers of the others."""
+        return tuple(self._clients)
 
     def of(self, request: Request) -> DeclaredQueue | None:
         """The queue that the path names, if its home is another.

@@ -23,6 +23,8 @@ from jumpmq.http.schema.shapes import MAX_NAME, Shape
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
+    from jumpmq.broker.figures.home import HomeFigures
+    from jumpmq.broker.figures.merged import MergedFigures
     from jumpmq.http.homes.passing import Elsewhere
     from jumpmq.queues import Queue
     from jumpmq.topology import Exchange, User, VirtualHost
@@ -59,6 +61,17 @@ def elsewhere(request: Request) -> Elsewhere | None:
     """The other homes; None where this one is alone, or is asked by another."""
     found: Elsewhere | None = request.app.state.elsewhere
     return found
+
+
+def node_figures(request: Request) -> HomeFigures | MergedFigures:
+    """The figures of this node: of all its homes, and of no other node of a cluster."""
+    asked = broker(request)
+    return asked.home_figures if asked.is_clustered else asked.figures
+
+
+def homes_here(request: Request) -> Elsewhere | None:
+    """The other homes of this node; None where it has one."""
+    return None if broker(request).is_clustered else elsewhere(request)
 
 
 def by_home(request: Request, host: VirtualHost, queues: Iterable[str]) -> dict[int, list[str]]:

@@ -72,6 +72,6 @@ MEMBERS = Family(
 async def consumer_groups(request: Request) -> dict[str, list[str]]:
     """The metrics of all consumer groups: lines of text by the metric's name."""
     broker = requested.broker(request)
-    groups = await broker.figures.consumer_groups(broker.topology.vhosts)
+    groups = await requested.node_figures(request).consumer_groups(broker.topology.vhosts)
     members = [(group, member) for group in groups for member in group.members]
     return await lines(request, GROUPS, PREFIX, groups) | await lines(request, MEMBERS, PREFIX, members)

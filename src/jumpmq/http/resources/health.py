@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -24,6 +24,10 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.queues import Outcome
 from jumpmq.topology import DeclareQueue
 
+if TYPE_CHECKING:
+    from jumpmq.broker.figures.home import HomeFigures
+    from jumpmq.broker.figures.merged import MergedFigures
+
 ALIVENESS_QUEUE = "aliveness-test"
 AMQP_NAMES = frozenset({"amqp", "amqp091", "amqp0.9.1"})
 UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
@@ -31,7 +35,7 @@ UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
 async def virtual_hosts(request: Request) -> JSONResponse:
     """``GET /api/health/checks/virtual-hosts``: whether what is published in virtual hosts is committed."""
-    complaint = _complaint(_states(request))
+    complaint = _complaint(requested.node_figures(request).states())
     return JSONResponse({"status": "ok"}) if complaint is None else _failed(complaint)
 
 
@@ -42,19 +46,19 @@ async def single_node(request: Request) -> JSONResponse:
 
 async def alarms(request: Request) -> JSONResponse:
     """``GET /api/health/checks/alarms``: whether memory or disk is short, anywhere in the cluster."""
-    return _alarms(request, "There are alarms in effect in the cluster")
+    return _alarms(requested.broker(request).figures, "There are alarms in effect in the cluster")
 
 
 async def local_alarms(request: Request) -> JSONResponse:
     """``GET /api/health/checks/local-alarms``: whether memory or disk is short here."""
-    return _alarms(request, "There are alarms in effect on the node")
+    return _alarms(requested.node_figures(request), "There are alarms in effect on the node")
 
 
 async def node(request: Request) -> JSONResponse:
     """``GET /api/healthchecks/node``: whether memory or disk is short, in the words of older checks."""
-    broker = requested.broker(request)
-    states = _states(request)
-    if down := broker.figures.down():
+    broker, figures = requested.broker(request), requested.node_figures(request)
+    states = figures.states()
+    if down := figures.down():
         return _failed(_do_not_answer(down))
     if (complaint := _complaint(states)) is not None:
         return _failed(complaint)
@@ -66,22 +70,21 @@ async def node(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok"})
 
 
-def _alarms(request: Request, reason: str) -> JSONResponse:
-    broker = requested.broker(request)
+def _alarms(figures: HomeFigures | MergedFigures, reason: str) -> JSONResponse:
     names = {"memory": "memory", "disk": "disk space"}
-    states = _states(request)
-    found = [{"node": broker.node, "resource": names[name]} for name in _short(states)]
-    if down := broker.figures.down():
-        found.append({"node": broker.node, "resource": "homes", "reason": _do_not_answer(down)})
-    if (complaint := _complaint(states)) is not None:
-        found.append({"node": broker.node, "resource": "commits", "reason": complaint})
-    if losses := _losses(states):
-        found.append({"node": broker.node, "resource": "data", "reason": _missing(losses)})
+    nodes: dict[str, list[HomeState]] = {}
+    for state in figures.states():
+        nodes.setdefault(state.node.name, []).append(state)
+    found = []
+    for node, states in nodes.items():
+        found += [{"node": node, "resource": names[name]} for name in _short(states)]
+        if (complaint := _complaint(states)) is not None:
+            found.append({"node": node, "resource": "commits", "reason": complaint})
+        if losses := _losses(states):
+            found.append({"node": node, "resource": "data", "reason": _missing(losses)})
+    if down := figures.down():
+        found.append({"node": next(iter(nodes)), "resource": "homes", "reason": _do_not_answer(down)})
     return _failed(reason, alarms=found) if found else JSONResponse({"status": "ok"})
-
-
-def _states(request: Request) -> list[HomeState]:
-    return requested.broker(request).figures.states()
 
 
 def _do_not_answer(homes: list[int]) -> str:

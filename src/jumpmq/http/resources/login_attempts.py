@@ -28,7 +28,7 @@ async def attempts(request: Request) -> Response:
             "auth_attempts_failed": failed,
             "auth_attempts_succeeded": succeeded,
         }
-        for protocol, (succeeded, failed) in login_counts(requested.broker(request).figures.states()).items()
+        for protocol, (succeeded, failed) in login_counts(requested.node_figures(request).states()).items()
     ]
     return await answer_list(request, found, dict, ("protocol",))
 
@@ -43,7 +43,7 @@ async def forget_attempts(request: Request) -> Response:
     """``DELETE /api/auth/attempts/{node}``: reset the counts."""
     require_node(request)
     requested.broker(request).authenticator.attempts.clear()
-    if (elsewhere := requested.elsewhere(request)) is not None:
+    if (elsewhere := requested.homes_here(request)) is not None:
         await elsewhere.act("forget_attempts")
     return changing.deleted()
 

@@ -59,9 +59,18 @@ def _counter(name: str, value: float, about: str) -> Metric:
     return CounterMetricFamily(name, about, value)
 
 
+def tally(request: Request) -> Tally:
+    """What this node's channels have counted in all virtual hosts, deleted ones included."""
+    figures, found = requested.node_figures(request), Tally()
+    found.add(figures.past_tally())
+    for one in figures.tallies().values():
+        found.add(one)
+    return found
+
+
 def churn(request: Request, prefix: str) -> Families:
     """How much came and went."""
-    counts = Churn(*requested.broker(request).figures.churn())
+    counts = Churn(*requested.node_figures(request).churn())
     return (
         _counter(f"{prefix}connections_opened", counts.connection_created, "Connections that were opened"),
         _counter(f"{prefix}connections_closed", counts.connection_closed, "Connections that were closed"),
@@ -75,7 +84,7 @@ def churn(request: Request, prefix: str) -> Families:
 
 def node_used(request: Request, prefix: str) -> Families:
     """What the node uses."""
-    node = requested.broker(request).figures.node()
+    node = requested.node_figures(request).node()
     return (
         _gauge(f"{prefix}process_open_fds", node.files, "Open files"),
         _gauge(f"{prefix}process_open_tcp_sockets", node.connections, "Connections of AMQP"),
@@ -86,7 +95,7 @@ def node_used(request: Request, prefix: str) -> Families:
 
 def node_limits(request: Request, prefix: str) -> Families:
     """What the node may use."""
-    node = requested.broker(request).figures.node()
+    node = requested.node_figures(request).node()
     memory = "Memory held for messages at which publishers are blocked"
     disk = "Free disk space below which publishers are blocked"
     return (
@@ -103,7 +112,7 @@ def logins(request: Request, prefix: str) -> Families:
     tried = CounterMetricFamily(f"{prefix}auth_attempts", "Logins that were tried", labels=("protocol",))
     right = CounterMetricFamily(f"{prefix}auth_attempts_succeeded", "Logins", labels=("protocol",))
     wrong = CounterMetricFamily(f"{prefix}auth_attempts_failed", "Logins that were refused", labels=("protocol",))
-    for protocol, (succeeded, failed) in login_counts(requested.broker(request).figures.states()).items():
+    for protocol, (succeeded, failed) in login_counts(requested.node_figures(request).states()).items():
         for family, count in ((tried, succeeded + failed), (right, succeeded), (wrong, failed)):
             family.add_metric((protocol,), count)
     return tried, right, wrong
@@ -199,7 +208,7 @@ def delivered(tallies: dict[str, Tally]) -> Families:
 
 def dead(request: Request) -> Families:
     """Messages that died, and what became of them."""
-    states, deaths = requested.broker(request).figures.states(), Counter[tuple[str, str, str]]()
+    states, deaths = requested.node_figures(request).states(), Counter[tuple[str, str, str]]()
     for state in states:
         deaths.update(dict(state.deaths))
     labels = ("queue_type", "dead_letter_strategy")

@@ -54,7 +54,7 @@ async def metrics(request: Request) -> Response:
     found = await _of_all(request, "aggregated", objects)
     for family in object_families.FAMILIES.values():
         found += await object_families.summed(request, family, PREFIX, objects)
-    routed = request.app.state.rates.tally().routed
+    routed = metric_families.tally(request).routed
     found.append(CounterMetricFamily("rabbitmq_queue_messages_published", "Messages that queues received", routed))
     return await _answer(request, found, await _own(request))
 
@@ -130,20 +130,21 @@ class _Collected:
 
 async def _of_all(request: Request, endpoint: str, objects: object_families.Objects) -> list[Metric]:
     """What is told of the broker as a whole."""
-    broker, channels = requested.broker(request), await objects.of("channel")
+    broker, figures = requested.broker(request), requested.node_figures(request)
+    channels = await objects.of("channel")
     hosts = broker.topology.vhosts.values()
     return [
         *metric_families.identity(request, endpoint),
         *(one for family in OF_NODE.values() for one in family(request, PREFIX)),
-        *metric_families.published(request.app.state.rates.tally(), channels),
+        *metric_families.published(metric_families.tally(request), channels),
         *metric_families.dead(request),
-        GaugeMetricFamily("rabbitmq_connections", "Open connections", broker.figures.node().connections),
+        GaugeMetricFamily("rabbitmq_connections", "Open connections", figures.node().connections),
         GaugeMetricFamily("rabbitmq_channels", "Open channels", len(channels)),
         GaugeMetricFamily("rabbitmq_consumers", "Consumers", sum([one.consumers for one in channels])),
         GaugeMetricFamily("rabbitmq_queues", "Queues", sum([len(host.declared) for host in hosts])),
         *_alarms(request),
         *_homes(request),
-        *metric_families.delivered(await broker.figures.by_kind()),
+        *metric_families.delivered(await figures.by_kind()),
     ]
 
 
@@ -170,9 +171,9 @@ OF_HOME: dict[str, tuple[str, Callable[[NodeFigures], float]]] = {
 
 def _homes(request: Request) -> list[Metric]:
     """Each home by itself; nothing where there is one."""
-    if requested.elsewhere(request) is None:
+    if requested.homes_here(request) is None:
         return []
-    figures = requested.broker(request).figures
+    figures = requested.node_figures(request)
     states = figures.states()
     up = GaugeMetricFamily("jumpmq_home_up", "1 while a home answers", labels=("home",))
     for home, answers in sorted([*((state.home, 1) for state in states), *((home, 0) for home in figures.down())]):
@@ -187,7 +188,7 @@ def _homes(request: Request) -> list[Metric]:
 
 def _alarms(request: Request) -> list[Metric]:
     """What is held for messages, and whether publishers are blocked."""
-    node = requested.broker(request).figures.node()
+    node = requested.node_figures(request).node()
     held = GaugeMetricFamily("jumpmq_memory_bytes", "Memory held for messages", labels=("held_for",))
     for kind, octets in node.held.items():
         held.add_metric((kind,), octets)

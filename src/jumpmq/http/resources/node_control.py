@@ -45,7 +45,7 @@ async def set_log_level(request: Request) -> Response:
     level = (await requested.shaped_body(request, LEVEL))["level"]
     audit.record("set log level", user=requested.user(request).name, to=level)
     logging.getLogger("jumpmq").setLevel(LEVELS.get(level, NO_LEVEL))
-    if (elsewhere := requested.elsewhere(request)) is not None:
+    if (elsewhere := requested.homes_here(request)) is not None:
         await elsewhere.act("set_log_level", LEVELS.get(level, NO_LEVEL))
     return changing.deleted()
 
@@ -56,7 +56,7 @@ async def set_listeners(request: Request) -> Response:
     suspended = (await requested.shaped_body(request, LISTENERS))["suspended"]
     try:
         await requested.broker(request).suspend(suspended)
-        if (elsewhere := requested.elsewhere(request)) is not None:
+        if (elsewhere := requested.homes_here(request)) is not None:
             await elsewhere.act("suspend", suspended)
     except BrokerError as error:
         return JSONResponse({"error": "unavailable", "reason": str(error)}, 503)

@@ -24,7 +24,7 @@ SHAPE = Shape({"memory_limit": TEXT, "disk_free_limit": TEXT})
 async def memory(request: Request) -> Response:
     """``GET /api/nodes/{node}/memory``: octets held for messages, by what they are held for."""
     nodes.require_node(request)
-    node = requested.broker(request).figures.node()
+    node = requested.node_figures(request).node()
     total = {"rss": node.resident, "messages": node.memory}
     return answer_object(request, {"memory": dict(node.held) | {"strategy": "account", "total": total}})
 
@@ -32,7 +32,7 @@ async def memory(request: Request) -> Response:
 async def set_limits(request: Request) -> Response:
     """``PUT /api/nodes/{node}/limits``: change the limits of memory and free disk until the broker stops."""
     broker = requested.broker(request)
-    await broker.figures.refresh()
+    await requested.node_figures(request).refresh()
     body = await requested.shaped_body(request, SHAPE)
     nodes.require_node(request)
     try:
@@ -40,9 +40,9 @@ async def set_limits(request: Request) -> Response:
         disk_limit = resources.disk_free_limit(body["disk_free_limit"]) if "disk_free_limit" in body else None
     except ValueError as error:
         raise BadRequest(str(error)) from None
-    elsewhere = requested.elsewhere(request)
+    elsewhere = requested.homes_here(request)
     if elsewhere is not None and memory_limit is not None:
-        memory_limit //= len(broker.figures.states())
+        memory_limit //= len(requested.node_figures(request).states())
     broker.set_limits(memory_limit, disk_limit)
     if elsewhere is not None:
         await elsewhere.act("set_limits", memory_limit, disk_limit)

@@ -21,20 +21,24 @@ from jumpmq.http.samples import OF_NODE, add_samples, growth
 from jumpmq.topology import ForgetNode
 
 if TYPE_CHECKING:
+    from jumpmq.broker.figures.values import NodeFigures
     from jumpmq.http.history import Track
 
 
 async def all_nodes(request: Request) -> Response:
-    """``GET /api/nodes``: the nodes, the others with no more than whether they run."""
-    nodes = {requested.broker(request).node, *requested.broker(request).topology.nodes}
+    """``GET /api/nodes``: the nodes; those that do not answer with no more than whether they run."""
+    broker = requested.broker(request)
+    nodes = {broker.node, *broker.topology.nodes}
+    await broker.figures.refresh()
     return await answer_list(request, sorted(nodes), partial(_node, request), ("name",))
 
 
 async def one_node(request: Request) -> Response:
     """``GET /api/nodes/{node}``: one node."""
-    name = requested.name(request, "node")
-    if name not in requested.broker(request).topology.nodes:
+    name, broker = requested.name(request, "node"), requested.broker(request)
+    if name not in broker.topology.nodes:
         require_node(request)
+    await broker.figures.refresh()
     return answer_object(request, _node(request, name))
 
 
@@ -68,26 +72,27 @@ def require_node(request: Request) -> None:
 
 
 def _node(request: Request, name: str) -> dict[str, Any]:
-    """A node by its name; of one that is not this one nothing is known but whether it runs."""
+    """A node by its name; of one that does not answer nothing is known but whether it runs."""
     broker = requested.broker(request)
     if name == broker.node:
         return _sampled(request)
+    if (found := broker.figures.nodes().get(name)) is not None:
+        return shown(request, found)
     return {"name": name, "type": "disc", "running": name in broker.running_nodes, "partitions": []}
 
 
 def _sampled(request: Request) -> dict[str, Any]:
     """This node, with the samples that the query asks for, and how fast its figures change."""
     overall: Track = request.app.state.history.overall
-    found = shown(request)
+    found = shown(request, requested.broker(request).figures.node())
     for name, of in OF_NODE.items():
         found[f"{name}_details"] = {"rate": growth(overall.samples(of, LOOKS, 1))}
     return add_samples(request, found, lambda: overall)
 
 
-def shown(request: Request) -> dict[str, Any]:
-    """This node as RabbitMQ's management API shows one."""
-    broker = requested.broker(request)
-    tls, node = broker.config.tls, broker.figures.node()
+def shown(request: Request, node: NodeFigures) -> dict[str, Any]:
+    """A node as RabbitMQ's management API shows one."""
+    tls = requested.broker(request).config.tls
     mechanisms = ["AMQPLAIN", "PLAIN", *(["EXTERNAL"] if tls is not None and tls.client != "none" else [])]
     return {
         "name": node.name,

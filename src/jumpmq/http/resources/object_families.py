@@ -63,6 +63,7 @@ class Objects:
 
     def __init__(self, request: Request, vhosts: Collection[str] = ()) -> None:
         self._broker = requested.broker(request)
+        self._figures = requested.node_figures(request)
         self.vhosts = vhosts
         self._read: dict[str, list[Any]] = {}
 
@@ -75,12 +76,12 @@ class Objects:
     async def _queues(self) -> list[DeclaredQueue]:
         hosts = [host for name, host in self._broker.topology.vhosts.items() if self._wants(name)]
         definitions = [definition for host in hosts for definition in host.queue_definitions()]
-        figures = await self._broker.figures.queues(definitions)
+        figures = await self._figures.queues(definitions)
         pairs = zip(definitions, figures, strict=True)
         return [DeclaredQueue(definition, found) for definition, found in pairs if found is not None]
 
     async def _of_clients(self, kind: str) -> list[Any]:
-        figures = self._broker.figures
+        figures = self._figures
         found = await figures.connections() if kind == "connection" else await figures.channels()
         return [one for one in found if self._wants(one.peer.vhost)]
 

@@ -41,6 +41,6 @@ UNREAD = Family(
 async def readers(request: Request) -> dict[str, list[str]]:
     """The metrics of all groups: lines of text by the metric's name."""
     broker = requested.broker(request)
-    unread = [(name, len(await broker.figures.unread(name))) for name in list(broker.topology.vhosts)]
-    places = await broker.figures.readers()
+    unread = [(name, len(await requested.node_figures(request).unread(name))) for name in list(broker.topology.vhosts)]
+    places = await requested.node_figures(request).readers()
     return await lines(request, PLACES, PREFIX, places) | await lines(request, UNREAD, PREFIX, unread)

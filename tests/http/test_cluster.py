@@ -1,0 +1,126 @@
+"""The management ports of a cluster's nodes: each tells of all nodes, and is measured by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
+
+import pika
+import pytest
+from tests.homes import NODES
+from tests.http.api import API, publish
+from tests.http.running_homes import running_nodes
+from tests.waiting import until
+
+from jumpmq.broker.links.calls import Caller
+from jumpmq.broker.links.handshake import CALL, Handshake
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    with running_nodes(3, tmp_path) as running:
+        yield running
+
+
+def api_of(running, home):
+    return API(f"http://guest:guest@127.0.0.1:{running.brokers[home - 1].port_of('http')}")
+
+
+@pytest.fixture
+def connections(nodes):
+    found = [pika.BlockingConnection(pika.URLParameters(nodes.url(home))) for home in (1, 2, 3)]
+    yield found
+    for connection in found:
+        with suppress(pika.exceptions.AMQPError):
+            connection.close()
+
+
+def declare(connections):
+    """A durable queue at each node, with a message."""
+    for home, connection in enumerate(connections, 1):
+        channel = connection.channel()
+        channel.queue_declare(f"q{home}", durable=True)
+        publish(channel, f"q{home}", [b"message"])
+
+
+def test_every_node_tells_the_same(nodes, connections):
+    declare(connections)
+    for home in (1, 2, 3):
+        api = api_of(nodes, home)
+        assert {one["name"]: (one["node"], one["messages"]) for one in api.get("queues")} == {
+            f"q{number}": (NODES[number - 1], 1) for number in (1, 2, 3)
+        }
+        found = {one["name"]: one for one in api.get("nodes")}
+        assert [found[node]["running"] for node in NODES] == [True] * 3
+        assert [found[node]["sockets_used"] for node in NODES] == [1, 1, 1]
+        assert {one["node"] for one in api.get("connections")} == set(NODES)
+        assert {one["node"] for one in api.get("channels")} == set(NODES)
+
+
+def test_what_a_node_that_is_down_has_is_shown_as_down(nodes, connections):
+    declare(connections)
+    nodes.run(nodes.leave(3))
+    api = api_of(nodes, 1)
+    until(lambda: not api.get("nodes", NODES[2])["running"])
+    assert {one["name"]: one["state"] for one in api.get("queues")} == {"q1": "running", "q2": "running", "q3": "down"}
+    refused = api.request("POST", "queues", "/", "q3", "get", json={"count": 1, "ackmode": "ack_requeue_true"})
+    assert refused.status_code == 404
+    assert "home node 'three@host' of durable queue 'q3' in vhost '/' is down or inaccessible" in refused.text
+    assert api.request("GET", "health", "checks", "local-alarms").status_code == 200
+    assert api.request("GET", "health", "checks", "node-is-mirror-sync-critical").status_code == 200
+
+
+def test_metrics_and_local_checks_are_those_of_the_node(nodes, connections):
+    declare(connections)
+    for home in (1, 2, 3):
+        api = api_of(nodes, home)
+        text = api.session.get(f"{api.address}/metrics/per-object").text
+        messages = [line for line in text.splitlines() if line.startswith("rabbitmq_queue_messages{")]
+        assert len(messages) == 1
+        assert f'queue="q{home}"' in messages[0]
+        assert "rabbitmq_connections 1.0" in text
+    nodes.brokers[1].set_limits(memory=1)
+    until(lambda: api_of(nodes, 2).request("GET", "health", "checks", "local-alarms").status_code == 503)
+    assert api_of(nodes, 1).request("GET", "health", "checks", "local-alarms").status_code == 200
+    everywhere = api_of(nodes, 1).request("GET", "health", "checks", "alarms")
+    assert (everywhere.status_code, everywhere.json()["alarms"][0]["node"]) == (503, NODES[1])
+
+
+def test_an_operators_word_to_a_node_is_for_that_node(nodes, connections):
+    api = api_of(nodes, 2)
+    assert api.request("PUT", "nodes", NODES[1], "listeners", json={"suspended": True}).status_code == 204
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(pika.URLParameters(nodes.url(2)))
+    pika.BlockingConnection(pika.URLParameters(nodes.url(3))).close()
+    assert api.request("PUT", "nodes", NODES[2], "limits", json={"memory_limit": "1GB"}).status_code == 404
+
+
+def test_who_does_not_know_the_secret_cannot_call(nodes):
+    """It gets as far as TLS."""
+    directory = nodes.brokers[0].other_homes.links._ways._directory
+    host, port = directory.addresses[1]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    async def call(secret):
+        def handshake(transport):
+            certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            return Handshake(True, 2, "boot", "cluster", secret, certificate, CALL)
+
+        _, caller = await asyncio.get_running_loop().create_connection(
+            lambda: Caller(handshake, 1), host, port, ssl=context
+        )
+        reader, writer = await caller.streams()
+        writer.write(b'POST /home/figures HTTP/1.1\r\nHost: home\r\nContent-Length: 15\r\n\r\n["connections"]')
+        answer = await reader.readline()
+        writer.close()
+        return answer
+
+    assert b"200 OK" in asyncio.run(call("s" * 64))
+    with pytest.raises(OSError, match="home 1"):
+        asyncio.run(call("t" * 64))
+    with socket.create_connection((host, port)) as plain:  # without TLS
+        plain.sendall(b"POST /home/figures HTTP/1.1\r\nHost: home\r\nContent-Length: 15\r\n\r\n[]")
+        assert b"HTTP" not in plain.recv(1000)
