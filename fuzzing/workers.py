@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,13 @@ class Ledger:
 
 
 class Client(threading.Thread):
-    """Works until told to stop, and connects again when its connection is gone."""
+    """Works until told to stop, and connects again when its connection is gone.
 
-    def __init__(self, port: int, ledger: Ledger, queues: list[str], stop: threading.Event) -> None:
+    Args:
+        port: where to connect, each time.
+    """
+
+    def __init__(self, port: Callable[[], int], ledger: Ledger, queues: list[str], stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self.ledger, self.queues, self.stop = ledger, queues, stop
         self._port = port
@@ -70,16 +75,20 @@ class Client(threading.Thread):
     def run(self) -> None:
         while not self.stop.is_set():
             with contextlib.suppress(*GONE):
-                parameters = pika.ConnectionParameters(
-                    "127.0.0.1", self._port, heartbeat=4, blocked_connection_timeout=10, socket_timeout=5
-                )
-                connection = pika.BlockingConnection(parameters)
+                connection = self.connect()
                 try:
                     self.work(connection)
                 finally:
                     with contextlib.suppress(*GONE):
                         connection.close()
             time.sleep(0.1)
+
+    def connect(self) -> Any:
+        """A connection."""
+        parameters = pika.ConnectionParameters(
+            "127.0.0.1", self._port(), heartbeat=4, blocked_connection_timeout=10, socket_timeout=5
+        )
+        return pika.BlockingConnection(parameters)
 
     def work(self, connection: Any) -> None:
         raise NotImplementedError
@@ -164,8 +173,8 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
             connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
             connection.channel().queue_declare(queue, durable=True)
             connection.close()
-        publishers = [Publisher(broker.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
-        consumers = [Consumer(broker.port, ledger, queues[place::2], stop) for place in range(2)]
+        publishers = [Publisher(lambda: broker.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
+        consumers = [Consumer(lambda: broker.port, ledger, queues[place::2], stop) for place in range(2)]
         for client in (*publishers, *consumers):
             client.start()
         end, blows = time.monotonic() + seconds, 0

@@ -1,90 +1,9 @@
-"""A real etcd for tests: one member, or several."""
-
-import json
-import shutil
-import socket
-import subprocess
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+"""A real etcd for tests."""
 
 import pytest
 
-needs_etcd = pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not installed")
+from jumpmq.testing.etcd import EtcdMember, etcd, is_installed
 
+__all__ = ["EtcdMember", "etcd", "needs_etcd"]
 
-@dataclass
-class EtcdMember:
-    """One process.
-
-    Attributes:
-        url: of its clients' port.
-    """
-
-    url: str
-    command: list[str]
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, on the data that it has."""
-        null = subprocess.DEVNULL
-        self.process = subprocess.Popen(self.command, stdin=null, stdout=null, stderr=null)
-
-    def kill(self) -> None:
-        """Kill it."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether it answers, which needs a leader."""
-        try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=1) as answer:
-                return bool(json.loads(answer.read())["health"] == "true")
-        except (OSError, ValueError):
-            return False
-
-
-@contextmanager
-def etcd(directory: Path, count: int = 1) -> Iterator[list[EtcdMember]]:
-    """So many members, which are healthy."""
-    ports = _free_ports(2 * count)
-    peers = ",".join(f"m{number}=http://127.0.0.1:{ports[2 * number + 1]}" for number in range(count))
-    with ExitStack() as stack:
-        members = []
-        for number in range(count):
-            url, peer = (f"http://127.0.0.1:{port}" for port in ports[2 * number : 2 * number + 2])
-            command = [
-                *("etcd", "--name", f"m{number}", "--data-dir", str(directory / f"etcd-{number}")),
-                *("--listen-client-urls", url, "--advertise-client-urls", url),
-                *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-                *("--initial-cluster", peers, "--log-level", "error", "--unsafe-no-fsync"),
-            ]
-            if "--unsafe-no-fsync" not in _help():
-                command.remove("--unsafe-no-fsync")
-            member = EtcdMember(url, command)
-            member.start()
-            stack.callback(member.kill)
-            members.append(member)
-        end = time.monotonic() + 30
-        while not all(member.is_healthy for member in members):
-            assert time.monotonic() < end, "etcd does not start"
-            time.sleep(0.05)
-        yield members
-
-
-def _help() -> str:
-    return subprocess.run(["etcd", "--help"], capture_output=True, text=True, check=False).stdout
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+needs_etcd = pytest.mark.skipif(not is_installed(), reason="etcd is not installed")

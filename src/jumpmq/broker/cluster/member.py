@@ -1,8 +1,9 @@
 """This node in its cluster: the log of changes in etcd, who else lives, and where.
 
-Two tasks of the event loop work on etcd: one appends what is asked for here, one follows what comes. A third keeps this
-node's lease alive, and follows where the others are. What fails is tried again, at another member of etcd; after
-:data:`PATIENCE` seconds without etcd clients are told that definitions cannot be changed. Messages flow on.
+Tasks of the event loop work on etcd: one appends what is asked for here, one follows what comes, one follows where the
+others are, and one keeps this node's lease alive. What is appended is told over links, too, so that the others need not
+wait for etcd, whose member may be slow. What fails is tried again, at another member; after :data:`PATIENCE` seconds
+without etcd clients are told that definitions cannot be changed. Messages flow on.
 """
 
 import asyncio
@@ -103,6 +104,7 @@ class Member:
         self._links: Links  # to the other homes
         self._topology: Topology  # where entries take effect
         self._asked = asyncio.Event()  # set when there is something to append
+        self._is_behind = asyncio.Event()  # set when entries are known to be missing here
         self._tasks: list[asyncio.Task[None]] = []  # run until the node stops
         self._failing_since: float | None = None  # by the loop's clock; None while etcd answers
         self._standstill: asyncio.TimerHandle | None = None  # ends clients' patience
@@ -157,16 +159,26 @@ class Member:
         self._run(self._follow_live(addresses.revision), "nodes")
         self._run(self._keep_alive(), "lease")
         self._run(self._append(), "append")
+        self._run(self._read_missing(), "missing")
         await self._drop_forgotten()
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work, name=f"cluster {name}"))
+        task = asyncio.get_running_loop().create_task(work, name=f"cluster {name}")
+        self._tasks.append(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.remove(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("what follows the cluster has failed", exc_info=error)
+            self._on_failure(f"what follows the cluster has failed: {error!r}")
 
     async def stop(self) -> None:
         """Leave: the others know at once."""
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._standstill is not None:
             self._standstill.cancel()
         if self._lease:
@@ -224,6 +236,7 @@ class Member:
             if not await self._again_and_again(lambda: self._etcd.keep_alive(self._lease)):
                 log.warning("etcd has taken node '%s' for dead; it is announced again", self.me.node)
                 await self._again_and_again(self._live)
+            await self._again_and_again(self._catch_up)  # a watch of a member that stands still tells nothing
 
     async def _follow_live(self, revision: int) -> None:
         async for events in self._watched(self._keys.live, revision):
@@ -274,10 +287,21 @@ class Member:
             revision = await self._again_and_again(self._catch_up)
 
     def _take(self, values: list[Value]) -> None:
-        """Apply entries that are in the log."""
+        """Apply entries that are in the log, as far as none is missing before them."""
         with self._turns.turn():
             for value in values:
-                self.log.receive(number_of(value.key), json.loads(value.value))
+                self._take_one(number_of(value.key), json.loads(value.value))
+
+    def _take_one(self, number: int, entry: Entry) -> None:
+        if number > self.log.entry + 1:
+            self._is_behind.set()
+        else:
+            self.log.receive(number, entry)
+
+    async def _read_missing(self) -> None:
+        while await self._is_behind.wait():
+            self._is_behind.clear()
+            await self._again_and_again(self._catch_up)
 
     async def _append(self) -> None:
         while True:
@@ -299,6 +323,9 @@ class Member:
             await self._catch_up()  # it may be in the log all the same
             raise
         if done:
+            with self._turns.turn():
+                for home in self._links.homes:
+                    self._say(home, {"number": number, "entry": entry})
             self._take([Value(key, value, 0)])
             return
         entries, alive = values_of(responses[0]), values_of(responses[1])
@@ -315,21 +342,27 @@ class Member:
         """An entry has been applied: who has asked for it is told."""
         if asker == self.me.home:
             asyncio.get_running_loop().call_later(SLOW, self._wait_no_longer, entry)
-        elif (link := self._links.to(asker)) is not None:
-            self._tell(link)
+        else:
+            self._say(asker, {"applied": self.log.applied})
 
     def _wait_no_longer(self, entry: int) -> None:
         with self._turns.turn():
             self.log.wait_no_longer(entry)
 
-    def _tell(self, link: Link) -> None:
-        link.send(LOG, json.dumps({"applied": self.log.applied}).encode())
+    def _say(self, home: int, message: dict[str, Any]) -> None:
+        link = self._links.to(home)
+        if link is not None:
+            link.send(LOG, json.dumps(message, separators=(",", ":")).encode())
 
     def _up(self, link: Link) -> None:
-        self._tell(link)
+        self._say(link.peer, {"applied": self.log.applied})
 
     def _receive(self, link: Link, payload: memoryview) -> None:
-        self.log.others_applied(link.peer, int(json.loads(bytes(payload))["applied"]))
+        said = json.loads(bytes(payload))
+        if "applied" in said:
+            self.log.others_applied(link.peer, said["applied"])
+        else:
+            self._take_one(said["number"], said["entry"])
 
     # --- nodes that are forgotten ---
 

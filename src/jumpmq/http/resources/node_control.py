@@ -19,7 +19,7 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources.nodes import require_node
 from jumpmq.http.schema.shapes import BOOLEAN, Shape, one_of
 
-SECRET = {"default_pass"}
+SECRET = {"default_pass", "etcd"}
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error", "critical")}
 NO_LEVEL = logging.CRITICAL + 1
 
