@@ -21,6 +21,14 @@ from jumpmq.topology.limits import Limits
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.users import TopicPermissions, User
 
+SHARED = frozenset(
+    (
+        *("vhost", "vhost_limits", "user", "user_limits", "permissions", "topic_permissions", "global_parameter"),
+        *("policy", "operator_policy", "exchange", "queue", "binding", "ring", "home", "counter", "tracing", "applied"),
+    )
+)
+"""All kinds."""
+
 NEXT_QUEUE_ID = "next-queue-id"
 """Key of the counter of home 1; those of others have their number behind it."""
 

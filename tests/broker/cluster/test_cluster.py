@@ -15,8 +15,20 @@ from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout
 from jumpmq.broker import Broker, BrokerError, Config
+from jumpmq.broker.cluster.compacting import compact
 from jumpmq.broker.cluster.etcd import Etcd, delete
-from jumpmq.topology import Bind, Binding, DeclareExchange, DeclareQueue, ExchangeDefinition, ForgetNode, SetPolicy
+from jumpmq.broker.cluster.keys import Keys
+from jumpmq.broker.cluster.snapshots import SnapshotHead
+from jumpmq.topology import (
+    Bind,
+    Binding,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteQueue,
+    ExchangeDefinition,
+    ForgetNode,
+    SetPolicy,
+)
 
 pytestmark = needs_etcd
 
@@ -270,4 +282,87 @@ async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Pat
             assert "another process serves node 'one@host'" in failures[0]
             await stopped(copy)
         finally:
+            await stopped(first)
+
+
+@in_loop
+async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tmp_path: Path) -> None:
+    """It keeps what its queues hold, but for those that were deleted meanwhile."""
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        asking, keys = Etcd([members[0].url]), Keys("test")
+        try:
+            await declare(second, "kept")
+            await declare(second, "deleted")
+            for name in ("kept", "deleted"):
+                assert await asyncio.to_thread(_published, second.port, name, 3) == 3
+            await stopped(second)
+            for number in range(30):
+                await declare(first, f"q{number}")
+            gone = first.topology.vhosts["/"].declared["deleted"]
+            await propose(first, DeleteQueue("/", "deleted", gone.id))
+            applied = first.topology.applied >> 10
+            head = await compact(asking, keys, kept=5)
+            assert (head.entry, head.floor) == (applied, applied - 4)
+            assert len((await asking.folder(keys.log)).values) == 5
+            assert len((await asking.folder("/jumpmq/test/snapshot/")).values) == head.chunks
+            second = await started(config_of(1, tmp_path, members))
+            assert state_of(first.topology) == state_of(second.topology)
+            assert second.topology.vhosts["/"].queues["kept"].message_count == 3
+            third = await started(config_of(2, tmp_path, members))
+            try:
+                assert state_of(first.topology) == state_of(third.topology)
+            finally:
+                await stopped(third)
+        finally:
+            await asking.close()
+            await stopped(second)
+            await stopped(first)
+
+
+@in_loop
+async def test_a_node_that_runs_and_misses_compacted_entries_ends(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        failures: list[str] = []
+        try:
+            assert second._member is not None
+            second._member._on_failure = failures.append
+            for name in ("q", "r", "s"):
+                await declare(first, name)
+            second._member.log.entry -= 3  # as if it had not heard of them
+            await compact(second._member._etcd, Keys("test"), kept=1)
+            await until(lambda: failures)
+            assert "is not kept any more" in failures[0]
+        finally:
+            await stopped(second)
+            await stopped(first)
+
+
+@in_loop
+async def test_the_log_is_compacted_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jumpmq.broker.cluster.member.COMPACT_EVERY", 10)
+    monkeypatch.setattr("jumpmq.broker.cluster.member.COMPACT_INTERVAL", 0.1)
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        asking, keys = Etcd([members[0].url]), Keys("test")
+        try:
+            for number in range(20):
+                await declare(first, f"q{number}")
+
+            async def compacted() -> int:
+                head = await asking.get(keys.snapshot_head)
+                assert head is not None
+                return SnapshotHead.read(head.value).entry
+
+            async with asyncio.timeout(20):
+                while await compacted() < 10:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+            second = await started(config_of(1, tmp_path, members))
+            try:
+                assert state_of(first.topology) == state_of(second.topology)
+            finally:
+                await stopped(second)
+        finally:
+            await asking.close()
             await stopped(first)

@@ -18,7 +18,9 @@ from jumpmq.broker.cluster.snapshots import SnapshotHead, read_snapshot, write_s
 from jumpmq.broker.config import MEMBERSHIP
 from jumpmq.broker.errors import BrokerError
 from jumpmq.store import Store
+from jumpmq.topology.cluster_log import PLACE_BITS
 from jumpmq.topology.common_log import Record
+from jumpmq.topology.records import SHARED
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +116,10 @@ class Joining:
         me = self._of_cluster(me, await self._created(me, found), has_none)
         await self._check_format()
         me = await self._with_home(me)
-        if has_none:
-            found = await self._given(found)
+        head = await self._head()
+        applied = next((value for kind, _, value in found if kind == APPLIED), 0)
+        if has_none or applied >> PLACE_BITS < head.floor - 1:
+            found = self._replaced(found, await read_snapshot(self._etcd, self._keys, head), me)
         elif not any(kind == APPLIED for kind, _, _ in found):  # the cluster began with what is here
             self._store.put(APPLIED, "", 0)
             found = [*found, (APPLIED, "", 0)]
@@ -132,7 +136,7 @@ class Joining:
         """The identity of the cluster, which is made unless it is there."""
         while (identity := await self._etcd.get(self._keys.id)) is None:
             records = self._first_definitions(found)
-            head = await write_snapshot(self._etcd, self._keys, 0, records)
+            head = await write_snapshot(self._etcd, self._keys, 0, 1, records)
             begins = [
                 put(self._keys.format, FORMAT),
                 put(self._keys.id, me.id),
@@ -173,10 +177,7 @@ class Joining:
                     )
                 return replace(me, home=int(value["home"]))
             if me.home:
-                raise BrokerError(
-                    f"node '{me.node}' was forgotten by its cluster; its data is kept: to join again it needs another "
-                    "data directory"
-                )
+                raise BrokerError(_forgotten(me))
             homes = await self._etcd.get(self._keys.homes)
             assert homes is not None
             home = int(homes.value) + 1
@@ -185,14 +186,41 @@ class Joining:
                 [put(self._keys.homes, str(home)), put(self._keys.member(me.node), _member(home, me))],
             )
 
-    async def _given(self, found: list[Record]) -> list[Record]:
-        """The cluster's definitions, for a data directory without any."""
+    async def _head(self) -> SnapshotHead:
         head = await self._etcd.get(self._keys.snapshot_head)
         assert head is not None
-        given = await read_snapshot(self._etcd, self._keys, SnapshotHead.read(head.value))
+        return SnapshotHead.read(head.value)
+
+    def _replaced(self, found: list[Record], given: list[Record], me: Membership) -> list[Record]:
+        """The records of this node, with the cluster's definitions instead of its own: it has none, or was away for
+        longer than the log reaches back. What its queues hold stays, unless they were deleted meanwhile.
+
+        Raises:
+            BrokerError: the node was forgotten.
+        """
+        home = next((value for kind, key, value in given if (kind, key) == ("home", str(me.home))), None)
+        if home is not None and home.get("forgotten"):
+            raise BrokerError(_forgotten(me))
+        known = {(kind, key) for kind, key, _ in given}
+        there = {value["id"] for kind, _, value in given if kind == "queue"}
+        kept = []
+        for kind, key, value in found:
+            if kind not in SHARED:
+                kept.append((kind, key, value))
+            elif (kind, key) not in known:
+                self._store.delete(kind, key)
+            if kind == "queue" and value["id"] not in there and value.get("home", 1) == me.home:
+                log.warning(
+                    "queue '%s' in vhost '%s' was deleted while this node was away", value["name"], value["vhost"]
+                )
+                self._store.drop_queue(value["id"])
         for kind, key, value in given:
             self._store.put(kind, key, value)
-        return [*found, *given]
+        return [*kept, *given]
+
+
+def _forgotten(me: Membership) -> str:
+    return f"node '{me.node}' was forgotten by its cluster; its data is kept: to join again it needs an empty directory"
 
 
 def _member(home: int, me: Membership) -> str:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from jumpmq.broker.cluster.compacting import compact_aside
 from jumpmq.broker.cluster.etcd import (
     Compacted,
     Etcd,
@@ -29,6 +30,8 @@ from jumpmq.broker.cluster.etcd import (
 )
 from jumpmq.broker.cluster.joining import Membership
 from jumpmq.broker.cluster.keys import Keys, number_of
+from jumpmq.broker.cluster.settings import EtcdSettings
+from jumpmq.broker.cluster.snapshots import SnapshotHead
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.links.directory import Address
 from jumpmq.broker.links.link import Link
@@ -53,6 +56,12 @@ SLOW = 1.0
 PAUSES = 0.1, 1.0
 """Seconds between two attempts to ask etcd, at first and at most."""
 
+COMPACT_EVERY = 5000
+"""Entries behind the snapshot after which another one is made."""
+
+COMPACT_INTERVAL = 10.0
+"""Seconds between two looks at how long the log is."""
+
 PART = 100
 """Entries that are read together."""
 
@@ -61,7 +70,8 @@ class Member:
     """The node. It is the :class:`~jumpmq.broker.links.directory.Directory` of its links, too.
 
     Args:
-        etcd: the cluster's.
+        settings: where etcd is.
+        etcd: a client of it.
         host: where other machines reach this one.
         boot: tells this run of the process from all others.
         on_failure: called with a sentence when this node can no longer be part of the cluster; the process has to end.
@@ -78,8 +88,8 @@ class Member:
 
     def __init__(
         self,
+        settings: EtcdSettings,
         etcd: Etcd,
-        keys: Keys,
         me: Membership,
         secret: str,
         host: str,
@@ -91,8 +101,10 @@ class Member:
         self.secret = secret
         self.on_change: list[Callable[[], None]] = []
         self.is_connected = True
-        self._etcd = etcd  # the cluster's
-        self._keys = keys  # the same
+        self._settings = settings  # where etcd is
+        self._etcd = etcd  # a client of it
+        self._keys = Keys(settings.cluster)  # what the cluster keeps there
+        self._compacted = 0  # the last entry of the snapshot, when this node looked
         self.me = me
         self._host = host  # where others reach this machine
         self._boot = boot  # tells this run from all others
@@ -160,6 +172,7 @@ class Member:
         self._run(self._keep_alive(), "lease")
         self._run(self._append(), "append")
         self._run(self._read_missing(), "missing")
+        self._run(self._compact(), "compaction")
         await self._drop_forgotten()
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -267,8 +280,11 @@ class Member:
     async def _catch_up(self) -> int:
         """Apply what the log has by now; returns etcd's revision."""
         while True:
-            first = self._keys.entry(self.log.entry + 1)
-            found = await self._etcd.range(first, end_of(self._keys.log), PART)
+            wanted = self.log.entry + 1
+            found = await self._etcd.range(self._keys.entry(wanted), end_of(self._keys.log), PART)
+            if found.values and number_of(found.values[0].key) > wanted:
+                self._on_failure(f"entry {wanted} of the cluster's log is not kept any more: the node starts again")
+                await asyncio.Event().wait()
             self._take(found.values)
             if len(found.values) < PART:
                 return found.revision
@@ -335,6 +351,23 @@ class Member:
         elif not entries and alive[0].value != self._live_value:
             self._found_alive(alive[0].value)
             raise EtcdError("this node is another process's")
+
+    async def _compact(self) -> None:
+        """Have the log compacted now and then, by the first of the nodes that are up."""
+        while True:
+            await asyncio.sleep(COMPACT_INTERVAL)
+            is_first = self.me.home == min([self.me.home, *self._links.homes])
+            if is_first and self.log.applied - self._compacted >= COMPACT_EVERY:
+                try:
+                    await self._compact_once()
+                except EtcdError as error:
+                    log.warning("%s", error)
+
+    async def _compact_once(self) -> None:
+        head = await self._etcd.get(self._keys.snapshot_head)
+        self._compacted = 0 if head is None else SnapshotHead.read(head.value).entry
+        if self.log.applied - self._compacted >= COMPACT_EVERY:
+            await compact_aside(self._settings)
 
     # --- other homes ---
 

@@ -24,11 +24,13 @@ class SnapshotHead:
     Attributes:
         entry: the last one that it has applied.
         folder: where its chunks are.
+        floor: the first entry of the log that is kept.
         chunks: how many.
         sha256: of all of them, in hexadecimal digits.
     """
 
     entry: int
+    floor: int
     folder: str
     chunks: int
     sha256: str
@@ -42,7 +44,7 @@ class SnapshotHead:
         return put(keys.snapshot_head, json.dumps(asdict(self)))
 
 
-async def write_snapshot(etcd: Etcd, keys: Keys, entry: int, records: list[Record]) -> SnapshotHead:
+async def write_snapshot(etcd: Etcd, keys: Keys, entry: int, floor: int, records: list[Record]) -> SnapshotHead:
     """Put the chunks of a snapshot, which is none before its head is put.
 
     Raises:
@@ -53,7 +55,7 @@ async def write_snapshot(etcd: Etcd, keys: Keys, entry: int, records: list[Recor
     folder = f"{entry:020}-{secrets.token_hex(4)}"
     for number, chunk in enumerate(chunks):
         await etcd.transaction([], [put(f"{keys.snapshot(folder)}{number:06}", chunk)])
-    return SnapshotHead(entry, folder, len(chunks), hashlib.sha256(octets).hexdigest())
+    return SnapshotHead(entry, floor, folder, len(chunks), hashlib.sha256(octets).hexdigest())
 
 
 async def read_snapshot(etcd: Etcd, keys: Keys, head: SnapshotHead) -> list[Record]:
