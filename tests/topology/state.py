@@ -11,6 +11,7 @@ def state_of(topology: Topology) -> dict[str, Any]:
     return {
         "homes": topology.homes,
         "forgotten": topology.forgotten,
+        "counters": topology.counters,
         "users": [to_json(user) for user in topology.users.values()],
         "vhosts": {name: _state_of_host(host) for name, host in topology.vhosts.items()},
     }

@@ -32,6 +32,7 @@ from jumpmq.topology import (
     DeleteVirtualHost,
     ExchangeDefinition,
     ForgetNode,
+    HomeDown,
     PutUser,
     SetOperatorPolicy,
     SetPermissions,
@@ -89,10 +90,12 @@ DEFINITIONS = st.sampled_from(
         {"odd": 1},
     ]
 )
+IDS = st.builds(lambda home, counter: home << 40 | counter, st.integers(1, 2), st.integers(1, 6))
 PRIORITIES = st.integers(-1, 2)
 CHANGES = st.one_of(
     st.builds(AddHome, st.integers(1, 3), st.sampled_from(["one@host", "two@elsewhere", "three@host"])),
     st.builds(ForgetNode, st.sampled_from(["two@elsewhere", "three@host"])),
+    st.builds(HomeDown, st.integers(1, 3), st.lists(IDS, max_size=4).map(tuple)),
     st.builds(AddVirtualHost, HOSTS),
     st.builds(DeleteVirtualHost, st.just("shop")),
     st.builds(SetTracing, HOSTS, st.booleans()),

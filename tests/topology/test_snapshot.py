@@ -3,13 +3,13 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
 from tests.topology.state import state_of
 from tests.topology.test_replaying import ASKED, Asked, log_of, outcome
 
-from jumpmq.topology import AddHome, AddVirtualHost, Topology
+from jumpmq.topology import AddHome, AddVirtualHost, Arguments, Topology
 from jumpmq.topology.json_form import change_from_json
 from jumpmq.topology.snapshot import records_of
 
@@ -22,7 +22,14 @@ def compared(topology: Topology) -> dict[str, Any]:
     return state
 
 
+def declaration(name: str) -> dict[str, Any]:
+    """The wish for a queue."""
+    kind = {"durable": True, "exclusive": False, "auto_delete": False}
+    return {"vhost": "/", "name": name, **kind, "arguments": Arguments()}
+
+
 @given(st.lists(ASKED, max_size=60), st.lists(ASKED, max_size=20))
+@example([declaration("q0"), declaration("q1"), ("/", "q1")], [declaration("q2")])  # the last number is not used again
 @settings(max_examples=examples(100), deadline=None)
 def test_a_newcomer_becomes_the_same_and_goes_on_alike(before: list[Asked], after: list[Asked]) -> None:
     first = Topology("one@host", shared=True)

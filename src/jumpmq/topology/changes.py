@@ -47,6 +47,18 @@ class ForgetNode(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class HomeDown(Change):
+    """A home has been down for long: those of its queues that do not outlive its process are gone.
+
+    Attributes:
+        queues: their ids, as far as they are known; what the home has made since it is up again stays.
+    """
+
+    home: int
+    queues: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AddVirtualHost(Change):
     """Add a virtual host with the predeclared exchanges; of one that exists only what is given here changes.
 

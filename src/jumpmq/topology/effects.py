@@ -241,6 +241,23 @@ def _forget_node(topology: Topology, change: changes.ForgetNode) -> Steps:
     ]
 
 
+def _home_down(topology: Topology, change: changes.HomeDown) -> Steps:
+    gone, prepared = frozenset(change.queues), []
+    for vhost in topology.vhosts.values():
+        shards = Preparation(topology, vhost, vhost.policies)
+        yield from shards.end(declared for declared in vhost.ended_with(change.home) if declared.id in gone)
+        yield from shards.prepare(iter(()))
+        prepared.append(shards)
+    for shards in prepared:
+        shards.reveal()
+    topology.records.hand_over()
+    ended = [declared for shards in prepared for declared in shards.ended]
+    for declared in ended:
+        if declared.contents is not None:
+            declared.contents.delete()
+    return [changes.DeleteQueue(declared.vhost, declared.name, declared.id) for declared in ended]
+
+
 # --- exchanges, queues and bindings ---
 
 
@@ -327,6 +344,7 @@ _EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], changes.Change | 
 _IN_STEPS: dict[type[changes.Change], Callable[[Topology, Any], Steps]] = {
     changes.AddHome: _add_home,
     changes.ForgetNode: _forget_node,
+    changes.HomeDown: _home_down,
     changes.DeleteVirtualHost: _delete_virtual_host,
     changes.SetPolicy: _set_policy,
     changes.SetOperatorPolicy: _set_policy,

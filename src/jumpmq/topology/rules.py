@@ -256,6 +256,7 @@ def _check_forget_node(topology: Topology, change: changes.ForgetNode) -> None:
 _CHECKS: dict[type[changes.Change], Callable[[Topology, Any], object]] = {
     changes.AddHome: _check_add_home,
     changes.ForgetNode: _check_forget_node,
+    changes.HomeDown: lambda topology, change: None,
     changes.AddVirtualHost: _check_virtual_host,
     changes.DeleteVirtualHost: lambda topology, change: topology.vhost(change.name),
     changes.SetTracing: lambda topology, change: topology.vhost(change.vhost),

@@ -41,8 +41,6 @@ def records_of(topology: Topology) -> list[tuple[str, str, Any]]:
         records.put_home(home, node)
     for home, node in topology.forgotten.items():
         records.put_forgotten_home(home, node)
-    for home, number in topology.counters.items():
-        records.put_counter(home, number)
     for name, value in topology.global_parameters.items():
         records.put_global_parameter(name, value)
     for host in topology.vhosts.values():
@@ -54,6 +52,8 @@ def records_of(topology: Topology) -> list[tuple[str, str, Any]]:
             records.put_permissions(user, vhost)
         for (vhost, exchange), granted in user.topic_permissions.items():
             records.put_topic_permissions(user.name, vhost, exchange, granted)
+    for home, number in topology.counters.items():  # behind the queues, whose records tell of lower ones
+        records.put_counter(home, number)
     records.flush_rings()
     records.put_applied(topology.applied)
     return [(kind, key, value) for (kind, key), value in collected.records.items()]

@@ -366,3 +366,61 @@ async def test_the_log_is_compacted_aside(tmp_path: Path, monkeypatch: pytest.Mo
         finally:
             await asking.close()
             await stopped(first)
+
+
+@in_loop
+async def test_exclusive_queues_of_a_node_that_is_dead_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their clients connect to other nodes, and declare them again there."""
+    monkeypatch.setattr("jumpmq.broker.cluster.member.GRACE", 0.5)
+    monkeypatch.setattr("jumpmq.broker.cluster.member.ALIVE_INTERVAL", 0.1)
+    with etcd(tmp_path) as members:
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
+        first, second, third = brokers
+        try:
+            await declare(third, "durable")
+            definition = third.topology.define_queue("/", "mine", exclusive=True, owner="client")
+            await propose(third, DeclareQueue(definition))
+            assert "mine" in first.topology.vhosts["/"].declared
+            await stopped(third)
+            await until(lambda: "mine" not in first.topology.vhosts["/"].declared)
+            assert "durable" in first.topology.vhosts["/"].declared
+            definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
+            await propose(second, DeclareQueue(definition))
+            third = brokers[2] = await started(config_of(2, tmp_path, members))
+            assert state_of(first.topology) == state_of(third.topology)
+            assert third.topology.vhosts["/"].declared["mine"].definition.home == 2
+        finally:
+            for broker in brokers:
+                await stopped(broker)
+
+
+@in_loop
+async def test_a_node_that_only_etcd_takes_for_dead_keeps_its_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jumpmq.broker.cluster.member.GRACE", 0.0)
+    monkeypatch.setattr("jumpmq.broker.cluster.member.ALIVE_INTERVAL", 0.1)
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        asking, looks = Etcd([members[0].url]), 0
+        try:
+            assert first._member is not None
+            look = first._member._look_for_dead
+
+            async def counted() -> None:
+                nonlocal looks
+                await look()
+                looks += 1
+
+            monkeypatch.setattr(first._member, "_look_for_dead", counted)
+            definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
+            await propose(second, DeclareQueue(definition))
+            await asking.transaction([], [delete("/jumpmq/test/live/two@host")])
+            await until(lambda: looks > 3)
+            assert "mine" in first.topology.vhosts["/"].declared
+        finally:
+            await asking.close()
+            await stopped(second)
+            await stopped(first)

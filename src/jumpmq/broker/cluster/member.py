@@ -47,8 +47,17 @@ T = TypeVar("T")
 LEASE = 10
 """Seconds after which etcd takes a node that is not heard of for dead."""
 
+ALIVE_INTERVAL = LEASE / 4
+"""Seconds between two signs of life."""
+
 PATIENCE = 10.0
 """Seconds without etcd after which clients are told that definitions cannot be changed."""
+
+GRACE = 60.0
+"""Seconds without a sign of life of a node after which those of its queues that do not outlive its process are gone."""
+
+MOST_QUEUES = 20_000
+"""Such queues that go with one change."""
 
 SLOW = 1.0
 """Seconds that an answer waits for homes that have not applied a change."""
@@ -115,6 +124,8 @@ class Member:
         self._lease = 0  # of this node's key; 0 before it has one
         self._links: Links  # to the other homes
         self._topology: Topology  # where entries take effect
+        self._missed: dict[int, float] = {}  # by home, since when its node has not been seen, by the loop's clock
+        self._suspected: dict[int, set[int]] = {}  # by home that says so, the homes that it takes for dead
         self._asked = asyncio.Event()  # set when there is something to append
         self._is_behind = asyncio.Event()  # set when entries are known to be missing here
         self._tasks: list[asyncio.Task[None]] = []  # run until the node stops
@@ -159,7 +170,7 @@ class Member:
         topology.log = self.log
         links.handlers[LOG] = self._receive
         links.on_up.append(self._up)
-        links.on_down.append(lambda link: self.log.left(link.peer))
+        links.on_down.append(self._down)
         topology.listeners.append(self._follow)
         await self._again_and_again(self._live)
         addresses = await self._again_and_again(lambda: self._etcd.folder(self._keys.live))
@@ -245,11 +256,35 @@ class Member:
 
     async def _keep_alive(self) -> None:
         while True:
-            await asyncio.sleep(LEASE / 4)
+            await asyncio.sleep(ALIVE_INTERVAL)
             if not await self._again_and_again(lambda: self._etcd.keep_alive(self._lease)):
                 log.warning("etcd has taken node '%s' for dead; it is announced again", self.me.node)
                 await self._again_and_again(self._live)
             await self._again_and_again(self._catch_up)  # a watch of a member that stands still tells nothing
+            await self._again_and_again(self._look_for_dead)
+
+    async def _look_for_dead(self) -> None:
+        """End what does not outlive a node that is dead: by etcd, for want of a link, and by a second witness if there
+        is one. Etcd alone may have taken a living one for dead, when its disk was slow."""
+        live = await self._etcd.folder(self._keys.live)
+        seen = {int(json.loads(value.value)["home"]) for value in live.values} | set(self._links.homes)
+        now = asyncio.get_running_loop().time()
+        self._missed = {home: self._missed.get(home, now) for home in self._topology.homes if home not in seen}
+        dead = {home for home, since in self._missed.items() if now - since >= GRACE}
+        with self._turns.turn():
+            for home in self._links.homes:
+                self._say(home, {"dead": sorted(dead)})
+            others = [self._suspected.get(home, set()) for home in self._links.homes]
+            if self.me.home == min([self.me.home, *self._links.homes]):
+                for home in dead:
+                    if not others or any(home in suspected for suspected in others):
+                        self._end(home)
+
+    def _end(self, home: int) -> None:
+        ended = [one.id for vhost in self._topology.vhosts.values() for one in vhost.ended_with(home)]
+        if ended:
+            log.warning("home %d is dead: %d queues that do not outlive it are gone", home, len(ended))
+            self._topology.propose(changes.HomeDown(home, tuple(ended[:MOST_QUEUES])))
 
     async def _follow_live(self, revision: int) -> None:
         async for events in self._watched(self._keys.live, revision):
@@ -390,12 +425,19 @@ class Member:
     def _up(self, link: Link) -> None:
         self._say(link.peer, {"applied": self.log.applied})
 
+    def _down(self, link: Link) -> None:
+        self._suspected.pop(link.peer, None)
+        self.log.left(link.peer)
+
     def _receive(self, link: Link, payload: memoryview) -> None:
         said = json.loads(bytes(payload))
-        if "applied" in said:
-            self.log.others_applied(link.peer, said["applied"])
-        else:
-            self._take_one(said["number"], said["entry"])
+        match said:
+            case {"applied": number}:
+                self.log.others_applied(link.peer, number)
+            case {"number": number, "entry": entry}:
+                self._take_one(number, entry)
+            case {"dead": homes}:
+                self._suspected[link.peer] = set(homes)
 
     # --- nodes that are forgotten ---
 
