@@ -12,9 +12,6 @@ answers that are not read, until it has (:data:`CREDIT`).
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
-from itertools import chain
-from time import time
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.messages import Message
@@ -23,12 +20,11 @@ from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, REFUSED, Par
 from jumpmq.broker.commit.turns import Client, Turns
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
-from jumpmq.broker.routing.elsewhere import Sent
+from jumpmq.broker.links.units import Unit, decoded, destination
+from jumpmq.broker.routing.elsewhere import Sent, may_refuse
 from jumpmq.broker.routing.routing import push_to
-from jumpmq.queues import Queue, clock
 from jumpmq.queues.base import FIRST_LINK
 from jumpmq.queues.memory import MemoryAccount, held_octets
-from jumpmq.queues.runs import pack, unpack
 from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
 
@@ -41,15 +37,6 @@ unit as a whole."""
 
 WHOLE = (1 << INDEX_BITS) - 1
 
-_UNIT = struct.Struct("!QIII")
-"""Number of the unit, property flags, messages, queues."""
-
-_QUEUE = struct.Struct("!QHHI?")
-"""Id, octets of virtual host and name; how many messages it gets; whether these are side by side, so that only the
-place of the first follows, or that of each."""
-
-_PLACE = struct.Struct("!I")
-
 _ANSWER = struct.Struct("!QI")
 """The last unit that is complete; how many refused messages follow, each unit and place."""
 
@@ -57,8 +44,6 @@ _REFUSED = struct.Struct("!QI")
 
 CREDIT = 32 << 20
 """Octets that may be on their way to a home without an answer, before who publishes more is not read."""
-
-REFUSALS = frozenset({"reject-publish", "reject-publish-dlx"})
 
 
 class _Outgoing:
@@ -165,7 +150,11 @@ class _Incoming:
 
 
 class Enqueue:
-    """Sends to all other homes, and takes what they send: see :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+    """Sends to all other homes, and takes what they send: see :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`.
+
+    Attributes:
+        on_ready: called with the link to a home whose queues are there.
+    """
 
     def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
         self._account = account  # what is on its way is charged to it
@@ -174,6 +163,7 @@ class Enqueue:
         self._topology: Topology  # finds the queues
         self._on_reply: Callable[[Message], object]  # delivers answers
         self._serves = False  # whether they are there
+        self.on_ready: list[Callable[[Link], None]] = []
         self._outgoing: dict[int, _Outgoing] = {}  # by home
         self._incoming: dict[int, _Incoming] = {}  # the same
         links.handlers[UNIT] = self._take
@@ -210,7 +200,7 @@ class Enqueue:
         by_source: dict[int, Part] = {}
         for home, shares in by_home.items():
             source = FIRST_LINK << home
-            unit = _Unit(shares)
+            unit = Unit(shares)
             sent.append((source, unit.messages))
             outgoing = self._outgoing.get(home)
             if outgoing is None or outgoing.link is None:
@@ -234,7 +224,7 @@ class Enqueue:
         outgoing = self._outgoing.get(home)
         if outgoing is None or outgoing.link is None:
             return False
-        outgoing.link.send(REPLY, *_Unit([], [message]).encoded(0, 0))
+        outgoing.link.send(REPLY, *Unit([], [message]).encoded(0, 0))
         return True
 
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
@@ -242,11 +232,8 @@ class Enqueue:
         self._turns.when_known(sent.by_source, then)
 
     def _may_refuse(self, queue: DeclaredQueue) -> bool:
-        """Whether a queue may refuse a message by itself."""
-        if queue.definition.arguments.plain().get("x-overflow") in REFUSALS:
-            return True
         host = self._topology.vhosts.get(queue.vhost)
-        return host is not None and host.in_force(queue).definition.get("overflow") in REFUSALS
+        return host is not None and may_refuse(host, queue)
 
     def _answered(self, link: Link, payload: memoryview) -> None:
         outgoing = self._outgoing[link.peer]
@@ -259,11 +246,11 @@ class Enqueue:
     # --- taking ---
 
     def _take(self, link: Link, payload: memoryview) -> None:
-        unit, flags, messages, queues, at = _decoded(payload)
+        unit, flags, messages, queues, at = decoded(payload)
         refused: set[int] = set()
         sources = 0
         for _ in range(queues):
-            queue, chosen, at = self._destination(payload, at)
+            queue, chosen, at = destination(self._topology, payload, at)
             if queue is None:  # deleted meanwhile: they reach no queue
                 continue
             share = messages[chosen] if isinstance(chosen, slice) else [messages[place] for place in chosen]
@@ -275,28 +262,8 @@ class Enqueue:
         self._incoming[link.peer].add(unit, sources, sorted(refused))
 
     def _take_reply(self, link: Link, payload: memoryview) -> None:
-        for message in _decoded(payload)[2]:
+        for message in decoded(payload)[2]:
             self._on_reply(message)
-
-    def _destination(self, payload: memoryview, at: int) -> tuple[Queue | None, tuple[int, ...] | slice, int]:
-        """A queue, the places of what it gets, and where the next begins."""
-        number, host_octets, name_octets, count, side_by_side = _QUEUE.unpack_from(payload, at)
-        at += _QUEUE.size
-        vhost = bytes(payload[at : at + host_octets]).decode(errors="surrogateescape")
-        at += host_octets
-        name = bytes(payload[at : at + name_octets]).decode(errors="surrogateescape")
-        at += name_octets
-        chosen: tuple[int, ...] | slice
-        if side_by_side:
-            first = _PLACE.unpack_from(payload, at)[0]
-            chosen = slice(first, first + count)
-            at += _PLACE.size
-        else:
-            chosen = struct.unpack_from(f"!{count}I", payload, at)
-            at += 4 * count
-        host = self._topology.vhosts.get(vhost)
-        queue = None if host is None else host.queues.get(name)
-        return (queue if queue is not None and queue.id == number else None), chosen, at
 
     # --- links ---
 
@@ -307,53 +274,11 @@ class Enqueue:
 
     def _ready(self, link: Link) -> None:
         self._outgoing[link.peer] = _Outgoing(link, self._account)
+        for told in self.on_ready:
+            told(link)
 
     def _down(self, link: Link) -> None:
         outgoing = self._outgoing.get(link.peer)
         if outgoing is not None and outgoing.link is link:
             outgoing.lose()
             self._turns.look_at_receipts()
-
-
-class _Unit:
-    """What goes to one home together.
-
-    Args:
-        shares: the messages of each queue.
-        messages: all of them, each once; found in ``shares`` unless given.
-    """
-
-    def __init__(
-        self, shares: list[tuple[DeclaredQueue, list[Message]]], messages: list[Message] | None = None
-    ) -> None:
-        self.messages = list(chain.from_iterable(share for _, share in shares)) if messages is None else messages
-        self._shares = shares  # of each queue
-        self._side_by_side = len(shares) <= 1 or len(set(map(id, self.messages))) == len(self.messages)
-        if not self._side_by_side:  # some go to several queues
-            self.messages = list({id(message): message for message in self.messages}.values())
-
-    @cached_property
-    def places(self) -> dict[int, int]:
-        """The place of each message, by its ``id``."""
-        return {id(message): place for place, message in enumerate(self.messages)}
-
-    def encoded(self, number: int, flags: int) -> list[bytes]:
-        buffers = [_UNIT.pack(number, flags, len(self.messages), len(self._shares))]
-        buffers += pack(self.messages, clock.now())
-        first = 0
-        for queue, share in self._shares:
-            host, name = queue.vhost.encode(errors="surrogateescape"), queue.name.encode(errors="surrogateescape")
-            buffers += (_QUEUE.pack(queue.id, len(host), len(name), len(share), self._side_by_side), host, name)
-            if self._side_by_side:
-                buffers.append(_PLACE.pack(first))
-                first += len(share)
-            else:
-                buffers.append(struct.pack(f"!{len(share)}I", *(self.places[id(message)] for message in share)))
-        return buffers
-
-
-def _decoded(payload: memoryview) -> tuple[int, int, list[Message], int, int]:
-    """The unit's number, flags and messages, the number of its queues, and where these begin."""
-    unit, flags, count, queues = _UNIT.unpack_from(payload)
-    messages, at = unpack(payload, _UNIT.size, count, time(), clock.now())
-    return unit, flags, messages, queues, at

@@ -6,7 +6,17 @@ from typing import Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.receipts import REFUSED, Part, Parts
+from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
+
+REFUSALS = frozenset({"reject-publish", "reject-publish-dlx"})
+
+
+def may_refuse(vhost: VirtualHost, queue: DeclaredQueue) -> bool:
+    """Whether a queue may refuse a message by itself."""
+    if queue.definition.arguments.plain().get("x-overflow") in REFUSALS:
+        return True
+    return vhost.in_force(queue).definition.get("overflow") in REFUSALS
 
 
 class Sent:

@@ -1,0 +1,91 @@
+"""Units: messages for several queues of one home, as a link carries them, each message once."""
+
+import struct
+from functools import cached_property
+from itertools import chain
+from time import time
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues import Queue, clock
+from jumpmq.queues.runs import pack, unpack
+from jumpmq.topology import Topology
+from jumpmq.topology.declared import DeclaredQueue
+
+_UNIT = struct.Struct("!QIII")
+"""Number of the unit, property flags, messages, queues."""
+
+_QUEUE = struct.Struct("!QHHI?")
+"""Id, octets of virtual host and name; how many messages it gets; whether these are side by side, so that only the
+place of the first follows, or that of each."""
+
+_PLACE = struct.Struct("!I")
+
+
+class Unit:
+    """What goes to one home together.
+
+    Args:
+        shares: the messages of each queue.
+        messages: all of them, each once; found in ``shares`` unless given.
+    """
+
+    def __init__(
+        self, shares: list[tuple[DeclaredQueue, list[Message]]], messages: list[Message] | None = None
+    ) -> None:
+        self.messages = list(chain.from_iterable(share for _, share in shares)) if messages is None else messages
+        self._shares = shares  # of each queue
+        self._side_by_side = len(shares) <= 1 or len(set(map(id, self.messages))) == len(self.messages)
+        if not self._side_by_side:  # some go to several queues
+            self.messages = list({id(message): message for message in self.messages}.values())
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The place of each message, by its ``id``."""
+        return {id(message): place for place, message in enumerate(self.messages)}
+
+    def encoded(self, number: int, flags: int) -> list[bytes]:
+        """The unit as octets.
+
+        Args:
+            flags: the property flags of all messages, or-ed.
+        """
+        buffers = [_UNIT.pack(number, flags, len(self.messages), len(self._shares))]
+        buffers += pack(self.messages, clock.now())
+        first = 0
+        for queue, share in self._shares:
+            host, name = queue.vhost.encode(errors="surrogateescape"), queue.name.encode(errors="surrogateescape")
+            buffers += (_QUEUE.pack(queue.id, len(host), len(name), len(share), self._side_by_side), host, name)
+            if self._side_by_side:
+                buffers.append(_PLACE.pack(first))
+                first += len(share)
+            else:
+                buffers.append(struct.pack(f"!{len(share)}I", *(self.places[id(message)] for message in share)))
+        return buffers
+
+
+def decoded(payload: memoryview) -> tuple[int, int, list[Message], int, int]:
+    """The unit's number, flags and messages, the number of its queues, and where these begin."""
+    unit, flags, count, queues = _UNIT.unpack_from(payload)
+    messages, at = unpack(payload, _UNIT.size, count, time(), clock.now())
+    return unit, flags, messages, queues, at
+
+
+def destination(topology: Topology, payload: memoryview, at: int) -> tuple[Queue | None, tuple[int, ...] | slice, int]:
+    """A queue of a unit, the places of what it gets, and where the next begins; None for one that is not there."""
+    number, host_octets, name_octets, count, side_by_side = _QUEUE.unpack_from(payload, at)
+    at += _QUEUE.size
+    vhost = bytes(payload[at : at + host_octets]).decode(errors="surrogateescape")
+    at += host_octets
+    name = bytes(payload[at : at + name_octets]).decode(errors="surrogateescape")
+    at += name_octets
+    chosen: tuple[int, ...] | slice
+    if side_by_side:
+        first = _PLACE.unpack_from(payload, at)[0]
+        chosen = slice(first, first + count)
+        at += _PLACE.size
+    else:
+        chosen = struct.unpack_from(f"!{count}I", payload, at)
+        at += 4 * count
+    host = topology.vhosts.get(vhost)
+    queue = None if host is None else host.queues.get(name)
+    return (queue if queue is not None and queue.id == number else None), chosen, at
