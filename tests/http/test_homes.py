@@ -229,14 +229,67 @@ def eventually(succeeds, error):
     return succeeds()
 
 
-def test_a_batch_that_would_go_elsewhere_is_refused_as_a_whole(api, queues):
-    for named, status in (([queues[0]], 200), (queues, 400)):
-        columns = {"queue": pa.array(named), "body": pa.array([b"row"] * len(named), pa.binary())}
-        batch = pa.record_batch(columns)
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, batch.schema) as writer:
-            writer.write_batch(batch)
-        answer = api.request("POST", "messages", "/", "publish", data=out.getvalue().to_pybytes())
-        assert answer.status_code == status, answer.text
-    assert "can go to queues of home 1 only" in answer.json()["reason"]
-    assert [api.counts(queue)[0] for queue in queues] == [2, 2, 3]
+def batch_to(queues, bodies=(b"row",)):
+    """A batch of rows, as the octets of an Arrow stream: each body to each queue."""
+    rows = [(queue, body) for body in bodies for queue in queues]
+    queue, body = zip(*rows, strict=True)
+    batch = pa.record_batch({"queue": pa.array(queue), "body": pa.array(body, pa.binary())})
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, batch.schema) as writer:
+        writer.write_batch(batch)
+    return out.getvalue().to_pybytes()
+
+
+def test_a_batch_reaches_the_queues_of_all_homes_before_its_answer(api, queues):
+    answer = api.request("POST", "messages", "/", "publish", data=batch_to(queues, [b"%d" % n for n in range(100)]))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["published"] == 300
+    assert [api.counts(queue)[0] for queue in queues] == [101, 102, 103]
+    for queue in queues:
+        got = api.post(
+            "queues", "/", queue, "get", body={"count": 103, "ackmode": "ack_requeue_true", "encoding": "auto"}
+        )
+        assert [one["payload"] for one in got][-100:] == [str(n) for n in range(100)]
+
+
+def test_a_chunk_that_is_repeated_is_not_published_again_elsewhere(api, queues, unique):
+    query = {"writer": unique("writer"), "part": "0", "batch": 1, "first": 0, "rows": 3, "digest": "abc"}
+    for repeated in (False, True):
+        answer = api.request("POST", "messages", "/", "publish", params=query, data=batch_to(queues))
+        assert answer.json()["repeated"] is repeated, answer.text
+    assert [api.counts(queue)[0] for queue in queues] == [2, 3, 4]
+
+
+def test_a_batch_for_a_queue_elsewhere_that_may_refuse_is_refused_as_a_whole(api, queues, channels, unique):
+    name = unique("bounded")
+    channels[2].queue_declare(name, durable=True, arguments={"x-max-length": 5, "x-overflow": "reject-publish"})
+    answer = api.request("POST", "messages", "/", "publish", data=batch_to([*queues, name]))
+    assert answer.status_code == 400
+    assert "is at home 3 of this broker, and may refuse messages" in answer.json()["reason"]
+    assert [api.counts(queue)[0] for queue in queues] == [1, 2, 3]
+
+
+def test_rows_for_a_stream_elsewhere_arrive(api, channels, unique):
+    name = unique("stream")
+    channels[1].queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    answer = api.request("POST", "messages", "/", "publish", data=batch_to([name], [b"1", b"2", b"3"]))
+    assert answer.status_code == 200, answer.text
+    assert api.counts(name)[0] == 3
+
+
+def test_rows_for_a_home_that_is_down_are_kept_up_to_a_limit(tmp_path):
+    with running_homes(2, tmp_path, memory_limit="64MB") as running:  # of which 4 MB may be kept for a home
+        api = API(running.endpoints.http_url)
+        with pika.BlockingConnection(pika.URLParameters(running.url(2))) as connection:
+            connection.channel().queue_declare("there", durable=True)
+        running.run(running.leave(2))
+        rows = batch_to(["there"], [bytes(1 << 20)] * 5)
+        assert api.request("POST", "messages", "/", "publish", data=rows).json()["published"] == 5
+        answer = api.request("POST", "messages", "/", "publish", data=rows)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert answer.json()["reason"].startswith("home 2 is down or behind")
+
+        def is_told():
+            assert 'jumpmq_outbox_messages{home="1",to="2"} 5.0' in api.session.get(f"{api.address}/metrics").text
+
+        eventually(is_told, AssertionError)

@@ -47,8 +47,8 @@ from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.store import Store, StoreError
-from jumpmq.store.definitions import named, numbered
+from jumpmq.store import Batch, Store, StoreError
+from jumpmq.store.definitions import ON_WAY, named, numbered, on_way
 from jumpmq.topology import Topology, changes, records
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from jumpmq.broker.figures.merged import MergedFigures
     from jumpmq.broker.links.directory import Directory
     from jumpmq.broker.links.other_homes import OtherHomes
+    from jumpmq.broker.links.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
@@ -271,6 +272,11 @@ class Broker:
         return None if self.other_homes is None else self.other_homes.enqueue
 
     @property
+    def outbox(self) -> "Outbox | None":
+        """Keeps what is published in batches for queues of other homes; None where this process is alone."""
+        return None if self.other_homes is None else self.other_homes.outbox
+
+    @property
     def _write_backlog(self) -> int:
         """Octets that may wait for the disk: most of a small memory limit is for messages that are on it."""
         return min(self.config.write_backlog, max(self.memory.limit // 8, LEAST_BACKLOG))
@@ -356,13 +362,19 @@ class Broker:
                 self.identity = _kept_identity(definitions) or self.identity or uuid.uuid4().hex
                 self.other_homes.order(self.topology, definitions, self.identity)
             self.topology.apply(changes.AddHome(1, self.node))
+        batches = {} if self.store is None else self.store.batches()
+        if self.other_homes is not None:
+            self.other_homes.outbox.restore(self.topology, definitions, batches)
+            self.other_homes.taking.restore(self.topology, definitions)
+            self.other_homes.taking.is_short = lambda: self.alarms.active
         if self.store is not None:
-            self._restore_contents(self.store, definitions)
+            self._restore_contents(self.store, definitions, batches)
         if self.config.home == 1 and self._member is None and not self.topology.vhosts and not self.topology.users:
             self._create_defaults()
 
-    def _restore_contents(self, store: Store, definitions: list[tuple[str, str, Any]]) -> None:
-        batches = store.batches()
+    def _restore_contents(
+        self, store: Store, definitions: list[tuple[str, str, Any]], batches: dict[int, list[Batch]]
+    ) -> None:
         next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
         delivered = {key: value for kind, key, value in definitions if kind == "delivered"}
         attempts: dict[int, dict[int, int]] = {}
@@ -499,6 +511,8 @@ class Broker:
 
     def _queue_name(self, number: int) -> str:
         """What the log calls a queue. Any thread may ask."""
+        if number & ON_WAY:
+            return on_way(self._queue_name(number ^ ON_WAY))
         found = [one for host in list(self.topology.vhosts.values()) for one in list(host.queues.values())]
         return next((named(one.name, one.vhost) for one in found if one.id == number), numbered(number))
 

@@ -26,6 +26,7 @@ REFUSALS: dict[int, type[JumpMQError]] = {
     412: NoSession,
     413: TooLarge,
     423: QueueInUse,
+    503: BrokerAway,
 }
 
 LOGIN_FAILED = "Login failed"

@@ -18,6 +18,9 @@ from pathlib import Path
 
 FILE_NAME = "definitions"
 
+ON_WAY = 1 << 61
+"""A bit in the number of a queue: under that number messages are kept that are on their way to it, at another home."""
+
 _NAMED = {"id", "name", "vhost"}
 _TITLE = b"JumpMQ definitions"
 
@@ -51,9 +54,16 @@ def queue_naming(definitions: Mapping[tuple[str, str], str]) -> Callable[[int], 
             found = [json.loads(text) for (kind, _), text in definitions.items() if kind == "queue"]
             whole = [one for one in found if isinstance(one, dict) and one.keys() >= _NAMED]
             names = {one["id"]: named(one["name"], one["vhost"]) for one in whole}
+        if number & ON_WAY:
+            return on_way(name(number ^ ON_WAY))
         return names.get(number) or numbered(number)
 
     return name
+
+
+def on_way(queue: str) -> str:
+    """What messages on their way to a queue are called."""
+    return f"what is on its way to {queue}"
 
 
 def named(name: str, vhost: str) -> str:

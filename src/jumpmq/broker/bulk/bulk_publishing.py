@@ -8,10 +8,10 @@ what is bound or unbound before they are pushed changes nothing for them, as if 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import NamedTuple
+from itertools import chain, groupby
+from typing import NamedTuple, TypeVar
 
 from jumpmq.amqp.errors import NoRoute, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.messages import Message, check_properties
@@ -19,6 +19,7 @@ from jumpmq.amqp.properties import EXPIRATION, HEADERS, USER_ID, Properties
 from jumpmq.amqp.undelivered import FULL, UNROUTABLE, undelivered
 from jumpmq.broker.channel.publishing import check_properties_of
 from jumpmq.broker.routing import routing
+from jumpmq.broker.routing.elsewhere import may_refuse
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.queues import Queue
@@ -26,6 +27,8 @@ from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.routing import Routes
+
+Q = TypeVar("Q", Queue, DeclaredQueue)
 
 JUDGED_AT_ONCE = 64
 """Messages: at a topic exchange of 300 patterns some 20 microseconds each."""
@@ -38,6 +41,10 @@ MAX_COPIES = 500_000
 
 MAX_BOUNDED_COPIES = 20_000
 """The same of queues that refuse messages when they are full, which are given them in one step."""
+
+
+Keep = Callable[[DeclaredQueue, list[Message]], None]
+"""Keeps messages for a queue of another home until they are there."""
 
 
 class TooManyCopies(Exception):
@@ -78,7 +85,8 @@ class Judged:
         undelivered_to: the exchange that gets what is unroutable or refused; None where there is none.
         unroutable: how many of them reach no queue.
         undelivered: how many go to that exchange.
-        shares: the messages of each queue, in published order.
+        shares: the messages of each queue here, in published order.
+        elsewhere: the same of queues of other homes.
         copies: how many messages these are together.
         bounded_copies: how many of them go to queues that may refuse some.
         flags: the property flags of all messages, or-ed.
@@ -92,6 +100,7 @@ class Judged:
     unroutable: int = 0
     undelivered: int = 0
     shares: dict[Queue, list[Message]] = field(default_factory=dict)
+    elsewhere: dict[DeclaredQueue, list[Message]] = field(default_factory=dict)
     copies: int = 0
     bounded_copies: int = 0
     flags: int = 0
@@ -110,17 +119,33 @@ class Judged:
             )
 
     def add(self, queue: Queue, messages: list[Message]) -> None:
-        """Messages go to a queue, behind those that do already.
+        """Messages go to a queue here, behind those that do already.
 
         Raises:
             TooManyCopies: see there.
         """
-        self.copies += len(messages)
-        if self.copies > MAX_COPIES:
-            raise TooManyCopies(f"the messages would be more than {MAX_COPIES} in all queues: publish fewer at once")
+        self._count(len(messages))
         if queue.limits.overflow != "drop-head":
             self.bounded_copies += len(messages)
         self.shares.setdefault(queue, []).extend(messages)
+
+    def add_elsewhere(self, queue: DeclaredQueue, messages: list[Message]) -> None:
+        """The same for a queue of another home.
+
+        Raises:
+            TooManyCopies: see there.
+            NotImplementedByServer: the queue may refuse messages: it would not be known before all is published.
+        """
+        self._count(len(messages))
+        if may_refuse(self.vhost, queue):
+            where = f"queue '{queue.name}' in vhost '{queue.vhost}' is at home {queue.definition.home} of this broker"
+            raise NotImplementedByServer(f"{where}, and may refuse messages: those of a batch cannot go to it")
+        self.elsewhere.setdefault(queue, []).extend(messages)
+
+    def _count(self, copies: int) -> None:
+        self.copies += copies
+        if self.copies > MAX_COPIES:
+            raise TooManyCopies(f"the messages would be more than {MAX_COPIES} in all queues: publish fewer at once")
 
 
 def judge(
@@ -141,7 +166,7 @@ def judge(
     Raises:
         NoRoute: a message reaches no queue, also not of that exchange.
         TooManyCopies: see there; fewer messages may be published.
-        NotImplementedByServer: a message reaches a queue of another home.
+        NotImplementedByServer: a message reaches a queue of another home that may refuse it.
         AMQPError: the user may not publish to an exchange, or it is not there, or a message is malformed.
     """
     judged = Judged(vhost, user, len(messages), undelivered_to)
@@ -166,17 +191,22 @@ def judge(
     return judged
 
 
-def push(judged: Judged) -> Generator[None, None, Published]:
-    """Give queues what they were found to get; every step is some milliseconds of work, to be done in a turn."""
+def push(judged: Judged, keep: Keep) -> Generator[None, None, Published]:
+    """Give queues what they were found to get; every step is some milliseconds of work, to be done in a turn.
+
+    Args:
+        keep: gets what goes to queues of other homes.
+    """
     for _, _, routes in judged.routes:
         routes.strip()
         yield
     refused = yield from _push_shares(judged, judged.shares)
+    yield from _keep_shares(judged, keep)
     yield from _count(judged)
     return _published(judged, len(refused))
 
 
-def push_all_or_none(judged: Judged, authorization: Authorization) -> Generator[None, None, Published]:
+def push_all_or_none(judged: Judged, authorization: Authorization, keep: Keep) -> Generator[None, None, Published]:
     """As :func:`push`, but where a queue that is full would refuse a message, that goes to the exchange for such; where
     there is none, or a queue of that one is full too, no queue gets any message.
 
@@ -193,9 +223,8 @@ def push_all_or_none(judged: Judged, authorization: Authorization) -> Generator[
     refused = _refused(judged)
     if refused and judged.undelivered_to is not None:
         ids = {id(message) for message in refused}
-        judged.shares = {
-            queue: [message for message in share if id(message) not in ids] for queue, share in judged.shares.items()
-        }
+        judged.shares = _without(judged.shares, ids)
+        judged.elsewhere = _without(judged.elsewhere, ids)
         _send_on(judged, authorization, refused, FULL)
         judged.require_one_step()
         refused_there = _refused(judged)
@@ -209,8 +238,14 @@ def push_all_or_none(judged: Judged, authorization: Authorization) -> Generator[
             routing.push_to(queue, share, judged.flags, fitting=True)
     yield
     yield from _push_shares(judged, {queue: share for queue, share in judged.shares.items() if queue not in bounded})
+    yield from _keep_shares(judged, keep)
     yield from _count(judged)
     return _published(judged, 0)
+
+
+def _without(shares: dict[Q, list[Message]], ids: set[int]) -> dict[Q, list[Message]]:
+    """Shares without the messages of these ``id``."""
+    return {queue: [message for message in share if id(message) not in ids] for queue, share in shares.items()}
 
 
 def _bounded(judged: Judged) -> dict[Queue, list[Message]]:
@@ -265,12 +300,23 @@ def _push_shares(judged: Judged, shares: dict[Queue, list[Message]]) -> Generato
     return refused
 
 
+def _keep_shares(judged: Judged, keep: Keep) -> Generator[None, None, None]:
+    """Keep the shares of queues of other homes."""
+    vhost = judged.vhost
+    for queue, share in judged.elsewhere.items():
+        for first in range(0, len(share), PUSHED_AT_ONCE):
+            if vhost.declared.get(queue.name) is queue:
+                keep(queue, share[first : first + PUSHED_AT_ONCE])
+            yield
+
+
 def _count(judged: Judged) -> Generator[None, None, None]:
     """Count what was pushed in the figures of exchanges and of the virtual host."""
     tally = judged.vhost.past.channels
     messages, all_copies, unroutable = judged.count + judged.undelivered, judged.copies, judged.unroutable
     for exchange, count, routes in judged.routes:
-        copies, missed = sum(map(len, routes.queues.values())), len(routes.unroutable)
+        shares = chain(routes.queues.values(), (routes.elsewhere or {}).values())
+        copies, missed = sum(map(len, shares)), len(routes.unroutable)
         exchange.received += count
         routing.count(tally, exchange, count, copies, missed)
         messages, all_copies, unroutable = messages - count, all_copies - copies, unroutable - missed
@@ -299,26 +345,22 @@ def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Mes
     vhost = judged.vhost
     if queue is not None:
         if queue not in vhost.queues:
-            if queue in vhost.declared:
-                raise _elsewhere(vhost.declared[queue])
-            return run
+            if queue not in vhost.declared:
+                return run
+            judged.add_elsewhere(vhost.declared[queue], run)
+            return []
         judged.add(vhost.queues[queue], run)
         return []
     source = vhost.publishable(exchange)
     routes = vhost.preview(source, run, plain=not flags & HEADERS)
     if routes.error is not None:
         raise routes.error
-    for declared in routes.elsewhere or ():
-        raise _elsewhere(declared)
+    for declared, share in (routes.elsewhere or {}).items():
+        judged.add_elsewhere(declared, share)
     for target, share in routes.queues.items():
         judged.add(target, share)
     judged.routes.append((source, len(run), routes))
     return routes.unroutable
-
-
-def _elsewhere(queue: DeclaredQueue) -> NotImplementedByServer:
-    where = f"queue '{queue.name}' in vhost '{queue.vhost}' is at home {queue.definition.home} of this broker"
-    return NotImplementedByServer(f"{where}: messages of a batch can go to queues of home 1 only")
 
 
 class _Examination:

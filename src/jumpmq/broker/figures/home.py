@@ -327,6 +327,7 @@ class HomeFigures:
                 for one in exchanges
                 if isinstance(one, ConsistentHashExchange) and one.missing_count
             ],
+            outbox=[] if broker.outbox is None else broker.outbox.figures(),
         )
 
     def nodes(self) -> dict[str, NodeFigures]:

@@ -406,6 +406,7 @@ class HomeState(NamedTuple):
         letters: dead letters that arrived, where they were sent at least once.
         missing: messages of hash exchanges that lacked what is hashed; of exchanges that had such.
         deaths: messages that died, by kind of queue, reason and strategy.
+        outbox: what is kept for other homes until it is there: of each its number, messages, and octets.
     """
 
     home: int
@@ -422,3 +423,4 @@ class HomeState(NamedTuple):
     letters: int
     deaths: list[tuple[tuple[str, str, str], int]]
     missing: list[tuple[ExchangeId, int]]
+    outbox: list[tuple[int, int, int]]

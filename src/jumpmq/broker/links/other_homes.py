@@ -12,8 +12,10 @@ from jumpmq.broker.links.directory import Directory
 from jumpmq.broker.links.enqueue import Enqueue
 from jumpmq.broker.links.links import Links, Ways
 from jumpmq.broker.links.log_link import FollowedLog, OnDisk, serve_log
+from jumpmq.broker.links.outbox import Outbox
 from jumpmq.broker.links.remote_channels import ChannelLinks
 from jumpmq.broker.links.served_channels import ServedChannels
+from jumpmq.broker.links.taking import Taking
 from jumpmq.broker.links.unix import UnixSockets
 from jumpmq.broker.links.usage import UsageLinks
 from jumpmq.broker.upkeep.slices import decided
@@ -53,6 +55,8 @@ class OtherHomes:
     Attributes:
         links: one to each.
         enqueue: sends messages to their queues.
+        outbox: keeps messages until they are there.
+        taking: takes what the others have kept so.
         usage: tells what limited users have open; to be served once clients may come.
         channels: what clients' channels ask there.
         served_channels: what clients of other homes ask here.
@@ -74,6 +78,9 @@ class OtherHomes:
         self.identity = identity
         self.links = Links(_ways(config, directory), config.home, boot, turns)
         self.enqueue = Enqueue(self.links, turns, account)
+        self.outbox = Outbox(self.links, turns, account, store)
+        self.taking = Taking(self.links, turns, store)
+        self.enqueue.on_ready.append(self.outbox.ready)
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links)
         self.served_channels = ServedChannels(self.links)
@@ -165,6 +172,7 @@ class OtherHomes:
         if self._member is not None:
             await self._member.stop()
         self.usage.stop()
+        self.outbox.stop()
         await self._on_disk.stop()
         await self.links.stop()
         if self._followed is not None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.broker.bulk.bulk_publishing import Judged, Published, TooManyCopies, judge, push, push_all_or_none
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.bulk.bulk_publishing import Judged, Keep, Published, TooManyCopies, judge, push, push_all_or_none
 from jumpmq.broker.bulk.writers import MAX_BATCH, WHOLE, Chunk, Place, WriterId
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.upkeep.slices import in_turns
@@ -19,11 +21,13 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import load_pyarrow
 from jumpmq.http.plumbing.arrow_messages import MAX_OCTETS, messages_of, read_batches
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.errors import BadRequest, ContentTooLarge, Unauthorized
+from jumpmq.http.plumbing.errors import BadRequest, Blocked, ContentTooLarge, Unauthorized
 from jumpmq.topology import VirtualHost
+from jumpmq.topology.declared import DeclaredQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
+    from jumpmq.broker.links.outbox import Forwarding
 
 MAX_WRITER = 255
 
@@ -89,8 +93,10 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
     if chunk is not None:
         broker.writers.has_published(chunk)  # the writer may have been closed in the meantime
     with _refused_as_answers():
-        published = await _push(broker, judged, chunk)
+        published, forwarding = await _push(broker, judged, chunk)
     await broker.committed()
+    if forwarding is not None and broker.outbox is not None:
+        await broker.outbox.forwarded(forwarding)
     return _answer(published, repeated=False)
 
 
@@ -105,17 +111,32 @@ def _refused_as_answers() -> Iterator[None]:
         raise ContentTooLarge(str(error)) from None
 
 
-async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> Published:
+async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> tuple[Published, Forwarding | None]:
     """Push what was judged. That of a writer is in one commit with the note of it, and so is done as a whole once it is
-    begun."""
+    begun.
+
+    Returns:
+        what became of it, and what goes to other homes; None where nothing does.
+
+    Raises:
+        Blocked: too much is kept for a home that it would go to.
+    """
     result = Published()
+    keep: Keep = _keep_nothing
+    forwarding: Forwarding | None = None
+    if judged.elsewhere and broker.outbox is not None:
+        forwarding = broker.outbox.forwarding()
+        full = broker.outbox.full_home({queue.definition.home for queue in judged.elsewhere})
+        if full is not None:
+            raise Blocked(f"home {full} is down or behind, and too much is kept for it: publish again later")
+        keep = partial(broker.outbox.add, forwarding)
 
     def steps() -> Iterator[None]:
         nonlocal result
         if chunk is None and judged.undelivered_to is None:
-            result = yield from push(judged)
+            result = yield from push(judged, keep)
         else:
-            result = yield from push_all_or_none(judged, broker.authorization)
+            result = yield from push_all_or_none(judged, broker.authorization, keep)
 
     def noted_steps(chunk: Chunk) -> Iterator[None]:
         with broker.turns.together():
@@ -131,7 +152,12 @@ async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> Publishe
             for _ in taken:
                 pass
         raise
-    return result
+    return result, forwarding
+
+
+def _keep_nothing(queue: DeclaredQueue, messages: list[Message]) -> None:
+    """What keeps messages for other homes, where there are none."""
+    raise AssertionError(queue)
 
 
 def _require_write(request: Request, host: VirtualHost) -> None:

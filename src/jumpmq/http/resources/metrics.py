@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from jumpmq.broker.figures.values import NodeFigures
+from jumpmq.broker.figures.values import HomeState, NodeFigures
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
@@ -183,7 +183,19 @@ def _homes(request: Request) -> list[Metric]:
         found.append(family := GaugeMetricFamily(name, about, labels=("home",)))
         for state in states:
             family.add_metric((str(state.home),), read(state.node))
-    return found
+    return [*found, *_outboxes(states)]
+
+
+def _outboxes(states: Iterable[HomeState]) -> list[Metric]:
+    """What each home keeps of batches for others, until it is there."""
+    labels = ("home", "to")
+    messages = GaugeMetricFamily("jumpmq_outbox_messages", "Messages on their way to another home", labels=labels)
+    octets = GaugeMetricFamily("jumpmq_outbox_bytes", "Memory and disk that they take", labels=labels)
+    for state in states:
+        for home, count, size in state.outbox:
+            messages.add_metric((str(state.home), str(home)), count)
+            octets.add_metric((str(state.home), str(home)), size)
+    return [messages, octets]
 
 
 def _alarms(request: Request) -> list[Metric]:

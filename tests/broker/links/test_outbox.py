@@ -1,0 +1,228 @@
+"""What is published in batches for queues of other homes: kept until it is there, and there exactly once."""
+
+import asyncio
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+
+from tests.broker.links.test_enqueue import bodies, declare, queue_of
+from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
+
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.broker import Broker
+from jumpmq.broker.links.outbox import TAKEN, Forwarding
+from jumpmq.topology import DeleteQueue
+
+PERSISTENT, TRANSIENT = (Properties(delivery_mode=mode).encode() for mode in (2, 1))
+
+
+async def keep(broker: Broker, queue: str, *texts: bytes, properties: bytes = PERSISTENT) -> Forwarding:
+    """Publish to a queue of another home; returns when what is kept of it is on disk here."""
+    assert broker.outbox is not None
+    forwarding = broker.outbox.forwarding()
+    messages = [Message("", queue.encode(), properties, text, properties is PERSISTENT, 0.0) for text in texts]
+    with broker.turns.turn():
+        broker.outbox.add(forwarding, broker.topology.vhosts["/"].declared[queue], messages)
+    await broker.committed()
+    return forwarding
+
+
+def kept(broker: Broker) -> list[tuple[int, int, int]]:
+    assert broker.outbox is not None
+    return broker.outbox.figures()
+
+
+async def is_forwarded(broker: Broker, forwarding: Forwarding) -> bool:
+    assert broker.outbox is not None
+    return await broker.outbox.forwarded(forwarding)
+
+
+@in_loop
+async def test_what_is_forwarded_is_on_the_home_s_disk_in_order(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        for start in range(0, 3000, 100):
+            forwarding = await keep(first, "q", *(b"%d" % number for number in range(start, start + 100)))
+        assert await is_forwarded(first, forwarding)
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert first.memory.by_kind["staged"] == 0
+        await stopped(second)
+        again = await started(config_of(2, 2, tmp_path))
+        assert bodies(again, "q") == [b"%d" % number for number in range(3000)]
+        await stopped(again)
+
+
+@in_loop
+async def test_what_is_for_a_home_that_is_down_waits_also_over_restarts(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        await keep(first, "q", b"before")
+        await until(lambda: bodies(second, "q") == [b"before"])
+        await stopped(second)
+        await until(lambda: not first.other_homes.links.homes)  # type: ignore[union-attr]
+        assert not await is_forwarded(first, await keep(first, "q", *(b"%d" % number for number in range(5000))))
+        await keep(first, "q", b"transient", properties=TRANSIENT)
+        await stopped(first)
+        first = await started(config_of(1, 2, tmp_path))
+        ((home, count, octets),) = kept(first)
+        assert (home, count) == (2, 5001)
+        assert octets > 5001 * 100
+        await keep(first, "q", b"after")
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        expected = [b"before", *(b"%d" % number for number in range(5000)), b"transient", b"after"]
+        assert bodies(second, "q") == expected
+        queue = queue_of(second, "q")
+        assert [one.body for one in queue.peek(1, queue.next_seq) if not one.persistent] == [b"transient"]
+        assert first.memory.by_kind["staged"] == 0
+        await stopped(second)
+        await stopped(first)
+
+
+@in_loop
+async def test_links_that_break_double_nothing(tmp_path: Path) -> None:
+    random = Random(5)
+    async with homes(2, tmp_path) as (first, second):
+        for name in ("a", "b", "c"):
+            await declare(second, name)
+        await declare(second, "s", **{"x-queue-type": "stream"})
+        expected: dict[str, list[bytes]] = {name: [] for name in ("a", "b", "c", "s")}
+        for number in range(300):
+            name = random.choice("abcs")
+            texts = [b"%d-%d" % (number, place) + bytes(random.choice((1, 5000))) for place in range(20)]
+            expected[name] += texts
+            await keep(first, name, *texts)
+            if random.random() < 0.1 and (link := first.other_homes.links.to(2)) is not None:  # type: ignore[union-attr]
+                link.close()
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert {name: bodies(second, name) for name in "abc"} == {name: expected[name] for name in "abc"}
+        stream = queue_of(second, "s")
+        await second.committed()
+        assert [one.body for one in stream.peek(0, stream.next_seq)] == expected["s"]
+
+
+@in_loop
+async def test_an_answer_that_is_lost_has_nothing_published_twice(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        assert first.other_homes is not None
+        links = first.other_homes.links
+        answered = links.handlers[TAKEN]
+        links.handlers[TAKEN] = lambda link, payload: link.close()
+        await keep(first, "q", b"1", b"2")
+        await until(lambda: bodies(second, "q") == [b"1", b"2"])
+        await keep(first, "q", b"3")
+        await stopped(second)
+        links.handlers[TAKEN] = answered
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert bodies(second, "q") == [b"1", b"2", b"3"]
+        await stopped(second)
+
+
+@in_loop
+async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(tmp_path: Path) -> None:
+    """A crash forgets which messages were answered."""
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        assert first.other_homes is not None
+        first.other_homes.links.handlers[TAKEN] = lambda link, payload: None
+        await keep(first, "q", b"1", b"2")
+        await until(lambda: bodies(second, "q") == [b"1", b"2"])
+        await second.committed()
+        shutil.copytree(tmp_path / "home-1", tmp_path / "copy")  # as a kill leaves it
+        await stopped(first)
+        shutil.rmtree(tmp_path / "home-1")
+        (tmp_path / "copy").rename(tmp_path / "home-1")
+        second.set_limits(memory=0)
+        first = await started(config_of(1, 2, tmp_path))
+        assert kept(first)[0][1] == 2
+        await keep(first, "q", b"3")
+        second.set_limits(memory=1 << 30)
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert bodies(second, "q") == [b"1", b"2", b"3"]
+        await stopped(first)
+
+
+@in_loop
+async def test_any_home_crashes_at_any_time(tmp_path: Path) -> None:
+    """A crash is a start from a copy of what is in the files while the home goes on."""
+    random = Random(3)
+    queues = "abc"
+    expected: dict[str, list[bytes]] = {name: [] for name in queues}
+    async with AsyncExitStack() as stack:
+        brokers = [await started(config_of(home, 2, tmp_path)) for home in (1, 2)]
+        stack.push_async_callback(lambda: asyncio.gather(*map(stopped, brokers)))
+        for name in queues:
+            await declare(brokers[1], name)
+        for crash in range(8):
+            for number in range(random.randrange(1, 30)):
+                name = random.choice(queues)
+                texts = [b"%d-%d-%d" % (crash, number, place) for place in range(random.randrange(1, 200))]
+                await keep(brokers[0], name, *texts)
+                expected[name] += texts
+            await asyncio.sleep(random.random() / 50)
+            place = random.randrange(2)
+            await crashed(brokers, place, tmp_path)
+        await until(lambda: kept(brokers[0]) == [(2, 0, 0)] or not kept(brokers[0]))
+        assert {name: bodies(brokers[1], name) for name in queues} == expected
+
+
+async def crashed(brokers: list[Broker], place: int, directory: Path) -> None:
+    """A home starts again from its files as they are now."""
+    here, copy = directory / f"home-{place + 1}", directory / "copy"
+    await brokers[place].other_homes.stop()  # type: ignore[union-attr]
+    shutil.copytree(here, copy)
+    await stopped(brokers[place])
+    shutil.rmtree(here)
+    copy.rename(here)
+    brokers[place] = await started(config_of(place + 1, 2, directory))
+
+
+@in_loop
+async def test_a_queue_that_is_deleted_takes_what_is_on_its_way(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        await declare(second, "other")
+        second.set_limits(memory=0)
+        forwarding = await keep(first, "q", b"1")
+        await keep(first, "other", b"2")
+        await propose(first, DeleteQueue("/", "q", first.topology.vhosts["/"].declared["q"].id))
+        assert forwarding.done.is_set()
+        assert [one[:2] for one in kept(first)] == [(2, 1)]
+        second.set_limits(memory=1 << 30)
+        await until(lambda: bodies(second, "other") == [b"2"])
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        await declare(second, "q")
+        await keep(first, "q", b"3")
+        await until(lambda: bodies(second, "q") == [b"3"])
+
+
+@in_loop
+async def test_a_home_that_is_short_of_memory_takes_nothing_until_it_has_room(tmp_path: Path) -> None:
+    async with homes(2, tmp_path, durable=False) as (first, second):
+        await declare(second, "q")
+        second.set_limits(memory=0)
+        await keep(first, "q", b"1")
+        await keep(first, "q", b"2")
+        await asyncio.sleep(0.3)
+        assert bodies(second, "q") == []
+        assert [one[:2] for one in kept(first)] == [(2, 2)]
+        second.set_limits(memory=1 << 30)
+        await until(lambda: bodies(second, "q") == [b"1", b"2"])
+
+
+@in_loop
+async def test_large_messages_and_many_queues_go_in_slices(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        names = [f"q{number}" for number in range(50)]
+        for name in names:
+            await declare(second, name)
+        for text in (b"small", bytes(1 << 19), b"end"):
+            for name in names:
+                await keep(first, name, text)
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        for name in names:
+            assert [len(body) for body in bodies(second, name)] == [5, 1 << 19, 3]
