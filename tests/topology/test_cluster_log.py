@@ -35,7 +35,7 @@ from jumpmq.topology import (
     Topology,
 )
 from jumpmq.topology.cluster_log import MOST_OCTETS, ClusterLog, Entry
-from jumpmq.topology.snapshot import records_of
+from jumpmq.topology.snapshot import digest_of, records_of
 
 HOMES = 3
 ALL = range(1, HOMES + 1)
@@ -59,7 +59,13 @@ class Process:
         world.boots += 1
         self.topology = Topology(NODES[home], self.disk, home=home, shared=True)  # type: ignore[arg-type]
         self.topology.restore(self.disk.definitions())
-        self.log = ClusterLog(self.topology, home, f"boot{world.boots}", lambda: self.links)
+        digest = self.topology.records.digest = digest_of(self.topology)
+
+        def current() -> int:
+            self.topology.records.digest_rings()
+            return digest.value
+
+        self.log = ClusterLog(self.topology, home, f"boot{world.boots}", lambda: self.links, current)
         self.topology.log = self.log
         self.log.on_applied = self.applied
         self.links: dict[int, deque[int]] = {}  # what is on its way here, by the home that sent it
@@ -90,11 +96,15 @@ class World:
         self.wrong: list[str] = []
         self.asked: list[tuple[Process, Pending]] = []
         self.states: dict[int, str] = {}  # after each entry
+        self.digests: dict[int, int] = {}  # the same
 
     def compare(self, process: Process) -> None:
         state = json.dumps(state_of(process.topology), default=repr)
         if self.states.setdefault(process.log.applied, state) != state:
             self.wrong.append(f"home {process.home} differs after entry {process.log.applied}")
+        digest = process.log.digests[process.log.applied]
+        if self.digests.setdefault(process.log.applied, digest) != digest:
+            self.wrong.append(f"home {process.home} has another digest after entry {process.log.applied}")
 
     # --- what the scheduler may do ---
 

@@ -10,8 +10,9 @@ from tests.topology.state import state_of
 from tests.topology.test_replaying import ASKED, Asked, log_of, outcome
 
 from jumpmq.topology import AddHome, AddVirtualHost, Arguments, Topology
+from jumpmq.topology.digest import Digest
 from jumpmq.topology.json_form import change_from_json
-from jumpmq.topology.snapshot import records_of
+from jumpmq.topology.snapshot import digest_of, records_of
 
 
 def compared(topology: Topology) -> dict[str, Any]:
@@ -43,3 +44,30 @@ def test_a_newcomer_becomes_the_same_and_goes_on_alike(before: list[Asked], afte
     for entry, expected in log_of(first, after):
         assert outcome(newcomer, change_from_json(json.loads(entry))) == expected
     assert compared(newcomer) == compared(first)
+
+
+@given(st.lists(ASKED, max_size=60))
+@settings(max_examples=examples(200), deadline=None)
+def test_a_digest_follows_every_change(wishes: list[Asked]) -> None:
+    """It is the same as that of all records, whichever way they came to be."""
+    topology = Topology("one@host", shared=True)
+    topology.records.digest = Digest()
+    for change in (AddHome(1, "one@host"), AddHome(2, "two@elsewhere"), AddVirtualHost("/")):
+        topology.apply(change)
+    for asked in wishes:
+        log_of(topology, [asked])
+        topology.records.digest_rings()
+        assert topology.records.digest.value == digest_of(topology).value
+
+
+def test_digests_differ_where_one_record_does() -> None:
+    first, second = Digest(), Digest()
+    for digest in (first, second):
+        for number in range(5):
+            digest.put("queue", str(number), "{}")
+    assert first.value == second.value
+    second.put("queue", "3", '{"x":1}')
+    assert first.value != second.value
+    second.delete("queue", "3")
+    first.delete("queue", "3")
+    assert first.value == second.value

@@ -37,6 +37,9 @@ MOST_CHANGES = (1 << PLACE_BITS) - 1
 MOST_OCTETS = 1 << 20
 """Octets of an entry's changes at most, so of one change: etcd takes requests of 1.5 MiB."""
 
+DIGESTS = 1000
+"""Entries whose digests are kept."""
+
 STANDS_STILL = "the metadata store operation timed out: etcd is down, inaccessible, or has no quorum"
 """Why a change is refused while no change can be made; RabbitMQ 4's words, and what they mean here."""
 
@@ -67,15 +70,24 @@ class ClusterLog:
         home: the number of this home.
         boot: tells this run of the process from all others.
         joined: the homes that are up, without this one.
+        digest: that of all definitions, as they are now.
 
     Attributes:
         entry: the number of the last entry that came, which may not be applied yet.
         on_ask: called when there is something to append.
         on_applied: called when an entry has been applied, with its number and the home that has asked for it.
+        digests: those after the last :data:`DIGESTS` entries, by number.
         on_forgotten: called with a sentence when others have forgotten this node; nothing is applied any more.
     """
 
-    def __init__(self, topology: Deciding, home: int, boot: str, joined: Callable[[], Collection[int]]) -> None:
+    def __init__(
+        self,
+        topology: Deciding,
+        home: int,
+        boot: str,
+        joined: Callable[[], Collection[int]],
+        digest: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.entry = topology.applied >> PLACE_BITS
         self.on_ask: Callable[[], None] = lambda: None
         self.on_applied: Callable[[int, int], None] = lambda entry, home: None
@@ -84,6 +96,8 @@ class ClusterLog:
         self._home = home  # the number of this one
         self._boot = boot  # makes entries' ids different in each run
         self._joined = joined  # the other homes that are up
+        self._digest = digest  # of all definitions
+        self.digests: dict[int, int] = {}
         self._count = 0  # of entries that this run has asked for
         self._unsent: deque[_Asked] = deque()  # what is in no entry yet
         self._sent: tuple[Entry, list[_Asked]] | None = None  # the entry that is to be appended
@@ -219,6 +233,8 @@ class ClusterLog:
 
     def _ending(self, number: int, home: int, outcomes: list[Callable[[], None]]) -> Callable[[], None]:
         def known() -> None:
+            self.digests[number] = self._digest()
+            self.digests.pop(number - DIGESTS, None)
             if outcomes:
                 self._waiting.append((number, outcomes))
             self.on_applied(number, home)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.topology import changes
-from jumpmq.topology.exchanges import make_exchange
+from jumpmq.topology.exchanges import ConsistentHashExchange, make_exchange
 from jumpmq.topology.policies import Policies, policy_of
 from jumpmq.topology.preparing import Preparation
 from jumpmq.topology.sharding import settings_under
@@ -271,6 +271,8 @@ def _declare_exchange(topology: Topology, change: changes.DeclareExchange) -> St
     settings = settings_under(vhost.policies, definition.name)
     yield from shards.prepare(topology.sharding.reshard(vhost, exchange, None, settings))
     vhost.add_exchange(exchange)
+    if isinstance(exchange, ConsistentHashExchange):
+        topology.records.note_new_ring(exchange)
     shards.reveal()
     topology.records.hand_over()
     return shards.changes

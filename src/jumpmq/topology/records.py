@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from jumpmq.store.changes import Definitions
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
+from jumpmq.topology.digest import Digest
 from jumpmq.topology.exchanges import ConsistentHashExchange, Destination, Exchange
 from jumpmq.topology.json_form import from_json, to_json
 from jumpmq.topology.limits import Limits
@@ -47,6 +48,9 @@ class Keeper(Protocol):
 class Records:
     """Writes what changes to the journal, as far as it is durable.
 
+    Attributes:
+        digest: follows what is recorded; None where nobody compares it.
+
     Args:
         journal: the store, or None to keep nothing.
         shared: whether the definitions are other processes' too. Then transient ones are kept as well: those of another
@@ -57,6 +61,8 @@ class Records:
         self._journal = journal  # the store
         self._shared = shared  # whether transient definitions are kept too
         self._changed_rings: dict[ConsistentHashExchange, None] = {}  # rings to be written before the next commit
+        self.digest: Digest | None = None
+        self._undigested_rings: dict[ConsistentHashExchange, None] = {}  # those that have changed since the last look
         self._set_aside: Definitions | None = None  # kept until it is handed over; None outside a change in steps
         self._rings_aside: dict[ConsistentHashExchange, None] = {}  # the rings of such a change
 
@@ -75,6 +81,8 @@ class Records:
         """Give the journal what was kept."""
         self._hand_over_rings()
         kept = self.withdraw()
+        if self.digest is not None:
+            self.digest.change(kept)
         if kept and self._journal is not None:
             self._journal.change(kept)
 
@@ -169,6 +177,7 @@ class Records:
         if isinstance(exchange, ConsistentHashExchange):
             self._changed_rings.pop(exchange, None)
             self._rings_aside.pop(exchange, None)
+            self._undigested_rings.pop(exchange, None)
             self._delete("ring", _key(exchange.vhost, exchange.name))
 
     def put_home(self, home: int, node: str) -> None:
@@ -205,8 +214,14 @@ class Records:
 
         That is also so where the binding itself is not kept: the order of all changes makes the ring.
         """
+        self.note_new_ring(exchange)
         if exchange.durable or self._shared:
             (self._changed_rings if self._set_aside is None else self._rings_aside)[exchange] = None
+
+    def note_new_ring(self, exchange: ConsistentHashExchange) -> None:
+        """The ring of an exchange is another than the digest has; that of a new one, too."""
+        if self.digest is not None:
+            self._undigested_rings[exchange] = None
 
     def flush_rings(self) -> None:
         """Write each ring that has changed, once, however often it has."""
@@ -215,6 +230,14 @@ class Records:
             if self._journal is not None:
                 self._journal.put("ring", _key(exchange.vhost, exchange.name), value)
         self._changed_rings.clear()
+
+    def digest_rings(self) -> None:
+        """Have the digest follow the rings that have changed; to be called where all processes do."""
+        assert self.digest is not None
+        for exchange in self._undigested_rings:
+            state = {"vhost": exchange.vhost, "exchange": exchange.name, "state": exchange.ring.state()}
+            self.digest.put("ring", _key(exchange.vhost, exchange.name), _text(state))
+        self._undigested_rings.clear()
 
     def _keeps(self, source: Exchange, destination: Destination) -> bool:
         return self._shared or (source.durable and _is_kept(destination))
@@ -225,14 +248,20 @@ class Records:
 
     def _put(self, kind: str, key: str, value: Any) -> None:
         if self._set_aside is not None:
-            self._set_aside.put[kind, key] = json.dumps(value, separators=(",", ":"))
-        elif self._journal is not None:
+            self._set_aside.put[kind, key] = _text(value)
+            return
+        if self.digest is not None:
+            self.digest.put(kind, key, _text(value))
+        if self._journal is not None:
             self._journal.put(kind, key, value)
 
     def _delete(self, kind: str, key: str) -> None:
         if self._set_aside is not None:
             self._set_aside.delete((kind, key))
-        elif self._journal is not None:
+            return
+        if self.digest is not None:
+            self.digest.delete(kind, key)
+        if self._journal is not None:
             self._journal.delete(kind, key)
 
 
@@ -282,6 +311,10 @@ def _is_kept(destination: Destination) -> bool:
 
 def _policy_kind(operator: bool) -> str:
     return "operator_policy" if operator else "policy"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _key(*parts: Any) -> str:

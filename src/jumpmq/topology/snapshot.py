@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from jumpmq.topology.digest import Digest
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.records import Records
 from jumpmq.topology.vhost import PREDECLARED
@@ -31,6 +32,14 @@ class _Collected:
         for key in definitions.removed:
             self.records.pop(key, None)
         self.records.update({key: json.loads(text) for key, text in definitions.put.items()})
+
+
+def digest_of(topology: Topology) -> Digest:
+    """The digest of a topology whose changes are shared."""
+    digest = Digest()
+    for kind, key, value in records_of(topology):
+        digest.put(kind, key, json.dumps(value, separators=(",", ":")))
+    return digest
 
 
 def records_of(topology: Topology) -> list[tuple[str, str, Any]]:

@@ -27,6 +27,7 @@ from jumpmq.topology import (
     DeleteQueue,
     ExchangeDefinition,
     ForgetNode,
+    PutUser,
     SetPolicy,
 )
 
@@ -424,3 +425,27 @@ async def test_a_node_that_only_etcd_takes_for_dead_keeps_its_queues(
             await asking.close()
             await stopped(second)
             await stopped(first)
+
+
+@in_loop
+async def test_of_nodes_that_differ_the_younger_ends(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
+        failures: list[tuple[int, str]] = []
+        try:
+            for number, broker in enumerate(brokers):
+                assert broker._member is not None
+                broker._member._on_failure = lambda why, number=number: failures.append((number, why))  # type: ignore[misc]
+            await declare(brokers[0], "q")
+            await declare(brokers[1], "r")
+            assert not failures
+            with brokers[1].turns.turn():
+                brokers[1].topology.apply(PutUser("stranger", "", ()))  # past the log
+            brokers[1].topology.applied = brokers[0].topology.applied
+            await declare(brokers[0], "s")
+            await until(lambda: failures)
+            (number, why) = failures[0]
+            assert (number, "differ from those of home 1" in why) == (1, True)
+        finally:
+            for broker in brokers:
+                await stopped(broker)

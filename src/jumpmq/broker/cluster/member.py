@@ -39,6 +39,7 @@ from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.log_link import LOG
 from jumpmq.topology import Topology, changes
 from jumpmq.topology.cluster_log import ClusterLog, Entry
+from jumpmq.topology.snapshot import digest_of
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +164,13 @@ class Member:
         The links listen already.
         """
         self._topology, self._links = topology, links
-        self.log = ClusterLog(topology, self.me.home, self._boot, lambda: links.homes)
+        digest = topology.records.digest = digest_of(topology)
+
+        def current() -> int:
+            topology.records.digest_rings()
+            return digest.value
+
+        self.log = ClusterLog(topology, self.me.home, self._boot, lambda: links.homes, current)
         self.log.on_ask = self._asked.set
         self.log.on_applied = self._applied
         self.log.on_forgotten = self._on_failure
@@ -411,7 +418,7 @@ class Member:
         if asker == self.me.home:
             asyncio.get_running_loop().call_later(SLOW, self._wait_no_longer, entry)
         else:
-            self._say(asker, {"applied": self.log.applied})
+            self._say(asker, {"applied": entry, "digest": self.log.digests[entry]})
 
     def _wait_no_longer(self, entry: int) -> None:
         with self._turns.turn():
@@ -425,6 +432,21 @@ class Member:
     def _up(self, link: Link) -> None:
         self._say(link.peer, {"applied": self.log.applied})
 
+    def _compare(self, home: int, entry: int, digest: int | None) -> None:
+        """Of two nodes whose definitions differ, the one with the higher number ends: the other is the older one."""
+        if None in (digest, own := self.log.digests.get(entry)) or digest == own:
+            return
+        if home < self.me.home:
+            self._differs(home, entry)
+        else:
+            self._say(home, {"differs": entry})
+
+    def _differs(self, home: int, entry: int) -> None:
+        self._on_failure(
+            f"after entry {entry} of the cluster's log the definitions here differ from those of home {home}: "
+            "its node keeps its data; please report this, and have it join with an empty directory"
+        )
+
     def _down(self, link: Link) -> None:
         self._suspected.pop(link.peer, None)
         self.log.left(link.peer)
@@ -434,6 +456,9 @@ class Member:
         match said:
             case {"applied": number}:
                 self.log.others_applied(link.peer, number)
+                self._compare(link.peer, number, said.get("digest"))
+            case {"differs": number}:
+                self._differs(link.peer, number)
             case {"number": number, "entry": entry}:
                 self._take_one(number, entry)
             case {"dead": homes}:

@@ -1,0 +1,47 @@
+"""A digest of all definitions, by which processes that should have the same ones find out that they do."""
+
+import xxhash
+
+from jumpmq.store.changes import Definitions
+
+NOT_DIGESTED = "applied"
+"""The kind of the record that says how far a process is."""
+
+
+class Digest:
+    """Exclusive or of the hashes of all records: it follows each change, and the order of records is of no consequence.
+
+    Attributes:
+        value: 64 bits; 0 where there are no records.
+    """
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._hashes: dict[int, int] = {}  # of records, by those of their kinds and keys
+
+    def put(self, kind: str, key: str, text: str) -> None:
+        """A record is there, or another than before.
+
+        Args:
+            text: its value in JSON.
+        """
+        if kind != NOT_DIGESTED:
+            name = _hash(kind, key)
+            found = _hash(kind, key, text)
+            self.value ^= self._hashes.get(name, 0) ^ found
+            self._hashes[name] = found
+
+    def delete(self, kind: str, key: str) -> None:
+        """A record is gone."""
+        self.value ^= self._hashes.pop(_hash(kind, key), 0)
+
+    def change(self, definitions: Definitions) -> None:
+        """Records are gone, and others are there."""
+        for name in definitions.removed:
+            self.delete(*name)
+        for name, text in definitions.put.items():
+            self.put(*name, text)
+
+
+def _hash(*parts: str) -> int:
+    return xxhash.xxh3_64_intdigest("\0".join(parts).encode(errors="surrogateescape"))
