@@ -1,9 +1,11 @@
 """What becomes of a publication: returned, confirmed, copied, passed on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.conformance.operator import Operator
+from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Exchange, Queue, Tx, WireChannel, login
 
 from jumpmq.testing import BrokerProcess
@@ -181,3 +183,53 @@ def test_headers_that_are_longer_than_a_readers_frames_come_in_one(broker: Broke
         kinds = [reader.read_frame() for _ in range(3)]
         assert [(kind, len(payload) > 4096) for kind, _, payload in kinds] == [(1, False), (2, True), (3, False)]
         channel.call(Queue.Delete(queue=name))
+
+
+@pytest.fixture
+def limited(broker: BrokerProcess, operator: Operator, unique: Name) -> Iterator[WireChannel]:
+    """A channel of a user who may publish to the topic `ok` of `amq.topic` only."""
+    user = unique("limited")
+    operator.ask("PUT", "users", user, json={"password": user, "tags": ""})
+    operator.ask("PUT", "permissions", "/", user, json={"configure": "", "write": ".*", "read": ".*"})
+    topics = {"exchange": "amq.topic", "write": "^ok$", "read": ".*"}
+    operator.ask("PUT", "topic-permissions", "/", user, json=topics)
+    with login(broker.port, user=user, password=user) as connection:
+        yield connection.channel()
+    operator.ask("DELETE", "users", user)
+
+
+@pytest.mark.parametrize(
+    ("properties", "code", "text"),
+    [
+        ({"expiration": "a"}, 406, "invalid expiration 'a': no_integer"),
+        ({"expiration": "a", "headers": {"CC": "x"}}, 406, "invalid expiration 'a': no_integer"),
+        ({"expiration": "a", "user_id": "other"}, 406, "invalid expiration 'a': no_integer"),
+        ({"reply_to": "amq.rabbitmq.reply-to", "expiration": "a"}, 406, "fast reply consumer does not exist"),
+        ({"headers": {"CC": "x"}}, 406, 'invalid message: {unacceptable_type_in_header,"CC",longstr}'),
+        ({"expiration": "1", "user_id": "other"}, 403, "access to topic 'no' in exchange 'amq.topic'"),
+    ],
+)
+def test_what_is_told_of_a_message_that_is_wrong_and_whose_topic_is_refused(
+    limited: WireChannel, properties: dict[str, Any], code: int, text: str
+) -> None:
+    limited.publish("amq.topic", "no", b"", Basic.Properties(**properties))
+    with pytest.raises(ChannelClosed) as refused:
+        limited.next()
+    assert refused.value.code == code
+    assert text in refused.value.text
+
+
+def test_what_comes_before_a_refused_topic_is_published(channel: WireChannel, queue: str, limited: WireChannel) -> None:
+    channel.bind(queue, "amq.topic", "ok")
+    for key in ("ok", "no", "ok"):
+        limited.publish("amq.topic", key, key.encode())
+    with pytest.raises(ChannelClosed):
+        limited.next()
+    until(lambda: channel.ready(queue) == 1)
+
+
+def test_an_empty_expiration_is_no_number(channel: WireChannel, queue: str) -> None:
+    channel.publish("", queue, b"", b"\x01\x00\x00")
+    with pytest.raises(ChannelClosed) as refused:
+        channel.next()
+    assert refused.value.text == "PRECONDITION_FAILED - invalid expiration '': no_integer"

@@ -1,7 +1,10 @@
 """Declaring, naming, emptying and deleting queues, and those that go by themselves."""
 
+import re
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 from tests.wire import Basic, ChannelClosed, Queue, WireChannel, login
 
 from jumpmq.testing import BrokerProcess
@@ -149,7 +152,105 @@ def test_a_name_may_have_255_octets(channel: WireChannel) -> None:
 
 def test_declaring_again_compares_the_arguments_of_the_queues_kind(channel: WireChannel, unique: Name) -> None:
     name = channel.queue(unique("queue"))
-    channel.queue(name, arguments={"x-delivery-limit": 3, "x-queue-leader-locator": "balanced", "x-other": 1})
+    channel.queue(name, arguments={"x-delivery-limit": 3, "x-max-age": "1h", "x-other": 1})
+
+
+LOCATOR = "x-queue-leader-locator"
+
+
+@pytest.mark.parametrize("value", ["client-local", "balanced", "random", "least-leaders", "min-masters"])
+def test_a_leader_locator_is_an_argument_of_a_classic_queue(channel: WireChannel, unique: Name, value: str) -> None:
+    name = channel.queue(unique("queue"), arguments={LOCATOR: value})
+    assert channel.queue(name, arguments={LOCATOR: value}) == name
+
+
+@pytest.mark.parametrize(
+    ("declared", "again", "text"),
+    [
+        (
+            {LOCATOR: "client-local"},
+            {LOCATOR: "balanced"},
+            "inequivalent arg '{}' for {}: received 'balanced' but current is 'client-local'",
+        ),
+        (
+            {LOCATOR: "client-local"},
+            {},
+            "inequivalent arg '{}' for {}: received none but current is the value 'client-local' of type 'longstr'",
+        ),
+        (
+            {},
+            {LOCATOR: "balanced"},
+            "inequivalent arg '{}' for {}: received the value 'balanced' of type 'longstr' but current is none",
+        ),
+        ({LOCATOR: "x"}, {}, "invalid arg '{}' for {}: invalid_queue_locator_arg"),
+        ({LOCATOR: True}, {}, "invalid arg '{}' for {}: {{unacceptable_type,bool}}"),
+    ],
+)
+def test_a_classic_queues_leader_locator_is_checked_and_compared(
+    channel: WireChannel, unique: Name, declared: dict[str, Any], again: dict[str, Any], text: str
+) -> None:
+    name = unique("queue")
+    with pytest.raises(ChannelClosed) as refused:
+        channel.queue(name, arguments=declared)
+        channel.queue(name, arguments=again)
+    expected = text.format(LOCATOR, f"queue '{name}' in vhost '/'")
+    assert (refused.value.code, refused.value.text) == (406, f"PRECONDITION_FAILED - {expected}")
+
+
+def test_the_former_master_locator_may_be_anything(channel: WireChannel, unique: Name) -> None:
+    channel.queue(unique("queue"), arguments={"x-queue-master-locator": "x"})
+
+
+WRONG: dict[str, Any] = {
+    "x-expires": "a", "x-message-ttl": "a", "x-dead-letter-exchange": 1, "x-dead-letter-routing-key": 1,
+    "x-dead-letter-strategy": 1, "x-max-length": "a", "x-max-length-bytes": "a", "x-max-in-memory-length": "a",
+    "x-max-in-memory-bytes": "a", "x-max-priority": "a", "x-overflow": "a", "x-queue-mode": "a", "x-queue-version": "a",
+    "x-single-active-consumer": "a", "x-quorum-initial-group-size": "a", "x-max-age": "1h",
+    "x-stream-max-segment-size-bytes": "a", "x-stream-filter-size-bytes": "a", "x-initial-cluster-size": "a",
+    LOCATOR: "a",
+}  # fmt: skip
+"""Arguments of queues with values that are wrong; but for `x-max-age`, over which RabbitMQ 4.0 trips."""
+
+COMPLAINTS = {
+    "classic": [
+        "x-dead-letter-exchange", "x-expires", "x-message-ttl", "x-dead-letter-routing-key", "x-max-length",
+        "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
+        "x-single-active-consumer", LOCATOR, "x-dead-letter-strategy", "x-initial-cluster-size",
+    ],
+    "quorum": [
+        "x-dead-letter-exchange", "x-expires", "x-message-ttl", "x-dead-letter-routing-key",
+        "x-dead-letter-strategy", "x-max-length", "x-max-length-bytes", "x-max-in-memory-length",
+        "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer", "x-quorum-initial-group-size", LOCATOR,
+        "x-initial-cluster-size", "x-max-age",
+    ],
+    "stream": [
+        "x-dead-letter-exchange", "x-max-length-bytes", "x-stream-max-segment-size-bytes", "x-initial-cluster-size",
+        LOCATOR, "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires",
+    ],
+}  # fmt: skip
+"""By kind of queue, which is complained of first, where all those behind it are wrong too."""
+
+
+@pytest.mark.parametrize("kind", COMPLAINTS)
+def test_of_several_wrong_arguments_the_same_is_told_first(broker: BrokerProcess, kind: str) -> None:
+    left = dict(sorted(WRONG.items(), reverse=True))
+    told = []
+    with login(broker.port) as connection:
+        while len(told) < len(COMPLAINTS[kind]):
+            with pytest.raises(ChannelClosed) as refused:
+                connection.channel().queue(
+                    "refused", exclusive=False, durable=True, arguments={"x-queue-type": kind, **left}
+                )
+            told += re.findall("'(x-[a-z-]+)'", refused.value.text)
+            del left[told[-1]]
+    assert told == COMPLAINTS[kind]
+
+
+def test_the_size_of_a_streams_filters_is_within_limits(channel: WireChannel) -> None:
+    with pytest.raises(ChannelClosed) as refused:
+        arguments = {"x-queue-type": "stream", "x-stream-filter-size-bytes": 15}
+        channel.queue("refused", exclusive=False, durable=True, arguments=arguments)
+    assert refused.value.text == "PRECONDITION_FAILED - Invalid value for  x-stream-filter-size-bytes"
 
 
 def test_an_exclusive_queue_is_not_durable_whatever_is_asked_for(channel: WireChannel, unique: Name) -> None:

@@ -1,4 +1,4 @@
-"""What declare arguments of queues may be, with RabbitMQ 3.10's texts; each kind of queue says which are its own."""
+"""What declare arguments of queues may be, with RabbitMQ's texts; each kind of queue says which are its own."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -49,6 +49,11 @@ def priority(field: Field, arguments: Arguments) -> str | None:
     if (problem := integer(field, arguments)) is not None:
         return problem
     return f"{{max_value_exceeded,{field.value}}}" if field.value > MAX_PRIORITY else None
+
+
+def anything(field: Field, arguments: Arguments) -> str | None:
+    """Any value: RabbitMQ since 4.0 only compares it when the queue is declared again."""
+    return None
 
 
 def _of_type(field: Field, wanted: str) -> str | None:
@@ -167,7 +172,8 @@ def _beside_slots(arguments: Arguments) -> str | None:
     return None if arguments.get("x-slots") is not None else erlang.string("x-slots is missing")
 
 
-queue_locator = word_of(("client-local", "balanced", "random", "least-leaders"), "invalid_queue_locator_arg")
-master_locator = word_of(("client-local", "random", "min-masters"), "invalid_queue_locator_arg")
+queue_locator = word_of(
+    ("client-local", "balanced", "random", "least-leaders", "min-masters"), "invalid_queue_locator_arg"
+)
 dead_letter_strategy = word_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")
 queue_mode = one_of("queue mode", ("default", "lazy"))

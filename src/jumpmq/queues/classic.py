@@ -58,12 +58,13 @@ class ClassicQueue(Queue):
         "x-slot-key": checks.slot_key,
         "x-in-flight-per-slot": checks.in_flight_per_slot,
         "x-queue-type": checks.string,
-        "x-queue-master-locator": checks.master_locator,
+        "x-queue-master-locator": checks.anything,
+        "x-queue-leader-locator": checks.queue_locator,
     }
     refused_policy_keys = frozenset(
         {
             "delivery-limit", "dead-letter-strategy", "max-age", "stream-max-segment-size-bytes",
-            "queue-leader-locator", "initial-cluster-size",
+            "initial-cluster-size", "max-in-memory-length", "max-in-memory-bytes", "target-group-size",
         }
     )  # fmt: skip
 

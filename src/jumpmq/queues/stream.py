@@ -80,6 +80,9 @@ class Stream(Queue):
         segment = arguments.get("x-stream-max-segment-size-bytes")
         if segment is not None and segment.value > MAX_SEGMENT:
             return "Exceeded max value for x-stream-max-segment-size-bytes"
+        filters = arguments.get("x-stream-filter-size-bytes")
+        if filters is not None and not (filters.type in "bBsuIilL" and 16 <= filters.value <= 255):
+            return "Invalid value for  x-stream-filter-size-bytes"
         return None
 
     def __init__(self, vhost: str, name: str, *, context: QueueContext | None = None, **declared: Any) -> None:

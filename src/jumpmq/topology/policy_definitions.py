@@ -118,7 +118,7 @@ _VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
         "{} is not a valid queue leader locator value",
     ),
     "queue-master-locator": (
-        _one_of("client-local", "random", "min-masters"),
+        _one_of("client-local", "balanced", "random", "least-leaders", "min-masters"),
         "{} is not a valid master locator",
     ),
     "initial-cluster-size": (_is_count, "{} is not a valid cluster size"),

@@ -17,7 +17,7 @@ from jumpmq.amqp.errors import NoRoute, NotImplementedByServer, PreconditionFail
 from jumpmq.amqp.messages import Message, check_properties
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, USER_ID, Properties
 from jumpmq.amqp.undelivered import FULL, UNROUTABLE, undelivered
-from jumpmq.broker.channel.publishing import check_properties_of
+from jumpmq.broker.channel.publishing import check_user_id, set_expiry
 from jumpmq.broker.routing import routing
 from jumpmq.broker.routing.elsewhere import may_refuse
 from jumpmq.broker.security.accounts import Principal
@@ -391,5 +391,7 @@ class _Examination:
             flags |= int.from_bytes(octets[:2])
             message.persistent = mode == 2
             if mode not in (0, 1, 2) or int.from_bytes(octets[:2]) & (EXPIRATION | USER_ID):
-                check_properties_of(self._authorization, message, Properties.parse(octets), self._user)
+                properties = Properties.parse(octets)
+                set_expiry(message, properties)
+                check_user_id(self._authorization, message, properties, self._user)
         return flags

@@ -18,7 +18,7 @@ from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.queues import clock
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.envelope import Envelope
-from jumpmq.topology.exchanges import Exchange, TopicExchange
+from jumpmq.topology.exchanges import Exchange
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -38,8 +38,7 @@ def require_publishable(channel: "Channel", run: Publish) -> None:
     Raises:
         AMQPError: it may not, or a message is malformed.
     """
-    _require_exchange(channel, run)
-    _, error = _examined(channel, run)
+    _, error = _examined(channel, _require_exchange(channel, run), run)
     if error is not None:
         raise error
     if run.flags & HEADERS:
@@ -57,18 +56,17 @@ def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
     user = connection.user
     channel.authorization.require(user, connection.vhost.name, "write", "exchange", run.exchange)
     exchange = connection.vhost.publishable(run.exchange)
-    channel.authorization.require_publish(user, exchange, run.messages)
-    if not (user.granted is not None or isinstance(exchange, TopicExchange)):  # a token ends, topics are many
+    if user.granted is None:  # a token ends
         channel.last_exchange = run.exchange, revision, exchange
     return exchange
 
 
-def _examined(channel: "Channel", run: Publish) -> tuple[list[Message], AMQPError | None]:
-    """The messages of a run up to the first that is malformed, and what is wrong with that one."""
-    if run.flags & EXAMINED:
+def _examined(channel: "Channel", exchange: Exchange, run: Publish) -> tuple[list[Message], AMQPError | None]:
+    """The messages of a run up to the first that is malformed or refused, and what is wrong with that one."""
+    if run.flags & EXAMINED or channel.authorization.restricts_topics(channel.connection.user, exchange):
         for place, message in enumerate(run.messages):
             try:
-                _examine(channel, message)
+                _examine(channel, exchange, message)
             except AMQPError as error:
                 return run.messages[:place], error
     return run.messages, None
@@ -81,7 +79,7 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
         AMQPError: the channel may not publish, or a message is malformed; those before it are published.
     """
     exchange = _require_exchange(channel, run)
-    messages, error = _examined(channel, run)
+    messages, error = _examined(channel, exchange, run)
     if not run.exchange and (channel.reply_queues or channel.elsewhere is not None):
         messages = _deliver_answers(channel, messages)
     pushed = routing.push(
@@ -112,8 +110,11 @@ def publish_one(
         AMQPError: the user may not, or the message is malformed.
     """
     authorization.require(user, vhost.name, "write", "exchange", message.exchange)
-    authorization.require_publish(user, vhost.publishable(message.exchange), (message,))
-    check_properties_of(authorization, message, Properties.parse(message.properties), user)
+    exchange = vhost.publishable(message.exchange)
+    properties = Properties.parse(message.properties)
+    set_expiry(message, properties)
+    authorization.require_publish(user, exchange, (message,))
+    check_user_id(authorization, message, properties, user)
     flags = int.from_bytes(message.properties[:2])
     pushed = routing.push(vhost, message.exchange, [message], flags, vhost.past.channels, elsewhere=elsewhere)
     if pushed.error is not None:
@@ -123,21 +124,35 @@ def publish_one(
     return pushed
 
 
-def _examine(channel: "Channel", message: Message) -> None:
+def _examine(channel: "Channel", exchange: Exchange, message: Message) -> None:
+    """Check a message in RabbitMQ's order: where answers go, its expiry, its topics, its user."""
     properties = Properties.parse(message.properties)
     if properties.reply_to == direct_reply.NAME:
         direct_reply.address(channel, message, properties)
-    check_properties_of(channel.authorization, message, properties, channel.connection.user)
+    set_expiry(message, properties)
+    user = channel.connection.user
+    channel.authorization.require_publish(user, exchange, (message,))
+    check_user_id(channel.authorization, message, properties, user)
 
 
-def check_properties_of(
-    authorization: Authorization, message: Message, properties: Properties, user: Principal
-) -> None:
-    """Set the message's own expiry, and refuse properties that it may not have, in RabbitMQ's order."""
+def set_expiry(message: Message, properties: Properties) -> None:
+    """Set the message's own expiry.
+
+    Raises:
+        PreconditionFailed: its property `expiration` is no number of milliseconds.
+    """
     if properties.expiration is not None:
         message.expires_at = clock.now() + _expiration(properties.expiration) / 1000
+
+
+def check_user_id(authorization: Authorization, message: Message, properties: Properties, user: Principal) -> None:
+    """
+    Raises:
+        PreconditionFailed: the message names another user as its publisher; or its headers are wrong, in which case
+            RabbitMQ complains of those first.
+    """
     if properties.user_id not in (None, user.name) and not authorization.may_impersonate(user):
-        Envelope.opened(message)  # where its headers are wrong too, they are what is complained of
+        Envelope.opened(message)
         raise PreconditionFailed(f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
 
 

@@ -76,6 +76,10 @@ class Authorization:
         if permissions is None or not permissions.allows_any(operation):
             raise AccessRefused(f"to {operation} anything in vhost '{vhost}' is refused for user '{user}'")
 
+    def restricts_topics(self, user: Principal, exchange: Exchange) -> bool:
+        """Whether each routing key that the user publishes with to the exchange is to be checked."""
+        return exchange.type == TopicExchange.type and self._granted_topics(user, exchange) is not None
+
     def require_publish(self, user: Principal, exchange: Exchange, messages: Iterable[Message]) -> None:
         """Refuse unless the user may publish messages to the exchange by all their routing keys, those of the headers
         CC and BCC included.
@@ -84,7 +88,7 @@ class Authorization:
             AccessRefused: it is a topic exchange, and the user's topic permissions for it say no.
             PreconditionFailed: CC or BCC is not an array.
         """
-        if exchange.type == TopicExchange.type and self._granted_topics(user, exchange) is not None:
+        if self.restricts_topics(user, exchange):
             keys = (key for message in messages for key in Envelope.opened(message).keys)
             self.require_topics(user, exchange, "write", keys)
 
