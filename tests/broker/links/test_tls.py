@@ -3,14 +3,18 @@
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 import struct
+import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from tests.homes import in_loop, nodes, propose, until
 from tests.topology.state import state_of
 
@@ -219,6 +223,28 @@ async def test_endless_handshakes_are_few_and_end(monkeypatch: pytest.MonkeyPatc
                 with contextlib.suppress(ConnectionError):
                     await reader.read()
                 writer.close()
+
+
+def test_what_comes_while_a_process_is_busy_is_not_lost() -> None:
+    """With the loop that brokers have: connections and the beginning of their TLS are there at once."""
+    count = 20
+
+    def shake_hands(address: Address) -> bytes:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with socket.create_connection(address, timeout=10) as plain, context.wrap_socket(plain) as encrypted:
+            return encrypted.recv(HEADER.size)
+
+    async def test() -> None:
+        known = directory()
+        async with ends((1, known)):
+            loop = asyncio.get_running_loop()
+            with ThreadPoolExecutor(count) as threads:
+                found = [loop.run_in_executor(threads, shake_hands, known.addresses[1]) for _ in range(count)]
+                time.sleep(0.3)  # noqa: ASYNC251
+                assert all(HEADER.unpack(one)[1] == HELLO for one in await asyncio.gather(*found))
+
+    uvloop.run(test())
 
 
 @in_loop

@@ -21,6 +21,9 @@ HANDSHAKES = 64
 CONNECT_TIMEOUT = 5.0
 """Seconds until an attempt to connect is given up."""
 
+PAUSE = 1.0
+"""Seconds before connections are taken again, where none could be: there are no files left, say."""
+
 Factory = Callable[[], asyncio.Protocol]
 
 
@@ -41,8 +44,9 @@ class TLSSockets:
         self._directory = directory
         self._home = home  # the number of this one
         self._where = host, port  # to listen on
-        self._server: asyncio.Server | None = None
-        self._pending: set[_Accepted] = set()  # links that have not proved who they are
+        self._listening: socket.socket | None = None  # where others connect to
+        self._accepting: asyncio.Task[None] | None = None  # takes what comes there
+        self._pending: set[asyncio.Task[None]] = set()  # of links that have not proved who they are
         self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client.check_hostname, self._client.verify_mode = (
             False,
@@ -61,9 +65,53 @@ class TLSSockets:
 
     async def listen(self, factory: Factory) -> None:
         """Take links of others, and tell the directory where."""
+        host, port = self._where
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        self._listening = socket.create_server(address[:2], family=family, backlog=HANDSHAKES)
+        self._listening.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(self._listening, factory), name="links")
+        self._directory.announce(self._home, self._listening.getsockname()[1])
+
+    async def _accept(self, listening: socket.socket, factory: Factory) -> None:
+        """Take connections, of which it is not known whose they are.
+
+        TLS begins with the socket: loops differ in whether a transport can be kept from reading before its TLS begins.
+        """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Accepted(self._pending, self._own, factory), *self._where)
-        self._directory.announce(self._home, self._server.sockets[0].getsockname()[1])
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                refusals.add(f"no link can be taken: {error}")
+                await asyncio.sleep(PAUSE)
+                continue
+            if len(self._pending) >= HANDSHAKES:
+                origin = _origin(accepted)
+                refusals.add(f"a link of {origin} was refused: {HANDSHAKES} have not proved yet who they are")
+                accepted.close()
+                continue
+            task = asyncio.create_task(self._shake_hands(accepted, factory))
+            self._pending.add(task)
+            task.add_done_callback(self._pending.discard)
+
+    async def _shake_hands(self, accepted: socket.socket, factory: Factory) -> None:
+        """Do what comes before a link is up."""
+        origin, link = _origin(accepted), factory()
+        try:
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: link, accepted, ssl=self._own, ssl_handshake_timeout=HELLO_TIMEOUT
+            )
+        except (OSError, ssl.SSLError) as error:  # a timeout is an OSError, too
+            refusals.add(f"a link of {origin} was refused: no TLS ({error or type(error).__name__})")
+            accepted.close()
+            return
+        _send_at_once(transport)
+        try:
+            await cast("Link", link).decided.wait()
+        except asyncio.CancelledError:
+            transport.abort()
+            raise
 
     async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
         """Connect to another home, where it is now."""
@@ -91,83 +139,19 @@ class TLSSockets:
 
     def close(self) -> None:
         """Take no more links."""
-        if self._server is not None:
-            self._server.close()
+        if self._accepting is not None and self._listening is not None:
+            self._accepting.cancel()
+            self._listening.close()
         for pending in list(self._pending):
-            pending.close()
+            pending.cancel()
 
 
-class _Accepted(asyncio.Protocol):
-    """A connection of which it is not known whose it is, before TLS.
-
-    Args:
-        pending: all of these, and their links that are not up.
-        context: for TLS.
-        factory: makes a link.
-    """
-
-    def __init__(self, pending: set["_Accepted"], context: ssl.SSLContext, factory: Factory) -> None:
-        self._pending = pending
-        self._context = context
-        self._factory = factory
-        self._transport: asyncio.Transport
-        self._task: asyncio.Task[None] | None = None  # does what comes before the link is up
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        if len(self._pending) >= HANDSHAKES:
-            refusals.add(f"a link of {self._origin()} was refused: {HANDSHAKES} have not proved yet who they are")
-            self._transport.abort()
-            return
-        self._transport.pause_reading()
-        self._pending.add(self)
-        self._task = asyncio.get_running_loop().create_task(self._shake_hands())
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._pending.discard(self)
-
-    def close(self) -> None:
-        """Break it."""
-        self._transport.abort()
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _shake_hands(self) -> None:
-        link, early = cast("Link", self._factory()), _Early()
-        _send_at_once(self._transport)
-        try:
-            transport = await asyncio.get_running_loop().start_tls(
-                self._transport, early, self._context, server_side=True, ssl_handshake_timeout=HELLO_TIMEOUT
-            )
-            if transport is None or early.is_lost:
-                return
-            transport.set_protocol(link)
-            link.connection_made(transport)
-            if early.data:
-                link.data_received(bytes(early.data))
-            await link.decided.wait()
-        except (OSError, ssl.SSLError) as error:  # a timeout is an OSError, too
-            refusals.add(f"a link of {self._origin()} was refused: no TLS ({error or type(error).__name__})")
-            self._transport.abort()
-        finally:
-            self._pending.discard(self)
-
-    def _origin(self) -> str:
-        return str(self._transport.get_extra_info("peername"))
-
-
-class _Early(asyncio.Protocol):
-    """Holds what comes right behind the handshake of TLS, until the link takes over."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.is_lost = False
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
+def _origin(accepted: socket.socket) -> str:
+    """Where a connection comes from, for the log."""
+    try:
+        return str(accepted.getpeername())
+    except OSError:
+        return "a client that is gone"
 
 
 def _send_at_once(transport: asyncio.BaseTransport) -> None:
