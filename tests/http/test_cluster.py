@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import ssl
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pika
 import pytest
@@ -16,6 +18,8 @@ from tests.waiting import until
 
 from jumpmq.broker.links.calls import Caller
 from jumpmq.broker.links.handshake import CALL, Handshake
+from jumpmq.testing.etcd import etcd, is_installed
+from jumpmq.testing.own import JumpMQ
 
 
 @pytest.fixture
@@ -124,3 +128,91 @@ def test_who_does_not_know_the_secret_cannot_call(nodes):
     with socket.create_connection((host, port)) as plain:  # without TLS
         plain.sendall(b"POST /home/figures HTTP/1.1\r\nHost: home\r\nContent-Length: 15\r\n\r\n[]")
         assert b"HTTP" not in plain.recv(1000)
+
+
+def same_name(running, homes):
+    """Have the connections of nodes seem to come from one client, as behind a translation of addresses."""
+    for home in homes:
+        for connection in running.brokers[home - 1].connections:
+            connection.name = "10.0.0.1:40000 -> 10.0.0.2:5672"
+    return "10.0.0.1:40000 -> 10.0.0.2:5672"
+
+
+def test_of_two_connections_of_one_name_the_one_that_is_meant_is_closed(nodes, connections):
+    name, api = same_name(nodes, (2, 3)), api_of(nodes, 1)
+    for connection in connections:
+        connection.channel()
+    refused = api.request("DELETE", "connections", name)
+    assert refused.status_code == 400
+    assert refused.json()["reason"].endswith("is there on several nodes (three@host, two@host): add ?node=NODE")
+    assert api.request("GET", "channels", f"{name} (1)").status_code == 400
+    assert api.get("channels", f"{name} (1)", node=NODES[2])["node"] == NODES[2]
+    assert api.request("GET", "connections", name, params={"node": NODES[0]}).status_code == 404
+    assert api.request("DELETE", "connections", name, params={"node": NODES[2]}).status_code == 204
+    assert is_closed(connections[2])
+    until(lambda: {one["node"] for one in api.get("connections")} == set(NODES[:2]))
+    assert api.request("DELETE", "connections", name).status_code == 204
+    assert is_closed(connections[1])
+    connections[0].process_data_events(0)
+
+
+def test_a_user_closes_the_own_connection_where_another_has_the_same_name(nodes, connections):
+    api = api_of(nodes, 1)
+    api.request("PUT", "users", "other", json={"password": "other", "tags": "management"})
+    api.request("PUT", "permissions", "/", "other", json={"configure": "", "write": "", "read": ""})
+    credentials = pika.PlainCredentials("other", "other")
+    port = nodes.brokers[0].port
+    own = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, credentials=credentials))
+    name = same_name(nodes, (1, 3))
+    of_other = API(f"http://other:other@127.0.0.1:{nodes.brokers[2].port_of('http')}")
+    assert of_other.request("DELETE", "connections", name, params={"node": NODES[2]}).status_code == 401
+    assert of_other.request("DELETE", "connections", name).status_code == 204
+    assert is_closed(own)
+    until(lambda: [one["user"] for one in api.get("connections")] == ["guest"] * 3)
+
+
+def is_closed(connection):
+    """Whether the broker closes it."""
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+        connection.process_data_events(10)
+    return True
+
+
+def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path):
+    """Its queues and itself are shown as down, and what it is asked for has an error."""
+    if not is_installed():
+        pytest.skip("etcd is not installed")
+    with ExitStack() as stack:
+        (member,) = stack.enter_context(etcd(tmp_path))
+        options = ("--cluster", "test", "--etcd", member.url)
+        processes = [stack.enter_context(JumpMQ(tmp_path / node, node, options)) for node in NODES]
+        for process in processes:
+            connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", process.port))
+            connection.channel().queue_declare(f"of-{process.node}", durable=True)
+            connection.close()
+        api = API(f"http://127.0.0.1:{processes[0].http_port}")
+        until(lambda: running(api) == set(NODES))
+        hanging = processes[2]
+        os.kill(hanging.pid, signal.SIGSTOP)
+        try:
+            # Passed on to the node that hangs, before anybody knows that it does.
+            refused = api.request("DELETE", "queues", "/", f"of-{NODES[2]}", "contents")
+            assert "is down or inaccessible" in refused.json()["reason"]
+            assert states(api) == {NODES[0]: "running", NODES[1]: "running", NODES[2]: "down"}
+            assert running(api) == {NODES[0], NODES[1]}
+            processes[1].kill()
+            until(lambda: running(api) == {NODES[0]})
+            assert states(api) == {NODES[0]: "running", NODES[1]: "down", NODES[2]: "down"}
+        finally:
+            os.kill(hanging.pid, signal.SIGCONT)
+        until(lambda: running(api) == {NODES[0], NODES[2]})
+        until(lambda: states(api)[NODES[2]] == "running")
+
+
+def states(api):
+    """Of queues, by the node that they are named after."""
+    return {one["name"].removeprefix("of-"): one["state"] for one in api.get("queues")}
+
+
+def running(api):
+    return {one["name"] for one in api.get("nodes") if one["running"]}

@@ -211,11 +211,11 @@ class History:
         figures, (kind, *place) = self._broker.figures, subject
         match kind:
             case "connection":
-                connection = await figures.connection(place[0])
-                return None if connection is None else (*connection.counts, connection.channels)
+                connections = await figures.connections_named(place[0])
+                return (*connections[0].counts, connections[0].channels) if connections else None
             case "channel":
-                channel = await figures.channel(place[0])
-                return None if channel is None else _of_channel(channel)
+                channels = await figures.channels_named(place[0])
+                return _of_channel(channels[0]) if channels else None
         host = self._broker.topology.vhosts.get(place[0])
         if host is None:
             return None

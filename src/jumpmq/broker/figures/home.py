@@ -194,9 +194,9 @@ class HomeFigures:
         """The open connection that an exclusive queue belongs to; None if it is not here."""
         return next((_connection_figures(one) for one in self._opened() if one.identity == identity), None)
 
-    async def connection(self, name: str) -> ConnectionFigures | None:
-        """The open connection of this name; None if there is none."""
-        return next((_connection_figures(one) for one in self._opened() if one.name == name), None)
+    async def connections_named(self, name: str) -> list[ConnectionFigures]:
+        """The open connections of this name; on several nodes there may be some."""
+        return [_connection_figures(one) for one in self._opened() if one.name == name]
 
     async def channels(self) -> list[ChannelFigures]:
         """The open channels of all connections."""
@@ -208,19 +208,16 @@ class HomeFigures:
         live = [channel for one in self._opened() if one.identity == connection for channel in one.channels.values()]
         return [_channel_figures(one) async for one in self._broker.slices.through(live)]
 
-    async def channel(self, name: str) -> ChannelFigures | None:
-        """The open channel of this name, ``CONNECTION (NUMBER)``; None if there is none."""
-        live = self._channel(name)
-        return None if live is None else _channel_figures(live)
+    async def channels_named(self, name: str) -> list[ChannelFigures]:
+        """The open channels of this name, ``CONNECTION (NUMBER)``; on several nodes there may be some."""
+        live = [channel for one in self._opened() for channel in one.channels.values()]
+        return [_channel_figures(channel) for channel in live if channel.name == name]
 
-    async def consumers_of_channel(self, name: str) -> list[ConsumerFigures]:
+    async def consumers_of_channel(self, connection: ConnectionId, number: int) -> list[ConsumerFigures]:
         """The consumers of a channel."""
-        live = self._channel(name)
-        return (
-            []
-            if live is None
-            else [_consumer_figures(part.queue, part) for one in live.consumers.values() for part in one.parts]
-        )
+        live = [one.channels[number] for one in self._opened() if one.identity == connection and number in one.channels]
+        parts = [part for channel in live for one in channel.consumers.values() for part in one.parts]
+        return [_consumer_figures(part.queue, part) for part in parts]
 
     async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
         """The counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
@@ -234,10 +231,6 @@ class HomeFigures:
 
     def _opened(self) -> list[Connection]:
         return [one for one in self._broker.connections if one.opened]
-
-    def _channel(self, name: str) -> Channel | None:
-        channels = (channel for one in self._opened() for channel in one.channels.values())
-        return next((channel for channel in channels if channel.name == name), None)
 
     # --- everything else ---
 

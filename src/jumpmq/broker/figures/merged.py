@@ -132,8 +132,8 @@ class MergedFigures:
     async def owner(self, identity: str) -> ConnectionFigures | None:
         return await self._own.owner(identity) or await self._first("owner", identity)
 
-    async def connection(self, name: str) -> ConnectionFigures | None:
-        return await self._own.connection(name) or await self._first("connection", name)
+    async def connections_named(self, name: str) -> list[ConnectionFigures]:
+        return await self._own.connections_named(name) + await self._of_others("connections_named", name)
 
     async def channels(self) -> list[ChannelFigures]:
         return await self._own.channels() + await self._of_others("channels")
@@ -141,11 +141,12 @@ class MergedFigures:
     async def channels_of(self, connection: ConnectionId) -> list[ChannelFigures]:
         return await self._own.channels_of(connection) or await self._of_others("channels_of", connection)
 
-    async def channel(self, name: str) -> ChannelFigures | None:
-        return await self._own.channel(name) or await self._first("channel", name)
+    async def channels_named(self, name: str) -> list[ChannelFigures]:
+        return await self._own.channels_named(name) + await self._of_others("channels_named", name)
 
-    async def consumers_of_channel(self, name: str) -> list[ConsumerFigures]:
-        return await self._own.consumers_of_channel(name) + await self._of_others("consumers_of_channel", name)
+    async def consumers_of_channel(self, connection: ConnectionId, number: int) -> list[ConsumerFigures]:
+        here = await self._own.consumers_of_channel(connection, number)
+        return here + await self._of_others("consumers_of_channel", connection, number)
 
     async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
         async for part in self._own.connection_counts():

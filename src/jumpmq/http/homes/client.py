@@ -118,6 +118,7 @@ class HomeClient:
         self._open_streams = open_streams  # connects to it
         self._secret = secret  # proves that another home asks
         self._idle: list[_Connection] = []  # open, and not in use
+        self._open: set[_Connection] = set()  # all that are open
 
     async def ask(
         self,
@@ -151,7 +152,7 @@ class HomeClient:
         while True:
             connection = self._used() if is_repeatable else None
             is_used = connection is not None
-            connection = connection or await self._open()
+            connection = connection or await self._connect()
             try:
                 return await self._exchange(connection, request, body, patience)
             except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
@@ -167,14 +168,16 @@ class HomeClient:
             connection = self._idle.pop()
             if not connection.reader.at_eof() and not connection.writer.is_closing():
                 return connection
-            connection.writer.close()
+            self._end(connection)
         return None
 
-    async def _open(self) -> _Connection:
+    async def _connect(self) -> _Connection:
         try:
-            return _Connection(*await asyncio.wait_for(self._open_streams(), CONNECT_TIMEOUT))
+            connection = _Connection(*await asyncio.wait_for(self._open_streams(), CONNECT_TIMEOUT))
         except (OSError, TimeoutError) as error:
             raise HomeDown(self.home, error or type(error).__name__) from None
+        self._open.add(connection)
+        return connection
 
     async def _exchange(
         self, connection: _Connection, request: h11.Request, body: bytes | AsyncIterable[bytes], patience: float | None
@@ -198,13 +201,24 @@ class HomeClient:
             try:
                 connection.protocol.start_next_cycle()
             except h11.LocalProtocolError:
-                connection.writer.close()
+                self._end(connection)
             else:
                 self._idle.append(connection)
         else:
-            connection.writer.close()
+            self._end(connection)
+
+    def _end(self, connection: _Connection) -> None:
+        self._open.discard(connection)
+        connection.writer.close()
 
     def close(self) -> None:
         """Close all connections that are not in use."""
         while self._idle:
-            self._idle.pop().writer.close()
+            self._end(self._idle.pop())
+
+    def abandon(self) -> None:
+        """Break all connections: who waits for an answer is told that the home is down."""
+        self._idle.clear()
+        for connection in self._open:
+            connection.writer.transport.abort()
+        self._open.clear()

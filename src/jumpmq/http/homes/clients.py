@@ -33,6 +33,11 @@ class HomeClients(Mapping[int, HomeClient]):
     def __len__(self) -> int:
         return len(self._homes())
 
+    def abandon(self, home: int) -> None:
+        """A home is down: nothing is waited for any more that it was asked."""
+        if home in self._made:
+            self._made[home].abandon()
+
     def close(self) -> None:
         """Close all connections that are not in use."""
         for client in self._made.values():

@@ -8,6 +8,7 @@ from functools import partial
 
 from jumpmq.broker import Broker
 from jumpmq.broker.figures.merged import MergedFigures
+from jumpmq.broker.links.link import Link
 from jumpmq.http.homes.asking import AskedHomes
 from jumpmq.http.homes.client import HomeClient
 from jumpmq.http.homes.clients import HomeClients
@@ -67,11 +68,19 @@ async def managed_node(broker: Broker, stop_broker: Stop | None = None) -> Async
 @asynccontextmanager
 async def _answering(broker: Broker, clients: HomeClients, stop_broker: Stop | None) -> AsyncIterator[None]:
     """Answer clients, with what the other homes tell."""
+    assert broker.other_homes is not None
     broker.figures = MergedFigures(broker.home_figures, AskedHomes(clients))
     server = HTTPServer(broker, stop_broker, Elsewhere(broker.config.home, clients))
+
+    def abandon(link: Link) -> None:
+        clients.abandon(link.peer)
+
+    # A home that hangs answers nothing, and its link breaks for its silence.
+    broker.other_homes.links.on_down.append(abandon)
     try:
         await server.start()
         yield
     finally:
+        broker.other_homes.links.on_down.remove(abandon)
         await server.stop()
         clients.close()

@@ -7,7 +7,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.figures.values import ChannelFigures
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import owned
@@ -38,7 +37,7 @@ async def channels_of_connection(request: Request) -> Response:
 async def one_channel(request: Request) -> Response:
     """``GET /api/channels/{channel}``: one channel, with its consumers."""
     channel = await named(request)
-    consumers = await requested.broker(request).figures.consumers_of_channel(channel.name)
+    consumers = await requested.broker(request).figures.consumers_of_channel(*channel.id)
     details = {"consumer_details": [shown_consumer(one) for one in consumers]}
     return answer_object(request, shown(request, channel) | details)
 
@@ -47,13 +46,12 @@ async def named(request: Request) -> ChannelFigures:
     """The open channel that the path names.
 
     Raises:
-        NotFound: there is none of that name.
+        NotFound, BadRequest: as :func:`connections.only`.
         Unauthorized: it is another's, and the user does not monitor.
     """
     name = requested.name(request, "channel")
-    channel = await requested.broker(request).figures.channel(name)
-    if channel is None:
-        raise NotFound(f"no channel '{name}'")
+    found = await requested.broker(request).figures.channels_named(name)
+    channel = connections.only(request, f"channel '{name}'", found)
     connections.require_own(request, channel.peer, "monitoring", "administrator")
     return channel
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +21,8 @@ CLOSED = "Closed via management plugin"
 """What a client is told unless the request gives a reason: RabbitMQ's words."""
 
 MAX_REASON = 200
+
+P = TypeVar("P", bound="OfPeer")
 
 OF_TLS = ("ssl_protocol", "ssl_cipher", "peer_cert_subject", "peer_cert_issuer", "peer_cert_validity")
 """The keys of :class:`TLSFigures`, in order; null where there is nothing to tell."""
@@ -153,15 +155,45 @@ async def named(request: Request) -> ConnectionFigures:
     """The open connection that the path names.
 
     Raises:
-        NotFound: there is none of that name.
+        NotFound, BadRequest: as :func:`only`.
         Unauthorized: it is another's, and the user does not monitor.
     """
     name = requested.name(request, "connection")
-    connection = await requested.broker(request).figures.connection(name)
-    if connection is None:
-        raise NotFound(f"no connection '{name}'")
+    found = await requested.broker(request).figures.connections_named(name)
+    connection = only(request, f"connection '{name}'", found)
     require_own(request, connection.peer, "monitoring", "administrator")
     return connection
+
+
+class OfPeer(Protocol):
+    """Something of a client's connection."""
+
+    @property
+    def peer(self) -> Peer: ...
+
+
+def only(request: Request, what: str, found: list[P]) -> P:
+    """The one of that name which the user may mean, at the node that the query names, if it does (``?node=``).
+
+    A name says where a client comes from and where it went, which may be the same on two nodes.
+
+    Args:
+        what: kind and name of what is asked for.
+
+    Raises:
+        NotFound: there is none.
+        BadRequest: there are several.
+    """
+    node = request.query_params.get("node")
+    there = [one for one in found if node in (None, one.peer.node)]
+    own = owned(requested.user(request), requested.principal(request), there, lambda one: one.peer.user_identity)
+    chosen = own or there
+    if not chosen:
+        raise NotFound(f"no {what}" if node is None else f"no {what} on node '{node}'")
+    if len(chosen) > 1:
+        nodes = ", ".join(sorted({one.peer.node for one in chosen}))
+        raise BadRequest(f"{what} is there on several nodes ({nodes}): add ?node=NODE")
+    return chosen[0]
 
 
 def require_own(request: Request, peer: Peer, *tags: str) -> None:
