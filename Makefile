@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := pyproject.toml setup.py $(shell find src -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: help install demo test test-all check format bench clean prerequisites
+.PHONY: help install demo cluster test test-all check format bench clean prerequisites
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 11
@@ -11,6 +11,9 @@ install: .venv/installed  ## make .venv with everything in it (again only what c
 
 demo: install  ## 336,776 flights through a consistent hash exchange into a Spark table
 	@$(BIN)/jumpmq demo
+
+cluster: install  ## three nodes and an etcd on this machine, to try a cluster out
+	@$(BIN)/python scripts/cluster
 
 test: install  ## everything that matters, in ten minutes on two cores
 	@scripts/tests $(BIN)/pytest -m 'not slow and not reference' --hypothesis-profile quick

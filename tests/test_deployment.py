@@ -14,6 +14,7 @@ import requests
 from tests.cli.commands import serving
 
 import jumpmq
+from jumpmq.cli.settings import SETTINGS
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -39,8 +40,21 @@ def test_the_dockerfile_passes_lint() -> None:
     check(tool("hadolint"), DEPLOY / "docker" / "Dockerfile")
 
 
-def test_the_compose_file_is_one() -> None:
-    check(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", DEPLOY / "docker" / "compose.yaml")
+@pytest.mark.parametrize("name", ["compose.yaml", "cluster.yaml"])
+def test_the_compose_files_are_such(name: str) -> None:
+    check(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", DEPLOY / "docker" / name)
+
+
+@pytest.mark.parametrize("name", ["jumpmq.yaml", "etcd.yaml"])
+def test_the_kubernetes_manifests_are_such(name: str) -> None:
+    check(tool("kubernetes-validate"), "--strict", DEPLOY / "kubernetes" / name)
+
+
+def test_settings_of_deployments_are_the_brokers() -> None:
+    """What is set by the environment is a setting."""
+    for file in DEPLOY.rglob("*.yaml"):
+        for name in set(re.findall(r"JUMPMQ_([A-Z_]+)", file.read_text())) - {"PASS"}:
+            assert name.lower() in SETTINGS, f"{file}: JUMPMQ_{name}"
 
 
 def test_the_workflow_is_one() -> None:

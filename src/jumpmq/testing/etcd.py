@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jumpmq.broker import BrokerError
+from jumpmq.testing.processes import ending_with_us
 
 
 def is_installed() -> bool:
@@ -37,7 +38,9 @@ class EtcdMember:
     def start(self) -> None:
         """Start it, on the data that it has."""
         null = subprocess.DEVNULL
-        self.process = subprocess.Popen(self.command, stdin=null, stdout=null, stderr=null)
+        self.process = subprocess.Popen(
+            ending_with_us(self.command), stdin=null, stdout=null, stderr=null, start_new_session=True
+        )
 
     def kill(self) -> None:
         """Kill it."""

@@ -128,6 +128,7 @@ class Member:
         self._missed: dict[int, float] = {}  # by home, since when its node has not been seen, by the loop's clock
         self._suspected: dict[int, set[int]] = {}  # by home that says so, the homes that it takes for dead
         self._asked = asyncio.Event()  # set when there is something to append
+        self._early: dict[int, Entry] = {}  # that came before others, by number
         self._is_behind = asyncio.Event()  # set when entries are known to be missing here
         self._tasks: list[asyncio.Task[None]] = []  # run until the node stops
         self._failing_since: float | None = None  # by the loop's clock; None while etcd answers
@@ -351,10 +352,17 @@ class Member:
                 self._take_one(number_of(value.key), json.loads(value.value))
 
     def _take_one(self, number: int, entry: Entry) -> None:
-        if number > self.log.entry + 1:
+        """Apply an entry, and those behind it that came before it; what was asked for here is told over links."""
+        if number > self.log.entry:
+            self._early[number] = entry
+        while (following := self._early.pop(self.log.entry + 1, None)) is not None:
+            if following["home"] == self.me.home:
+                for home in self._links.homes:
+                    self._say(home, {"number": self.log.entry + 1, "entry": following})
+            self.log.receive(self.log.entry + 1, following)
+        self._early = {one: entry for one, entry in self._early.items() if one > self.log.entry}
+        if self._early:
             self._is_behind.set()
-        else:
-            self.log.receive(number, entry)
 
     async def _read_missing(self) -> None:
         while await self._is_behind.wait():
@@ -381,9 +389,6 @@ class Member:
             await self._catch_up()  # it may be in the log all the same
             raise
         if done:
-            with self._turns.turn():
-                for home in self._links.homes:
-                    self._say(home, {"number": number, "entry": entry})
             self._take([Value(key, value, 0)])
             return
         entries, alive = values_of(responses[0]), values_of(responses[1])
