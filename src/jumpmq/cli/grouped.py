@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from typer.core import TyperGroup
 
+from jumpmq.cli.absent import REASONS
 from jumpmq.cli.errors import UsageError
 
 
@@ -36,10 +37,12 @@ class GroupedVerbs(TyperGroup):
         """The verb that is meant.
 
         Raises:
-            UsageError: there is none; the text names the nearest.
+            UsageError: there is none; the text says why RabbitMQ's is not there, or names the nearest.
         """
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
+            if name in REASONS:
+                raise UsageError(f"jumpmqctl has no '{name}': {REASONS[name]}.")
             near = difflib.get_close_matches(name, self.list_commands(ctx), 1)
             meant = f" Did you mean '{near[0]}'?" if near else ""
             raise UsageError(f"Command '{name}' not found.{meant}")

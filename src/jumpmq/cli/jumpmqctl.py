@@ -13,6 +13,7 @@ from jumpmq.cli.errors import CommandError, command_error
 from jumpmq.cli.grouped import GroupedVerbs
 from jumpmq.cli.session import verb_first, with_general_options
 from jumpmq.cli.verbs import (
+    checks,
     connections,
     consumer_groups,
     definitions,
@@ -34,7 +35,7 @@ from jumpmq.cli.verbs import (
 from jumpmq.management import ManagementError
 
 SUBJECTS: dict[str, tuple[ModuleType, ...]] = {
-    "The broker": (node, maintenance, watermarks),
+    "The broker": (node, maintenance, watermarks, checks),
     "What there is": (listings,),
     "Queues, hashing and sharding": (queues, hashing, readers, consumer_groups),
     "Policies and parameters": (policies, parameters),

@@ -25,6 +25,25 @@ def await_startup(session: Session) -> None:
     _await(session, "await_startup", lambda: _answers(session), PATIENCE)
 
 
+def await_online_nodes(
+    session: Session, count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="of nodes, this one too")]
+) -> None:
+    """Waits until so many nodes of the cluster run, five minutes at most."""
+    session.inform(f"Will wait for at least {count} nodes to join the cluster of {session.node_name}.")
+
+    def ready() -> bool:
+        return sum(bool(node["running"]) for node in session.api.get("nodes")) >= count
+
+    _await(session, "await_online_nodes", ready, PATIENCE)
+
+
+def shutdown(session: Session) -> None:
+    """Stops the broker in order, and waits until it does not answer any more."""
+    session.inform(f"Shutting down node {session.node_name} ...")
+    session.api.post("stop", body={})
+    _await(session, "shutdown", lambda: not _answers(session), session.timeout)
+
+
 def wait(
     session: Session,
     pid_file: Annotated[str | None, typer.Argument(metavar="PIDFILE", help="holds the number of its process")] = None,
@@ -142,6 +161,8 @@ VERBS = (
     suspend_listeners,
     resume_listeners,
     set_log_level,
+    await_online_nodes,
+    shutdown,
     set_cluster_name,
     list_node_auth_attempt_stats,
     list_losses,

@@ -34,6 +34,22 @@ def set_permissions(
     session.api.put("permissions", session.vhost, username, body=body)
 
 
+def set_permissions_globally(
+    session: Session,
+    username: Name,
+    configure: Annotated[str, _pattern("declare and delete")],
+    write: Annotated[str, _pattern("publish and bind to")],
+    read: Annotated[str, _pattern("consume from, get from and purge")],
+) -> None:
+    """Sets what a user may do in every virtual host that there is."""
+    session.inform(f'Setting permissions for user "{username}" in all virtual hosts ...')
+    if session.api.find("users", username) is None:
+        raise CommandError(f"User {username} does not exist", os.EX_NOUSER)
+    body = {"configure": configure, "write": write, "read": read}
+    for vhost in session.api.get("vhosts"):
+        session.api.put("permissions", vhost["name"], username, body=body)
+
+
 def clear_permissions(session: Session, username: Name) -> None:
     """Takes a user's permissions in a virtual host away."""
     session.inform(f'Clearing permissions for user "{username}" in vhost "{session.vhost}" ...')
@@ -73,4 +89,4 @@ def check_exist(session: Session, username: str) -> None:
         raise CommandError(f"Virtual host {session.vhost} does not exist")
 
 
-VERBS = (set_permissions, clear_permissions, list_permissions, list_user_permissions)
+VERBS = (set_permissions, set_permissions_globally, clear_permissions, list_permissions, list_user_permissions)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import getpass
+import hashlib
 import os
 import sys
 from typing import Annotated, Any
@@ -51,6 +53,13 @@ def change_password(session: Session, username: Name, password: Password = None)
     session.inform(f'Changing password for user "{username}" ...')
     secret = _read_password(session) if password is None else password
     _put(session, username, _credentials(secret), _tags(_find(session, username)))
+
+
+def hash_password(session: Session, password: Password = None) -> None:
+    """Shows the hash of a password (salted SHA-256), as a definitions file has it; no broker is asked."""
+    secret = _read_password(session) if password is None else password
+    salt = os.urandom(4)
+    session.say(base64.b64encode(salt + hashlib.sha256(salt + secret.encode()).digest()).decode())
 
 
 def clear_password(session: Session, username: Name) -> None:
@@ -126,6 +135,7 @@ VERBS = (
     delete_user,
     authenticate_user,
     change_password,
+    hash_password,
     clear_password,
     set_user_tags,
 )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jumpmq.cli.errors import NoVirtualHost
+from jumpmq.cli.errors import NoVirtualHost, UsageError
 from jumpmq.cli.session import Session
 from jumpmq.management import Refusal
 
@@ -40,6 +40,26 @@ def delete_vhost(session: Session, vhost_name: Name) -> None:
         raise
 
 
+def update_vhost_metadata(
+    session: Session,
+    vhost_name: Name,
+    description: Annotated[str | None, typer.Option("--description", help="what it is for")] = None,
+    tags: Annotated[str | None, typer.Option("--tags", help="separated by commas")] = None,
+    default_queue_type: Annotated[
+        str | None, typer.Option("--default-queue-type", help="type of queues declared without one")
+    ] = None,
+) -> None:
+    """Changes what is said of a virtual host: its description, tags, default queue type; the others stay."""
+    wanted = {"description": description, "tags": tags, "default_queue_type": default_queue_type}
+    body = {name: text for name, text in wanted.items() if text is not None}
+    if not body:
+        raise UsageError("give --description, --tags or --default-queue-type")
+    session.inform(f'Updating metadata of vhost "{vhost_name}" ...')
+    if session.api.find("vhosts", vhost_name) is None:
+        raise NoVirtualHost(vhost_name)
+    session.api.put("vhosts", vhost_name, body=body)
+
+
 def set_vhost_tags(
     session: Session, vhost_name: Name, tags: Annotated[list[str] | None, typer.Argument(metavar="TAG")] = None
 ) -> None:
@@ -69,4 +89,4 @@ def _trace(session: Session, wanted: bool) -> None:
     session.api.put("vhosts", session.vhost, body={"tracing": wanted})
 
 
-VERBS = (add_vhost, delete_vhost, set_vhost_tags, trace_on, trace_off)
+VERBS = (add_vhost, delete_vhost, update_vhost_metadata, set_vhost_tags, trace_on, trace_off)

@@ -1,0 +1,116 @@
+"""What `jumpmqctl` answers to a verb of RabbitMQ's tools that it does not have: why not, and what to do instead."""
+
+from __future__ import annotations
+
+_ERLANG = "JumpMQ runs on Python, not on Erlang"
+_MIRRORS = "there are no mirrored queues, as in RabbitMQ 4.0"
+_MEMBERS = "a quorum queue or stream has its one copy on the node that its home is at"
+_PLUGINS = "JumpMQ has no plugins: what is there is always on"
+_FLAGS = "JumpMQ has no feature flags: what is there is always on"
+_SETTINGS = "secrets are given by files or the environment, see `jumpmq config`"
+_JOIN = "a node joins a cluster when it is started with `jumpmq serve --cluster NAME --etcd URL`"
+_STOP = "stop the broker with `jumpmqctl stop`, and start it with `jumpmq serve`"
+_RESET = "stop the broker and start it with an empty --data-dir"
+_LOG = "the log is on standard error: with systemd, `journalctl -u jumpmq`"
+_DISK = "free disk space is always looked at"
+_TLS = "ciphers and versions are those of Python's ssl: `python -c 'import ssl; print(ssl.OPENSSL_VERSION)'`"
+_COMPLETION = "`jumpmqctl --install-completion` completes verbs in the shell"
+_LOGINS = "logins are counted by protocol, `jumpmqctl list_node_auth_attempt_stats`, and refused ones are in the log"
+_VHOSTS = "virtual hosts are there or not, and need no start of their own"
+_NOTHING = "it does nothing in RabbitMQ either"
+
+REASONS: dict[str, str] = {
+    "activate_free_disk_space_monitoring": _DISK,
+    "add_member": _MEMBERS,
+    "add_replica": _MEMBERS,
+    "autocomplete": _COMPLETION,
+    "await_online_quorum_plus_one": _MEMBERS,
+    "certificates": "`jumpmqctl check_certificate_expiration` says whether one expires soon",
+    "change_cluster_node_type": "all nodes keep data on disk",
+    "check_if_any_deprecated_features_are_used": _FLAGS,
+    "check_if_cluster_has_classic_queue_mirroring_policy": _MIRRORS,
+    "check_if_new_quorum_queue_replicas_have_finished_initial_sync": _MEMBERS,
+    "check_if_node_is_mirror_sync_critical": _MIRRORS,
+    "check_if_node_is_quorum_critical": _MEMBERS,
+    "cipher_suites": _TLS,
+    "command_line_arguments": "`jumpmqctl environment` shows the settings in force",
+    "consume_event_stream": "the log has a line for each login, refusal and change of a definition",
+    "coordinator_status": _MEMBERS,
+    "deactivate_free_disk_space_monitoring": _DISK,
+    "decode": _SETTINGS,
+    "decrypt_conf_value": _SETTINGS,
+    "delete_member": _MEMBERS,
+    "delete_replica": _MEMBERS,
+    "directories": _PLUGINS,
+    "disable": _PLUGINS,
+    "disable_auth_attempt_source_tracking": _LOGINS,
+    "discover_peers": "nodes find each other in etcd: `jumpmqctl cluster_status`",
+    "drain": "`jumpmqctl suspend_listeners` has a node take no new clients",
+    "enable": _PLUGINS,
+    "enable_auth_attempt_source_tracking": _LOGINS,
+    "enable_feature_flag": _FLAGS,
+    "encode": _SETTINGS,
+    "encrypt_conf_value": _SETTINGS,
+    "erlang_cookie_hash": _ERLANG,
+    "erlang_cookie_sources": _ERLANG,
+    "erlang_version": _ERLANG,
+    "eval": _ERLANG,
+    "eval_file": _ERLANG,
+    "exec": _ERLANG,
+    "force_boot": "a node that runs alone serves its own queues; definitions wait for etcd",
+    "force_gc": _ERLANG,
+    "force_reset": _RESET,
+    "force_standalone_khepri_boot": _ERLANG,
+    "grow": _MEMBERS,
+    "is_booting": "the broker answers when it has started: `jumpmqctl await_startup`",
+    "is_enabled": _PLUGINS,
+    "join_cluster": _JOIN,
+    "list": _PLUGINS,
+    "list_ciphers": _SETTINGS,
+    "list_deprecated_features": _FLAGS,
+    "list_feature_flags": _FLAGS,
+    "list_hashes": _SETTINGS,
+    "list_network_interfaces": "`ip address` of the machine shows them",
+    "list_operator_policies_with_classic_queue_mirroring": _MIRRORS,
+    "list_policies_with_classic_queue_mirroring": _MIRRORS,
+    "list_policies_that_match": "`jumpmqctl list_queues name policy` shows the one in force",
+    "list_unresponsive_queues": "queues have no processes of their own that could hang; `jumpmqctl explain QUEUE` says "
+    "why messages are not delivered",
+    "log_location": _LOG,
+    "log_tail": _LOG,
+    "log_tail_stream": _LOG,
+    "maybe_stuck": _ERLANG,
+    "memory_breakdown": "`GET /api/nodes/NAME/memory` and the page show what memory is held for",
+    "metadata_store_status": "definitions are in the data directory, or in the etcd of a cluster",
+    "node_health_check": _NOTHING,
+    "observer": _ERLANG,
+    "os_env": "`jumpmqctl environment` shows the settings in force",
+    "peek": "the page and `POST /api/queues/VHOST/NAME/get` show messages",
+    "post_upgrade": "a new version needs no tasks after its start",
+    "quorum_status": _MEMBERS,
+    "rebalance": "queues stay where they were declared, see --queue-leader-locator",
+    "reclaim_quorum_memory": _ERLANG,
+    "reconcile_vhosts": _VHOSTS,
+    "remote_shell": _ERLANG,
+    "remove_classic_queue_mirroring_from_policies": _MIRRORS,
+    "rename_cluster_node": _NOTHING,
+    "reset": _RESET,
+    "reset_node_auth_attempt_metrics": _LOGINS,
+    "resolve_hostname": "`getent hosts NAME` of the machine does",
+    "resolver_info": _ERLANG,
+    "restart_stream": _MEMBERS,
+    "restart_vhost": _VHOSTS,
+    "revive": "`jumpmqctl resume_listeners` has a node take clients again",
+    "rotate_logs": _NOTHING,
+    "runtime_thread_stats": _ERLANG,
+    "schema_info": _ERLANG,
+    "set": _PLUGINS,
+    "set_stream_retention_policy": "set a policy with max-age or max-length-bytes: `jumpmqctl set_policy`",
+    "shrink": _MEMBERS,
+    "start_app": _STOP,
+    "stop_app": _STOP,
+    "stream_status": _MEMBERS,
+    "tls_versions": _TLS,
+    "update_cluster_nodes": _NOTHING,
+}
+"""By verb of RabbitMQ 4.0.5."""
