@@ -1,13 +1,14 @@
 """Kills whatever takes part in three streaming queries, and counts every message at the end.
 
-    python -m tests.spark.kills --minutes 10
+    python -m tests.spark.kills --minutes 10 [--workers 2]
 
 Numbered messages go to three hash exchanges; a query each takes them into a Parquet table, into a Delta table, and back
 into an exchange. Spark is a small cluster with speculation on, and some tasks dawdle. Every few seconds something is
 done to it: the driver with all its processes, its JVM, the process that plans, a Python worker, an executor or the
 broker is killed, or stopped for a while and continued; a query is started again on other cores; queues are bound,
-unbound, bound again, deleted, and deleted and declared again. Then all is let in peace until the queues are empty. Each
-message has to be in each of the three places once, and each of these things done; else the exit status is 1.
+unbound, bound again, deleted, and deleted and declared again; of a broker with several processes one is killed. Then
+all is let in peace until the queues are empty. Each message has to be in each of the three places once, and each of
+these things done; else the exit status is 1.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ INTERVAL = 0.1
 
 PAUSE = (2.0, 9.0)
 """Seconds between two blows."""
+
+HOME = b"jumpmq.cli.worker"
+"""In the command of one of several processes of a broker."""
 
 EMPTIED = 60.0
 """Seconds that a queue is given to become empty before it is deleted."""
@@ -174,7 +178,9 @@ class Blows:
         done: how often, by name.
     """
 
-    def __init__(self, broker: JumpMQ, url: str, feed: Feed, queries: Queries, chance: random.Random) -> None:
+    def __init__(
+        self, broker: JumpMQ, url: str, feed: Feed, queries: Queries, chance: random.Random, *, of_several: bool = False
+    ) -> None:
         self._broker = broker
         self._feed = feed
         self._api = ManagementClient(url)
@@ -201,6 +207,8 @@ class Blows:
             "delete queue": lambda: self._delete() is not None,
             "replace queue": self._replace,
         }
+        if of_several:
+            self._kinds["kill home"] = self._kill_home
 
     @property
     def left_out(self) -> list[str]:
@@ -252,6 +260,14 @@ class Blows:
         self._broker.kill()
         time.sleep(self._chance.uniform(0, 3))
         self._broker.start()
+        return True
+
+    def _kill_home(self) -> bool:
+        """Kill one of the broker's processes."""
+        homes = [pid for pid, parent, command in processes() if parent == self._broker.pid and HOME in command]
+        if not homes:
+            return False
+        os.kill(self._chance.choice(homes), signal.SIGKILL)
         return True
 
     def _stop_broker(self) -> bool:
@@ -309,7 +325,7 @@ class Blows:
 
 
 def declare_queue(api: ManagementClient, exchange: str, queue: str) -> None:
-    api.put("queues", "/", queue, body={"durable": True})
+    api.put("queues", "/", queue, body={"durable": True, "arguments": {"x-queue-leader-locator": "balanced"}})
     api.post("bindings", "/", "e", exchange, "q", queue, body={"routing_key": "1"})
 
 
@@ -346,15 +362,20 @@ def drain(api: ManagementClient, queries: Queries) -> None:
         time.sleep(0.5)
 
 
-def harm(seconds: float, directory: Path, seed: int, say: Callable[[str], None] = print) -> dict[str, Any]:
+def harm(
+    seconds: float, directory: Path, seed: int, say: Callable[[str], None] = print, *, workers: int = 1
+) -> dict[str, Any]:
     """Do harm for some seconds.
+
+    Args:
+        workers: in how many processes the broker runs.
 
     Returns:
         ``published``; by query ``rows``, ``numbers`` (different ones) and the ``highest``; what was ``done`` how often,
         and what was ``left_out``.
     """
     ports = free_ports(2)
-    arguments = ("--port", str(ports[0]), "--http-port", str(ports[1]))
+    arguments = ("--port", str(ports[0]), "--http-port", str(ports[1]), "--workers", str(workers))
     url = f"http://guest:guest@127.0.0.1:{ports[1]}"
     chance = random.Random(seed)
     with JumpMQ(directory / "broker", arguments=arguments) as broker, Cluster(directory, cores=2) as cluster:
@@ -365,7 +386,7 @@ def harm(seconds: float, directory: Path, seed: int, say: Callable[[str], None] 
             queries.start(chance.choice(CORES))
             feed = Feed(url)
             feed.start()
-            blows, began = Blows(broker, url, feed, queries, chance), time.monotonic()
+            blows, began = Blows(broker, url, feed, queries, chance, of_several=workers > 1), time.monotonic()
             while time.monotonic() < began + seconds:
                 time.sleep(chance.uniform(*PAUSE))
                 try:
@@ -387,10 +408,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}")
     with tempfile.TemporaryDirectory(prefix="kills-") as directory:
-        result = harm(60 * arguments.minutes, Path(directory), arguments.seed, lambda line: print(line, flush=True))
+        minutes, seed, workers = arguments.minutes, arguments.seed, arguments.workers
+        result = harm(60 * minutes, Path(directory), seed, lambda line: print(line, flush=True), workers=workers)
     print(json.dumps(result["done"]))
     if result["left_out"]:
         print("never done:", ", ".join(result["left_out"]))

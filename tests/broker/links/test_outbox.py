@@ -12,8 +12,9 @@ from tests.homes import config_of, homes, in_loop, propose, started, stopped, un
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker import Broker
+from jumpmq.broker.links.log_link import LOG
 from jumpmq.broker.links.outbox import TAKEN, Forwarding
-from jumpmq.topology import DeleteQueue
+from jumpmq.topology import DeclareQueue, DeleteQueue
 
 PERSISTENT, TRANSIENT = (Properties(delivery_mode=mode).encode() for mode in (2, 1))
 
@@ -190,7 +191,7 @@ async def test_a_queue_that_is_deleted_takes_what_is_on_its_way(tmp_path: Path) 
         forwarding = await keep(first, "q", b"1")
         await keep(first, "other", b"2")
         await propose(first, DeleteQueue("/", "q", first.topology.vhosts["/"].declared["q"].id))
-        assert forwarding.done.is_set()
+        assert forwarding.is_done
         assert [one[:2] for one in kept(first)] == [(2, 1)]
         second.set_limits(memory=1 << 30)
         await until(lambda: bodies(second, "other") == [b"2"])
@@ -226,3 +227,27 @@ async def test_large_messages_and_many_queues_go_in_slices(tmp_path: Path) -> No
         await until(lambda: kept(first) == [(2, 0, 0)])
         for name in names:
             assert [len(body) for body in bodies(second, name)] == [5, 1 << 19, 3]
+
+
+@in_loop
+async def test_a_queue_whose_home_does_not_know_of_it_yet_is_waited_for(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        assert second.other_homes is not None
+        links = second.other_homes.links
+        hear, held = links.handlers[LOG], list[bytes]()
+        links.handlers[LOG] = lambda link, payload: held.append(bytes(payload))
+        with first.turns.turn():
+            first.topology.propose(DeclareQueue(second.topology.define_queue("/", "q", True)))
+        await until(lambda: "q" in first.topology.vhosts["/"].declared)
+        await keep(first, "q", b"1")
+        await keep(first, "q", b"2")
+        await asyncio.sleep(0.3)
+        assert [one[:2] for one in kept(first)] == [(2, 2)]
+        links.handlers[LOG] = hear
+        link = links.to(1)
+        assert link is not None
+        with second.turns.turn():
+            for payload in held:
+                hear(link, memoryview(payload))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert bodies(second, "q") == [b"1", b"2"]

@@ -12,6 +12,7 @@ data directory has a random *source*, so that one that is made anew is not taken
 """
 
 import asyncio
+import contextlib
 import logging
 import struct
 import time
@@ -72,27 +73,30 @@ class Forwarding:
     """Some messages on their way: what their publisher waits for.
 
     Attributes:
-        done: set when all are on the disks of their homes, or their queues are gone.
         homes: where they go.
+        over: set when it is not worth while to wait on.
     """
 
     def __init__(self) -> None:
-        self.done = asyncio.Event()
-        self.done.set()
         self.homes: set[int] = set()
-        self._queues = 0  # to which messages are on their way
+        self.over = asyncio.Event()
+        self._parts = 0  # that are on their way
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all are on the disks of their homes, or their queues are gone."""
+        return not self._parts
 
     def begin(self, home: int) -> None:
-        """Messages go to one more queue."""
+        """More messages go to a home."""
         self.homes.add(home)
-        self._queues += 1
-        self.done.clear()
+        self._parts += 1
 
     def end(self) -> None:
-        """Those for one of the queues are there."""
-        self._queues -= 1
-        if not self._queues:
-            self.done.set()
+        """One of the parts is there."""
+        self._parts -= 1
+        if not self._parts:
+            self.over.set()
 
 
 class _Line:
@@ -183,6 +187,7 @@ class Outbox:
         self._lines: dict[int, _Line] = {}  # by id of the queue
         self._ways: dict[int, _Way] = {}  # by home
         self._staged: list[tuple[_Line, list[Message]]] = []  # whose commit is not on disk, as far as is known
+        self._awaited: set[Forwarding] = set()  # what is waited for
         self._committing: asyncio.Task[None] | None = None  # waits for that
         links.handlers[TAKEN] = self._answered
         links.on_down.append(self._down)
@@ -257,12 +262,14 @@ class Outbox:
     async def forwarded(self, forwarding: Forwarding) -> bool:
         """Wait until messages are on the disks of their homes, but not long, and not for one that is down; returns
         whether they are. To be called when their commit is on disk."""
-        if all((way := self._ways.get(home)) is not None and way.link is not None for home in forwarding.homes):
+        if not forwarding.is_done and all(self._ways[home].link is not None for home in forwarding.homes):
+            self._awaited.add(forwarding)
             try:
-                await asyncio.wait_for(forwarding.done.wait(), AWAITED)
-            except TimeoutError:
-                return False
-        return forwarding.done.is_set()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(forwarding.over.wait(), AWAITED)
+            finally:
+                self._awaited.discard(forwarding)
+        return forwarding.is_done
 
     def _note_source(self, store: Store, first: int) -> None:
         store.put(KIND, "source", self._source.hex)
@@ -328,6 +335,9 @@ class Outbox:
         if way is not None and way.link is link:
             way.link = None
             self._take_back(way)
+            for forwarding in self._awaited:
+                if link.peer in forwarding.homes:
+                    forwarding.over.set()
 
     def _make_due(self, line: _Line) -> None:
         if not line.is_due and not line.gone:

@@ -1,0 +1,112 @@
+"""Writing to a broker of several processes: every row once, wherever its queue is, through kills of them."""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import pika
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as f
+from tests.spark.processes import processes
+
+import jumpmq
+
+QUEUES = [f"q{number}" for number in range(4)]
+ROWS = 60_000
+KILLS = 5
+"""The broker ends when a process ends six times soon after its start."""
+WORKER = b"jumpmq.cli.worker"
+"""In the command of a process of the broker."""
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A durable broker of two processes, with a hash exchange ``x`` over queues of both."""
+    with jumpmq.running(data_dir=tmp_path / "broker", workers=2) as running:
+        for queue in QUEUES:  # a connection each, so that both have some
+            with pika.BlockingConnection(pika.URLParameters(running.amqp_url)) as connection:
+                channel = connection.channel()
+                channel.exchange_declare("x", "x-consistent-hash", durable=True)
+                channel.queue_declare(queue, durable=True)
+                channel.queue_bind(queue, "x", "1")
+        yield running
+
+
+def contents(broker):
+    """The numbers that the queues have, and how many each."""
+    numbers, counts = [], []
+    with pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")) as connection:
+        channel = connection.channel()
+        for queue in QUEUES:
+            before = len(numbers)
+            for method, _, body in channel.consume(queue, inactivity_timeout=2):
+                if method is None:
+                    break
+                numbers.append(int(body))
+                channel.basic_ack(method.delivery_tag)
+            channel.cancel()
+            counts.append(len(numbers) - before)
+    return sorted(numbers), counts
+
+
+def rows(spark, count):
+    return spark.range(count, numPartitions=2).select(
+        (f.col("id") % 1000).cast("string").alias("routing_key"), f.col("id").cast("string").alias("body")
+    )
+
+
+def test_a_table_reaches_the_queues_of_all_processes(spark, broker):
+    rows(spark, 5000).write.format("jumpmq").mode("append").options(url=broker.http_url, exchange="x").save()
+    numbers, counts = contents(broker)
+    assert numbers == list(range(5000))
+    assert all(counts)
+
+
+@pytest.mark.slow
+def test_micro_batches_are_there_once_through_kills_of_processes(spark, broker, tmp_path):
+    ended = threading.Event()
+    killer = threading.Thread(target=kill_now_and_then, args=(ended,), daemon=True)
+    directory = tmp_path / "rows"
+    for part in range(12):
+        rows(spark, ROWS).where(f.col("body").cast("long") % 12 == part).write.mode("append").parquet(str(directory))
+    stream = spark.readStream.schema("routing_key string, body string").option("maxFilesPerTrigger", 2)
+    query = (
+        stream.parquet(str(directory))
+        .writeStream.format("jumpmq")
+        .options(url=broker.http_url, exchange="x", checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+    killer.start()
+    try:
+        while not ends(query, killer):
+            time.sleep(1)
+    finally:
+        ended.set()
+        killer.join()
+    assert contents(broker)[0] == list(range(ROWS))
+
+
+def ends(query, killer):
+    """Whether a query ends well; where the broker was away as a micro-batch began or ended it is started again."""
+    killing = killer.is_alive()
+    try:
+        query.start().awaitTermination()
+    except StreamingQueryException:
+        if not killing:
+            raise
+        return False
+    return True
+
+
+def kill_now_and_then(ended):
+    """Kill a process every few seconds, not for ever; wait for it to be there again at the end."""
+    choose = random.Random(2)
+    for _ in range(KILLS):
+        if ended.wait(choose.uniform(3, 8)):
+            break
+        ours = [pid for pid, parent, command in processes() if parent == os.getpid() and WORKER in command]
+        os.kill(choose.choice(ours), signal.SIGKILL)
+    time.sleep(5)
