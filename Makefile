@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := pyproject.toml setup.py $(shell find src -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: help install demo cluster test test-all check format bench clean prerequisites
+.PHONY: help install demo cluster test test-all check format docs bench clean prerequisites
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 11
@@ -31,6 +31,9 @@ check: install  ## style, types, and the floors' import contract
 format: install  ## rewrite the sources in the house style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: install  ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: install  ## measure JumpMQ, and RabbitMQ beside it where it is installed
 	$(BIN)/python -m benchmarks

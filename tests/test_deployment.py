@@ -57,6 +57,18 @@ def test_settings_of_deployments_are_the_brokers() -> None:
             assert name.lower() in SETTINGS, f"{file}: JUMPMQ_{name}"
 
 
+def test_the_version_is_that_of_the_changelog_and_of_the_manifests() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"^## (\d[\d.]*) - \d{4}-\d\d-\d\d$", changelog, re.MULTILINE)[0] == jumpmq.__version__
+    manifest = (DEPLOY / "kubernetes" / "jumpmq.yaml").read_text()
+    assert set(re.findall(r"image: jumpmq:(\S+)", manifest)) == {jumpmq.__version__}
+
+
+def test_each_entry_of_the_changelog_is_one_line() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    assert [line for line in lines if line.startswith(" ")] == []
+
+
 def test_the_workflow_is_one() -> None:
     workflow = DEPLOY.parent / ".github" / "workflows" / "ci.yml"
     check(tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", workflow)

@@ -1,0 +1,49 @@
+"""`docs/` as a site: it builds without a warning, and what it links to is there."""
+
+import os
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+pytest.importorskip("material", reason="mkdocs-material is not installed")
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, made as `make docs` makes it."""
+    made = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(made)]
+    quiet = {"NO_MKDOCS_2_WARNING": "1"}
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | quiet)
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
+    return made
+
+
+def test_each_page_is_there(site: Path) -> None:
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"README"} | {"index"}
+    assert pages <= {page.stem for page in site.glob("*.html")}
+
+
+def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    lost = []
+    for page in site.glob("*.html"):
+        if page.name == "404.html":
+            continue  # shown at any place: its links begin at the root
+        content = page.read_text()
+        for kind, link in re.findall(r'\b(href|src)="([^"]*)"', content):
+            parts = urlsplit(unescape(link))
+            if parts.scheme or parts.netloc:
+                assert kind == "href", link
+                continue
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            named = parts.fragment and target.suffix == ".html"
+            if not target.is_file() or (named and f'id="{unquote(parts.fragment)}"' not in target.read_text()):
+                lost.append(f"{page.name}: {link}")
+    assert not lost
