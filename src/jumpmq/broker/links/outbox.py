@@ -54,8 +54,9 @@ WINDOW = 8 << 20
 MOST_OCTETS, MEMORY_SHARE = 64 << 20, 8
 """Octets that are kept for a home, and the part of the memory limit that they may be, beyond which no more is taken."""
 
-PAUSE = 0.1
-"""Seconds until a home is asked again that did not take a slice."""
+PAUSE, LONGEST_PAUSE = 0.1, 1.0
+"""Seconds until a home is asked again that did not take a slice: the first time, and so much more each time, and at
+most."""
 
 AWAITED = 5.0
 """Seconds for which who has published waits for other homes that are up."""
@@ -91,6 +92,7 @@ class Forwarding:
         """More messages go to a home."""
         self.homes.add(home)
         self._parts += 1
+        self.over.clear()
 
     def end(self) -> None:
         """One of the parts is there."""
@@ -150,7 +152,8 @@ class _Way:
         link: None while the home is down.
         attempt: grows with each time that what was sent is to be sent again.
         sent: the last slice of the attempt.
-        pausing: whether the home did not take a slice, and is left alone for a while.
+        refusals: how often the home did not take a slice since it last took one; one is sent at a time meanwhile.
+        pausing: whether it is left alone for that.
         due: the queues for which there is something to send.
         on_way: slices without an answer: number, octets, messages by queue.
         on_way_octets: of all of them.
@@ -160,7 +163,7 @@ class _Way:
     def __init__(self) -> None:
         self.link: Link | None = None
         self.attempt = 1
-        self.sent = 0
+        self.sent = self.refusals = 0
         self.pausing = False
         self.due: deque[_Line] = deque()
         self.on_way: deque[tuple[int, int, list[tuple[_Line, list[Message]]]]] = deque()
@@ -351,7 +354,8 @@ class Outbox:
     def _send(self, home: int) -> None:
         """Send as much as may be on its way."""
         way = self._ways[home]
-        while way.link is not None and not way.pausing and way.on_way_octets < WINDOW:
+        most = 1 if way.refusals else WINDOW
+        while way.link is not None and not way.pausing and way.on_way_octets < most:
             shares = self._slice(way)
             if not shares:
                 return
@@ -420,10 +424,11 @@ class Outbox:
         if attempt != way.attempt or way.link is not link:
             return
         if not taken:
-            way.pausing = True
+            way.pausing, way.refusals = True, way.refusals + 1
             self._take_back(way)
-            asyncio.get_running_loop().call_later(PAUSE, self._go_on, link)
+            asyncio.get_running_loop().call_later(min(PAUSE * way.refusals, LONGEST_PAUSE), self._go_on, link)
             return
+        way.refusals = 0
         while way.on_way and way.on_way[0][0] <= number:
             _, octets, shares = way.on_way.popleft()
             way.on_way_octets -= octets
