@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ from contextlib import ExitStack, suppress
 
 import pika
 import pytest
+from tests.cli.commands import run
 from tests.homes import NODES
 from tests.http.api import API, publish
 from tests.http.running_homes import running_nodes
@@ -98,7 +100,58 @@ def test_an_operators_word_to_a_node_is_for_that_node(nodes, connections):
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         pika.BlockingConnection(pika.URLParameters(nodes.url(2)))
     pika.BlockingConnection(pika.URLParameters(nodes.url(3))).close()
-    assert api.request("PUT", "nodes", NODES[2], "limits", json={"memory_limit": "1GB"}).status_code == 404
+    assert api.request("PUT", "nodes", NODES[2], "limits", json={"memory_limit": "1GB"}).status_code == 204
+    assert [api.get("nodes", node)["mem_limit"] == 10**9 for node in NODES] == [False, False, True]
+    assert api.get("nodes", NODES[2], "environment")["node"] == NODES[2]
+    assert api.request("PUT", "nodes", "four@host", "limits", json={}).status_code == 404
+    nodes.run(nodes.leave(3))
+    until(lambda: not api.get("nodes", NODES[2])["running"])
+    refused = api.request("GET", "nodes", NODES[2], "memory")
+    assert (refused.status_code, refused.json()["reason"]) == (503, "Node three@host could not be contacted")
+
+
+def test_what_another_node_is_asked_needs_the_rights_for_it(nodes):
+    api_of(nodes, 1).request("PUT", "users", "watcher", json={"password": "watcher", "tags": "monitoring"})
+    watcher = API(f"http://watcher:watcher@127.0.0.1:{nodes.brokers[0].port_of('http')}")
+    assert watcher.request("GET", "nodes", NODES[1], "memory").status_code == 200
+    assert watcher.request("PUT", "nodes", NODES[1], "listeners", json={"suspended": True}).status_code == 401
+
+
+def test_jumpmqctl_names_nodes(nodes, connections):
+    declare(connections)
+    api = api_of(nodes, 1)
+
+    def ctl(*arguments):
+        return run("jumpmqctl", "-q", *arguments, JUMPMQ_URL=api.address.replace("//", "//guest:guest@"))
+
+    assert ctl("-n", NODES[1], "set_vm_memory_high_watermark", "absolute", "1GB").returncode == 0
+    assert [api.get("nodes", node)["mem_limit"] == 10**9 for node in NODES] == [False, True, False]
+    status = json.loads(ctl("-n", NODES[1], "status", "--formatter", "json").stdout)
+    assert status["node"] == NODES[1]
+    assert nodes.brokers[1].port in [one["port"] for one in status["listeners"]]
+    assert nodes.brokers[0].port not in [one["port"] for one in status["listeners"]]
+    cluster = json.loads(ctl("cluster_status", "--formatter", "json").stdout)
+    assert set(cluster["listeners"]) == set(cluster["running_nodes"]) == set(NODES)
+    refused = ctl("-n", NODES[1], "stop")
+    assert (refused.returncode, "is node one@host, not two@host" in refused.stderr) == (69, True)
+    assert "not four@host" in ctl("-n", "four@host", "ping").stderr
+    assert ctl("await_online_nodes", "3").returncode == 0
+    late = ctl("await_online_nodes", "4", "-t", "1")
+    assert (late.returncode, "Not enough nodes joined one@host's cluster" in late.stderr) == (70, True)
+
+    name = same_name(nodes, (2, 3))
+    assert ctl("close_connection", name, "enough").returncode != 0
+    assert ctl("-n", NODES[1], "close_connection", name, "enough").returncode == 0
+    assert is_closed(connections[1])
+
+    nodes.run(nodes.leave(3))
+    until(lambda: not api.get("nodes", NODES[2])["running"])
+    assert ctl("-n", NODES[1], "check_running").returncode == 0
+    assert ctl("-n", NODES[2], "check_running").returncode == 69
+    assert "node three@host does not run" in ctl("-n", NODES[2], "status").stderr
+    assert ctl("-s", "list_queues", "name", "node", "--offline").stdout == "q3\tthree@host\n"
+    assert ctl("-s", "list_queues", "name", "--online").stdout.split() == ["q1", "q2"]
+    assert ctl("-s", "-n", NODES[1], "list_queues", "name", "--local").stdout == "q2\n"
 
 
 def test_who_does_not_know_the_secret_cannot_call(nodes):

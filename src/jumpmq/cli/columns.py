@@ -82,7 +82,7 @@ QUEUES = Listing(
         "exclusive exclusive_consumer_pid exclusive_consumer_tag head_message_timestamp leader members memory "
         "message_bytes message_bytes_persistent message_bytes_ram message_bytes_ready message_bytes_unacknowledged "
         "messages messages_persistent messages_ram messages_ready messages_ready_ram messages_unacknowledged "
-        "messages_unacknowledged_ram name online owner_pid pid policy slave_pids state synchronised_slave_pids "
+        "messages_unacknowledged_ram name node online owner_pid pid policy slave_pids state synchronised_slave_pids "
         "type"
     ),
     default=("name", "messages"),
@@ -116,7 +116,7 @@ CONNECTIONS = Listing(
     "Lists clients' connections.",
     "Listing connections ...",
     _same(
-        "auth_mechanism channel_max channels client_properties connected_at frame_max host name peer_cert_issuer "
+        "auth_mechanism channel_max channels client_properties connected_at frame_max host name node peer_cert_issuer "
         "peer_cert_subject peer_cert_validity peer_host peer_port port recv_cnt recv_oct send_cnt send_oct "
         "send_pend ssl ssl_cipher ssl_hash ssl_key_exchange ssl_protocol state timeout user vhost"
     )
@@ -130,7 +130,7 @@ CHANNELS = Listing(
     "Listing channels ...",
     _same(
         "acks_uncommitted confirm consumer_count global_prefetch_count messages_unacknowledged messages_uncommitted "
-        "messages_unconfirmed name number prefetch_count transactional user vhost"
+        "messages_unconfirmed name node number prefetch_count transactional user vhost"
     )
     | {"pid": _field("name"), "connection": _inside("connection_details", "name")},
     default=("pid", "user", "consumer_count", "messages_unacknowledged"),

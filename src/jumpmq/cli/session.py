@@ -1,7 +1,8 @@
 """One call of `jumpmqctl`: the options that every verb takes, and what it writes.
 
-The options are rabbitmqctl's general ones, and `--url`, which says where the broker is; `--node` says who it must be. A
-verb is a function whose first parameter is the session; the others are its own arguments and options.
+The options are rabbitmqctl's general ones, and `--url`, which says where the broker is; `--node` says which node of its
+cluster is meant. A verb is a function whose first parameter is the session; the others are its own arguments and
+options.
 """
 
 from __future__ import annotations
@@ -44,17 +45,26 @@ class Session:
 
         Raises:
             InvalidRequest: `--url` is none.
-            WrongNode: the broker there is another than `--node` says.
+            WrongNode: the broker there is not the node that `--node` says, and in no cluster with it.
         """
         client = ManagementClient(self.url, self.timeout, self.tls)
-        if self.node is not None and (found := node_of(client)) != self.node:
+        if self.node is not None and (found := node_of(client)) != self.node and not _knows(client, self.node):
             raise WrongNode(client.address, found, self.node)
         return client
 
     @property
     def node_name(self) -> str:
-        """The name of the broker's node."""
-        return node_of(self.api)
+        """The name of the node that is meant: that of `--node`, else the one that is asked."""
+        return self.node if self.node is not None and self.api else node_of(self.api)
+
+    def require_asked(self) -> None:
+        """Fail where another node is meant than the one that is asked.
+
+        Raises:
+            WrongNode: `--node` names another.
+        """
+        if self.node is not None and (found := node_of(self.api)) != self.node:
+            raise WrongNode(self.api.address, found, self.node)
 
     def inform(self, text: str) -> None:
         """Says what is about to happen, unless it should be quiet."""
@@ -112,10 +122,21 @@ def node_of(client: ManagementClient) -> str:
     return str(overview.get("node", overview["cluster_name"]))
 
 
+def _knows(client: ManagementClient, node: str) -> bool:
+    """Whether a broker is in one cluster with a node; who may not look is told no."""
+    try:
+        return any(one["name"] == node for one in client.get("nodes"))
+    except Refusal:
+        return False
+
+
 def _general_options(
     url: Annotated[str, typer.Option(envvar="JUMPMQ_URL", help="management URL of the broker")] = DEFAULT_URL,
     node: Annotated[
-        str | None, typer.Option("--node", "-n", metavar="NAME", help="fail unless the broker is this node")
+        str | None,
+        typer.Option(
+            "--node", "-n", metavar="NAME", help="the node of the cluster that is meant; fail if it is none of it"
+        ),
     ] = None,
     vhost: Annotated[str, typer.Option("--vhost", "-p", help="virtual host")] = "/",
     formatter: Annotated[

@@ -350,6 +350,8 @@ class HomeFigures:
             connections=len(broker.connections),
             connections_limit=connection_limit(),
             blocked=sum(one.state in ("blocked", "blocking") for one in broker.connections),
+            listeners=[(one.protocol, address, one.port) for one in broker.listeners for address in one.addresses],
+            links=[] if broker.other_homes is None else broker.other_homes.links.waiting,
         )
 
 

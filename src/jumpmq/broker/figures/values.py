@@ -361,6 +361,8 @@ class NodeFigures(NamedTuple):
         losses: what is missing from the data directory and not acknowledged.
         commit_waiting: seconds for which clients have waited for a commit, and none came.
         held: octets held for messages, by what they are held for.
+        listeners: protocol, address and port of each, where clients connect to.
+        links: homes to which links are up, each with the octets that wait to be sent there.
     """
 
     name: str
@@ -381,6 +383,8 @@ class NodeFigures(NamedTuple):
     connections: int
     connections_limit: int
     blocked: int
+    listeners: list[tuple[str, str, int]]
+    links: list[tuple[int, int]]
 
     @property
     def memory(self) -> int:

@@ -90,6 +90,11 @@ class Links:
         """The numbers of the homes whose links are up."""
         return sorted(self._links)
 
+    @property
+    def waiting(self) -> list[tuple[int, int]]:
+        """The homes whose links are up, each with the octets that wait to be sent there."""
+        return [(home, self._links[home].unsent_octets) for home in self.homes]
+
     def to(self, home: int) -> Link | None:
         """The link to a home; None where it is down."""
         return self._links.get(home)

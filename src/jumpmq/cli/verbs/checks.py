@@ -125,20 +125,27 @@ def check_port_connectivity(
 
 
 def _listeners(session: Session) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = session.api.get("overview").get("listeners", [])
-    return found
+    node, found = session.node_name, session.api.get("overview").get("listeners", [])
+    return [one for one in found if one["node"] == node]
 
 
 def check_running(session: Session) -> None:
     """Fails unless the broker has started."""
     session.inform(f"Checking if the broker is running on node {session.node_name} ...")
-    session.say(f"JumpMQ on node {session.node_name} is fully booted and running")
+    _say_that_it_runs(session)
 
 
 def is_running(session: Session) -> None:
     """Fails unless the broker has started."""
     session.inform(f"Asking node {session.node_name} for its status ...")
-    session.say(f"JumpMQ on node {session.node_name} is fully booted and running")
+    _say_that_it_runs(session)
+
+
+def _say_that_it_runs(session: Session) -> None:
+    node = session.node_name
+    if session.node is not None and not session.api.get("nodes", node)["running"]:
+        raise CommandError(f"JumpMQ on node {node} does not run")
+    session.say(f"JumpMQ on node {node} is fully booted and running")
 
 
 def check_virtual_hosts(session: Session) -> None:
@@ -161,6 +168,7 @@ def check_certificate_expiration(
 
 
 def _require_well(session: Session, *check: str) -> None:
+    session.require_asked()
     try:
         session.api.get("health", "checks", *check)
     except Refusal as refusal:
@@ -171,6 +179,7 @@ def _require_well(session: Session, *check: str) -> None:
 
 def server_version(session: Session) -> None:
     """Shows the version of the broker."""
+    session.require_asked()
     session.inform(f"Asking node {session.node_name} for its version ...")
     session.say(session.api.get("overview")["product_version"])
 

@@ -21,7 +21,7 @@ def close_connection(
 ) -> None:
     """Closes a client's connection."""
     session.inform(f"Closing connection {connection}, reason: {explanation}...")
-    if not _close(session, connection, explanation):
+    if not _close(session, connection, session.node, explanation):
         raise CommandError(f"there is no connection {connection}")
 
 
@@ -35,10 +35,10 @@ def close_all_connections(
     """Closes all connections to a virtual host, or to the broker."""
     where = f"to {session.api.address} (across all vhosts)" if everywhere else f"in vhost {session.vhost}"
     session.inform(f"Closing all connections {where}, reason: {explanation}...")
-    names = [one["name"] for one in session.api.get("connections") if everywhere or one.get("vhost") == session.vhost]
+    found = [one for one in session.api.get("connections") if everywhere or one.get("vhost") == session.vhost]
     closed = 0
-    for name in names[: limit or None]:
-        closed += _close(session, name, explanation)
+    for one in found[: limit or None]:
+        closed += _close(session, one["name"], one["node"], explanation)
         time.sleep(delay / 1000)
     session.inform(f"Closed {closed} connections")
 
@@ -51,10 +51,11 @@ def close_all_user_connections(
     session.api.delete("connections", "username", username, headers=_told(explanation))
 
 
-def _close(session: Session, name: str, reason: str) -> bool:
-    """Closes one connection; false where it is not there (any more)."""
+def _close(session: Session, name: str, node: str | None, reason: str) -> bool:
+    """Closes one connection, of a node if one is meant; false where it is not there (any more)."""
+    where = {} if node is None else {"node": node}
     try:
-        session.api.delete("connections", name, headers=_told(reason))
+        session.api.delete("connections", name, headers=_told(reason), **where)
     except Refusal as refusal:
         if refusal.code == 404:
             return False

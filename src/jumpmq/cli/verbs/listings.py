@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from jumpmq.cli.errors import UsageError
 from jumpmq.cli.session import Session
 
 Verb = Callable[..., None]
+Wanted = Callable[[dict[str, Any]], bool]
 Columns = Annotated[list[str] | None, typer.Argument(metavar="COLUMN")]
 
 
@@ -27,23 +28,30 @@ def _listing(listing: Listing) -> Verb:
     return list_objects
 
 
-def _list(session: Session, listing: Listing, columns: list[str] | None, nothing: bool = False) -> None:
+def _list(session: Session, listing: Listing, columns: list[str] | None, wanted: Wanted | None = None) -> None:
     names = listing.choose(columns or [])
     session.inform(listing.banner.format(vhost=session.vhost))
     found = session.in_vhost(listing.kind) if listing.is_of_vhost else session.api.get(listing.kind)
-    session.table(names, [] if nothing else listing.rows(found, names))
+    session.table(names, listing.rows([one for one in found if wanted is None or wanted(one)], names))
 
 
 def list_queues(
     session: Session,
     columns: Columns = None,
-    online: Annotated[bool, typer.Option("--online", help="those of nodes that run: here, all")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="those of nodes that do not: here, none")] = False,
-    local: Annotated[bool, typer.Option("--local", help="those of this node: here, all")] = False,
+    online: Annotated[bool, typer.Option("--online", help="those of nodes that run")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="those of nodes that do not")] = False,
+    local: Annotated[bool, typer.Option("--local", help="those of this node")] = False,
 ) -> None:
     if offline and (online or local):
         raise UsageError("--offline goes with neither --online nor --local")
-    _list(session, QUEUES, columns, nothing=offline)
+    node = session.node_name if local else None
+
+    def wanted(queue: dict[str, Any]) -> bool:
+        is_down = queue["state"] == "down"
+        is_left_out = (online and is_down) or (offline and not is_down)
+        return not is_left_out and node in (None, queue["node"])
+
+    _list(session, QUEUES, columns, wanted)
 
 
 list_queues.__doc__ = _listing(QUEUES).__doc__

@@ -12,12 +12,16 @@ import typer
 
 from jumpmq.cli.errors import CommandError, UsageError
 from jumpmq.cli.session import Session
-from jumpmq.management import NoAnswer, Refusal
+from jumpmq.management import TIMEOUT, NoAnswer, Refusal
 
 PATIENCE = 300.0
 """Seconds that `await_startup` waits; the others wait for `--timeout`."""
 
 LEVELS = ("debug", "info", "warning", "error", "critical", "none")
+
+
+class TimedOut(CommandError):
+    """What was waited for did not come."""
 
 
 def await_startup(session: Session) -> None:
@@ -26,19 +30,27 @@ def await_startup(session: Session) -> None:
 
 
 def await_online_nodes(
-    session: Session, count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="of nodes, this one too")]
+    session: Session, count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="nodes that run, this one too")]
 ) -> None:
-    """Waits until so many nodes of the cluster run, five minutes at most."""
-    session.inform(f"Will wait for at least {count} nodes to join the cluster of {session.node_name}.")
+    """Waits until that many nodes of the cluster run, five minutes at most, or as long as `--timeout` says."""
+    node, seconds = session.node_name, PATIENCE if session.timeout == TIMEOUT else session.timeout
+    session.inform(
+        f"Will wait for at least {count} nodes to join the cluster of {node}. Timeout: {seconds:.0f} seconds."
+    )
 
-    def ready() -> bool:
-        return sum(bool(node["running"]) for node in session.api.get("nodes")) >= count
+    def enough() -> bool:
+        return len([one for one in session.api.get("nodes") if one["running"]]) >= count
 
-    _await(session, "await_online_nodes", ready, PATIENCE)
+    try:
+        _await(session, "await_online_nodes", enough, seconds)
+    except TimedOut:
+        text = f"timed out while waiting. Not enough nodes joined {node}'s cluster."
+        raise CommandError(text, os.EX_SOFTWARE) from None
 
 
 def shutdown(session: Session) -> None:
     """Stops the broker in order, and waits until it does not answer any more."""
+    session.require_asked()
     session.inform(f"Shutting down node {session.node_name} ...")
     session.api.post("stop", body={})
     _await(session, "shutdown", lambda: not _answers(session), session.timeout)
@@ -126,7 +138,7 @@ def _await(session: Session, verb: str, condition: Callable[[], bool], seconds: 
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise CommandError(f"operation {verb} timed out. Timeout value used: {seconds * 1000:.0f}", os.EX_TEMPFAIL)
+            raise TimedOut(f"operation {verb} timed out. Timeout value used: {seconds * 1000:.0f}", os.EX_TEMPFAIL)
         time.sleep(0.2)
 
 
@@ -157,11 +169,11 @@ def _runs(pid: int) -> bool:
 
 VERBS = (
     await_startup,
+    await_online_nodes,
     wait,
     suspend_listeners,
     resume_listeners,
     set_log_level,
-    await_online_nodes,
     shutdown,
     set_cluster_name,
     list_node_auth_attempt_stats,

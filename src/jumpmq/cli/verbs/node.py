@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from jumpmq._version import __version__
+from jumpmq.cli.errors import CommandError
 from jumpmq.cli.formatters import FormatterName, as_json_object
 from jumpmq.cli.session import Session
 from jumpmq.management import NoAnswer
@@ -38,12 +39,14 @@ def status(
 ) -> None:
     """Shows how the broker is: uptime, alarms, memory, descriptors, disk space, totals, listeners."""
     overview = session.api.get("overview")
-    node = session.api.get("nodes", overview.get("node", overview["cluster_name"]))
+    node = session.api.get("nodes", session.node_name)
+    if not node["running"]:
+        raise CommandError(f"node {node['name']} does not run")
     totals = overview.get("object_totals", {}) | {"vhosts": len(session.api.get("vhosts"))}
     if session.formatter is FormatterName.json:
         typer.echo(as_json_object(_facts(overview, node, totals)))
         return
-    session.inform(f"Status of node {overview['node']} ...")
+    session.inform(f"Status of node {node['name']} ...")
     typer.echo("\n".join(_report(overview, node, totals, unit)))
 
 
@@ -52,17 +55,17 @@ def cluster_status(session: Session) -> None:
     overview = session.api.get("overview")
     nodes = session.api.get("nodes")
     names, running = ([one["name"] for one in nodes if one["running"] or not wanted] for wanted in (False, True))
-    node = session.api.get("nodes", overview["node"])
     name, version = overview["node"], f"{overview['product_name']} {overview['product_version']}"
+    (node,) = (one for one in nodes if one["name"] == name)
     if session.is_json:
-        facts = _facts(overview, node, {"vhosts": 0})
         shown = {"cluster_name": overview["cluster_name"], "disk_nodes": names, "running_nodes": running}
-        shown |= {"versions": {name: version}, "partitions": {}, "alarms": facts["alarms"]}
-        typer.echo(as_json_object(shown | {"listeners": {name: facts["listeners"]}}))
+        shown |= {"versions": {name: version}, "partitions": {}, "alarms": _alarms(node)}
+        listeners = {one: _facts(overview, {"name": one}, {"vhosts": 0})["listeners"] for one in running}
+        typer.echo(as_json_object(shown | {"listeners": listeners}))
         return
     session.inform(f"Cluster status of node {name} ...")
-    listeners = [
-        f"Node: {name}, interface: {one['ip_address']}, port: {one['port']}, protocol: {one['protocol']}"
+    told = [
+        f"Node: {one['node']}, interface: {one['ip_address']}, port: {one['port']}, protocol: {one['protocol']}"
         for one in overview.get("listeners", [])
     ]
     sections = {
@@ -70,9 +73,9 @@ def cluster_status(session: Session) -> None:
         "Disk Nodes" if node["type"] == "disc" else "RAM Nodes": names,
         "Running Nodes": running,
         "Versions": [f"{name}: {version}"],
-        "Alarms": [f"{alarm} in effect" for alarm in _alarms(node)] or ["(none)"],
+        "Alarms": [_alarm(one, alarm, len(nodes)) for one in nodes for alarm in _alarms(one)] or ["(none)"],
         "Network Partitions": ["(none)"],
-        "Listeners": listeners,
+        "Listeners": told,
     }
     typer.echo("\n".join(line for title, lines in sections.items() for line in (title, "", *lines, "")))
 
@@ -136,6 +139,7 @@ def stop(
     """Stops the broker in order, as SIGTERM does."""
     session.inform(f"Stopping and halting {session.api.address} ...")
     try:
+        session.require_asked()
         session.api.post("stop", body={})
     except NoAnswer:
         if not idempotent:
@@ -148,6 +152,10 @@ def _alarms(node: dict[str, Any]) -> list[str]:
     return [name for key, name in names.items() if node.get(key)]
 
 
+def _alarm(node: dict[str, Any], alarm: str, nodes: int) -> str:
+    return f"{alarm} in effect" if nodes == 1 else f"{alarm} in effect on node {node['name']}"
+
+
 def _facts(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any]) -> dict[str, Any]:
     """The status under the names that `rabbitmqctl status --formatter json` uses."""
     return {
@@ -155,7 +163,7 @@ def _facts(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any
         "rabbitmq_version": overview.get("rabbitmq_version"),
         "product_name": overview.get("product_name"),
         "product_version": overview.get("product_version"),
-        "node": overview["node"],
+        "node": node["name"],
         "uptime": node.get("uptime", 0) // 1000,
         "alarms": _alarms(node),
         "memory": {"total": {"rss": node.get("mem_used")}, "strategy": "rss"},
@@ -181,6 +189,7 @@ def _facts(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any
         "listeners": [
             {"interface": one["ip_address"], "port": one["port"], "protocol": one["protocol"]}
             for one in overview.get("listeners", [])
+            if one["node"] == node["name"]
         ],
     }
 
@@ -197,7 +206,7 @@ def _report(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, An
             "Uptime (seconds)": node.get("uptime", 0) // 1000,
             "Product": f"{overview.get('product_name', '')} {overview.get('product_version', '')}",
             "RabbitMQ version": overview.get("rabbitmq_version"),
-            "Node name": overview["node"],
+            "Node name": node["name"],
         },
         "Data directory": {"Node data directory": node.get("db_dir")},
         "Alarms": dict.fromkeys(_alarms(node), "in effect") or {"(none)": ""},
@@ -219,6 +228,7 @@ def _report(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, An
         "Listeners": {
             f"Interface: {one['ip_address']}, port: {one['port']}, protocol": one["protocol"]
             for one in overview.get("listeners", [])
+            if one["node"] == node["name"]
         },
     }
     for title, facts in sections.items():

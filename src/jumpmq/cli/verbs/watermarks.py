@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -64,7 +64,7 @@ def _fraction(text: str, further: str | None) -> str:
 
 
 def _set(session: Session, name: str, limit: str, announcement: str) -> None:
-    node: Any = session.api.get("overview")["node"]
+    node = session.node_name
     session.inform(announcement.format(node=node))
     try:
         session.api.put("nodes", node, "limits", body={name: limit})

@@ -24,10 +24,19 @@ from jumpmq.http.application import EncodedPaths
 from jumpmq.http.homes import acting, asking, principals
 from jumpmq.http.homes.passing import ADDRESS
 from jumpmq.http.plumbing.errors import ANSWERS, Unauthorized, refused
-from jumpmq.http.resources import queue_contents, queue_messages, queues, readers, slots
+from jumpmq.http.resources import (
+    login_attempts,
+    node_control,
+    node_limits,
+    queue_contents,
+    queue_messages,
+    queues,
+    readers,
+    slots,
+)
 from jumpmq.http.serving import Server
 
-PASSED = (queues, queue_contents, queue_messages, readers, slots)
+PASSED = (queues, queue_contents, queue_messages, readers, slots, node_control, node_limits, login_attempts)
 """The resources of which requests are passed on."""
 
 

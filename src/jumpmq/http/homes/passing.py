@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from jumpmq.amqp.errors import NotFound
@@ -69,14 +69,31 @@ class Elsewhere:
         Raises:
             NotFound: it is down.
         """
+        try:
+            return await self._pass(request, queue.definition.home)
+        except HomeDown:
+            raise down(queue) from None
+
+    def home_of_node(self, request: Request) -> int | None:
+        """The home of the node that the path names, if that is another node of the cluster."""
+        node, broker = requested.name(request, "node"), requested.broker(request)
+        homes = () if node == broker.node else broker.topology.nodes.get(node, ())
+        return next((home for home in homes if home in self._clients), None)
+
+    async def pass_to_node(self, request: Request, home: int) -> Response:
+        """Have another node answer by its home: 503 if it is down."""
+        try:
+            return await self._pass(request, home)
+        except HomeDown:
+            name = requested.name(request, "node")
+            return JSONResponse({"error": "unavailable", "reason": f"Node {name} could not be contacted"}, 503)
+
+    async def _pass(self, request: Request, home: int) -> Response:
         scope = request.scope
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         body = await requested.octets(request, requested.MAX_LONG_BODY)
         headers = [one for one in scope["headers"] if one[0] in PASSED]
-        try:
-            return Passed(await self._ask(queue.definition.home, request, request.method, target, headers, body))
-        except HomeDown:
-            raise down(queue) from None
+        return Passed(await self._ask(home, request, request.method, target, headers, body))
 
     async def ask(self, request: Request, home: int, target: bytes, body: object) -> Answer:
         """Have a home answer a request with another body, which is JSON, for the user who asks.

@@ -23,6 +23,7 @@ class Endpoint(Route):
         verb: the HTTP method.
         access: what the user must be.
         at_home: whether the home of the queue in the path answers, whose contents it is about.
+        at_node: whether the node in the path answers.
         shape: what the JSON object in the body may hold; None where no body is read.
         summary: the first paragraph of the function's docstring, without the path that it starts with.
     """
@@ -36,12 +37,15 @@ class Endpoint(Route):
         access: Access = Access.MANAGEMENT,
         shape: Shape | None = None,
         at_home: bool = False,
+        at_node: bool = False,
     ) -> None:
         async def checked(request: Request) -> Response:
             access.require(requested.user(request))
             if (elsewhere := requested.elsewhere(request)) is not None:
                 if at_home and (queue := elsewhere.of(request)) is not None:
                     return await elsewhere.pass_on(request, queue)
+                if at_node and (home := elsewhere.home_of_node(request)) is not None:
+                    return await elsewhere.pass_to_node(request, home)
                 if verb == "GET":
                     await requested.broker(request).figures.refresh()
             return await respond(request)

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker.channel.publishing import publish_one
-from jumpmq.broker.figures.values import HomeState
+from jumpmq.broker.figures.values import HomeState, NodeFigures
 from jumpmq.broker.security.certificates import expires_at
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.endpoint import Endpoint
@@ -164,12 +164,20 @@ async def aliveness(request: Request) -> JSONResponse:
 
 
 def listeners(request: Request) -> list[dict[str, Any]]:
-    """Where the broker listens, as RabbitMQ lists it."""
-    broker = requested.broker(request)
+    """Where this node listens, as RabbitMQ lists it."""
+    return _listeners(requested.node_figures(request).node())
+
+
+def all_listeners(request: Request) -> list[dict[str, Any]]:
+    """Where the nodes listen that answer."""
+    nodes = requested.broker(request).figures.nodes()
+    return [one for name in sorted(nodes) for one in _listeners(nodes[name])]
+
+
+def _listeners(node: NodeFigures) -> list[dict[str, Any]]:
     return [
-        {"node": broker.node, "protocol": one.protocol, "ip_address": address, "port": one.port}
-        for one in broker.listeners
-        for address in one.addresses
+        {"node": node.name, "protocol": protocol, "ip_address": address, "port": port}
+        for protocol, address, port in node.listeners
     ]
 
 

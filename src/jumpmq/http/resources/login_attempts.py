@@ -51,8 +51,8 @@ async def forget_attempts(request: Request) -> Response:
 ATTEMPTS, _ACCESS = "/api/auth/attempts/{node}", Access.MONITORING
 ROUTES = [
     Endpoint("GET", "/api/auth", how),
-    Endpoint("GET", ATTEMPTS, attempts, access=_ACCESS),
-    Endpoint("DELETE", ATTEMPTS, forget_attempts, access=_ACCESS),
-    Endpoint("GET", f"{ATTEMPTS}/source", attempts_by_source, access=_ACCESS),
-    Endpoint("DELETE", f"{ATTEMPTS}/source", forget_attempts, access=_ACCESS),
+    Endpoint("GET", ATTEMPTS, attempts, access=_ACCESS, at_node=True),
+    Endpoint("DELETE", ATTEMPTS, forget_attempts, access=_ACCESS, at_node=True),
+    Endpoint("GET", f"{ATTEMPTS}/source", attempts_by_source, access=_ACCESS, at_node=True),
+    Endpoint("DELETE", f"{ATTEMPTS}/source", forget_attempts, access=_ACCESS, at_node=True),
 ]

@@ -66,7 +66,7 @@ async def set_listeners(request: Request) -> Response:
 
 NODE, _ACCESS = "/api/nodes/{node}", Access.ADMINISTRATOR
 ROUTES = [
-    Endpoint("GET", f"{NODE}/environment", environment, access=_ACCESS),
-    Endpoint("PUT", f"{NODE}/log-level", set_log_level, access=_ACCESS, shape=LEVEL),
-    Endpoint("PUT", f"{NODE}/listeners", set_listeners, access=_ACCESS, shape=LISTENERS),
+    Endpoint("GET", f"{NODE}/environment", environment, access=_ACCESS, at_node=True),
+    Endpoint("PUT", f"{NODE}/log-level", set_log_level, access=_ACCESS, shape=LEVEL, at_node=True),
+    Endpoint("PUT", f"{NODE}/listeners", set_listeners, access=_ACCESS, shape=LISTENERS, at_node=True),
 ]

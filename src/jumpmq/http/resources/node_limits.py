@@ -50,6 +50,6 @@ async def set_limits(request: Request) -> Response:
 
 
 ROUTES = [
-    Endpoint("GET", "/api/nodes/{node}/memory", memory, access=Access.MONITORING),
-    Endpoint("PUT", "/api/nodes/{node}/limits", set_limits, access=Access.ADMINISTRATOR, shape=SHAPE),
+    Endpoint("GET", "/api/nodes/{node}/memory", memory, access=Access.MONITORING, at_node=True),
+    Endpoint("PUT", "/api/nodes/{node}/limits", set_limits, access=Access.ADMINISTRATOR, shape=SHAPE, at_node=True),
 ]

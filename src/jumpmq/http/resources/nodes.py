@@ -114,9 +114,17 @@ def shown(request: Request, node: NodeFigures) -> dict[str, Any]:
         "sockets_used": node.connections,
         "sockets_total": node.connections_limit,
         "partitions": [],
+        "cluster_links": _links(request, node),
         "rates_mode": "basic",
         "auth_mechanisms": [{"name": name, "enabled": True} for name in mechanisms],
     }
+
+
+def _links(request: Request, node: NodeFigures) -> list[dict[str, Any]]:
+    """The other nodes to which a node's links are up, each with the octets that wait to be sent there."""
+    homes = requested.broker(request).topology.homes
+    found = [(homes[home], unsent) for home, unsent in node.links if home in homes]
+    return [{"name": name, "unsent": unsent} for name, unsent in found if name != node.name]
 
 
 ROUTES = [

@@ -14,7 +14,7 @@ from jumpmq.http.plumbing.answers import answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.rates import Rates
 from jumpmq.http.resources import connections
-from jumpmq.http.resources.health import listeners
+from jumpmq.http.resources.health import all_listeners
 from jumpmq.http.samples import add_samples
 from jumpmq.topology.exchanges import EXCHANGE_TYPES
 
@@ -52,7 +52,7 @@ async def overview(request: Request) -> Response:
         "exchange_types": [{"name": name, "enabled": True} for name in EXCHANGE_TYPES],
     }
     if monitors(requested.user(request)):
-        shown |= {"node": broker.node, "listeners": listeners(request)}
+        shown |= {"node": broker.node, "listeners": all_listeners(request)}
         shown["object_totals"]["consumers"] = await broker.figures.consumer_count(names)
         shown["churn_rates"] = rates.of_churn()
         history: History = request.app.state.history
