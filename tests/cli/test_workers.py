@@ -1,6 +1,7 @@
 """A broker in several processes is one broker, whichever of them dies."""
 
 import asyncio
+import fcntl
 import os
 import re
 import signal
@@ -195,3 +196,16 @@ def has_ended(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+@in_loop
+async def test_who_clears_up_old_files_leaves_the_directory_of_links(tmp_path: Path) -> None:
+    """systemd-tmpfiles passes over a directory that is locked (tmpfiles.d(5))."""
+    async with serving_workers(settings(), 2) as control:
+        directory = control.workers.links
+        assert directory.stat().st_mode & 0o777 == 0o700
+        descriptor = os.open(directory, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.close(descriptor)
+    assert not directory.exists()

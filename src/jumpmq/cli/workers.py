@@ -8,6 +8,7 @@ them stop as if they were told to.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import logging
 import os
@@ -89,6 +90,8 @@ class Workers:
         self.stop_broker = stop
         self.fail = fail
         self.links = Path(tempfile.mkdtemp(prefix="jumpmq-"))
+        self._lock = os.open(self.links, os.O_RDONLY)  # keeps systemd-tmpfiles, which clears up old files, away
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._sockets: dict[bytes, list[socket.socket]] = {}  # that are listened on, by what their clients are
         self._listens = False  # whether the event loop looks at them
         self._suspended = False  # whether an operator wants no clients
@@ -207,6 +210,7 @@ class Workers:
         await asyncio.gather(*(worker.stop() for worker in self._workers[1:]))
         await self._workers[0].stop()
         shutil.rmtree(self.links, ignore_errors=True)
+        os.close(self._lock)
 
 
 class _Worker:

@@ -214,9 +214,9 @@ async def test_endless_handshakes_are_few_and_end(monkeypatch: pytest.MonkeyPatc
     async with ends((1, known)) as (one,):
         silent = [await asyncio.open_connection(*known.addresses[1]) for _ in range(2)]
         silent += [await dial(known.addresses[1]) for _ in range(2)]
-        reader, _ = await asyncio.open_connection(*known.addresses[1])
+        silent.append(await asyncio.open_connection(*known.addresses[1]))
         with contextlib.suppress(ConnectionError):
-            assert await reader.read() == b""  # there are too many
+            assert await silent[0][0].read() == b""  # there are too many
         async with ends((2, known)) as (two,):
             await until(lambda: one.homes == [2] and two.homes == [1])  # the silent ones have gone
             for reader, writer in silent:
@@ -245,6 +245,23 @@ def test_what_comes_while_a_process_is_busy_is_not_lost() -> None:
                 assert all(HEADER.unpack(one)[1] == HELLO for one in await asyncio.gather(*found))
 
     uvloop.run(test())
+
+
+@in_loop
+async def test_silent_handshakes_from_one_address_keep_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (link_module, tls_module):
+        monkeypatch.setattr(module, "HELLO_TIMEOUT", 600.0)
+    monkeypatch.setattr(tls_module, "HANDSHAKES", 4)
+    known = directory()
+    async with ends((1, known)) as (one,):
+        slow_reader, slow = await asyncio.open_connection(*known.addresses[1])
+        silent = [await asyncio.open_connection(*known.addresses[1], local_addr=("127.0.0.2", 0)) for _ in range(40)]
+        await until(lambda: sum(reader.at_eof() or reader.exception() is not None for reader, _ in silent) >= 37)
+        async with ends((2, known)) as (two,):
+            await until(lambda: one.homes == [2] and two.homes == [1])
+        assert not slow_reader.at_eof()  # its address had one
+        for _, writer in [*silent, (slow_reader, slow)]:
+            writer.close()
 
 
 @in_loop

@@ -23,7 +23,6 @@ class ChannelClient(Client, Protocol):
         peer_port: its port.
         node: name of the node that it is connected to.
         vhost: the virtual host that it has opened.
-        congested: whether it reads too slowly for more deliveries.
         charges: what it holds of the broker's memory.
     """
 
@@ -34,12 +33,15 @@ class ChannelClient(Client, Protocol):
     peer_port: int
     node: str
     vhost: VirtualHost
-    congested: bool
     charges: Charges
 
     @property
     def frame_max(self) -> int:
         """Octets of the largest frame that it takes."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether it reads too slowly for more deliveries."""
 
     @property
     def wants_cancel_notice(self) -> bool:

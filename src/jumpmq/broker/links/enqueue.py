@@ -224,7 +224,8 @@ class Enqueue:
         outgoing = self._outgoing.get(home)
         if outgoing is None or outgoing.link is None:
             return False
-        outgoing.link.send(REPLY, *Unit([], [message]).encoded(0, 0))
+        number = outgoing.add(held_octets([message]), self._turns.reader)
+        outgoing.link.send(REPLY, *Unit([], [message]).encoded(number, 0))
         return True
 
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
@@ -262,8 +263,10 @@ class Enqueue:
         self._incoming[link.peer].add(unit, sources, sorted(refused))
 
     def _take_reply(self, link: Link, payload: memoryview) -> None:
-        for message in decoded(payload)[2]:
+        unit, _, messages, _, _ = decoded(payload)
+        for message in messages:
             self._on_reply(message)
+        self._incoming[link.peer].add(unit, 0, [])
 
     # --- links ---
 

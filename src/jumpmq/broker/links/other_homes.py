@@ -98,7 +98,8 @@ class OtherHomes:
         """The definitions that this home begins with: those that it has, or else the first home's.
 
         Raises:
-            BrokerError: this home is not part of the first one's broker, or the number of homes is another.
+            BrokerError: this home is not part of the first one's broker, the number of homes is another, or the sockets
+                of links cannot be made.
         """
         if self._member is not None:
             return found
@@ -111,7 +112,7 @@ class OtherHomes:
             return found
         applied = next((value for kind, _, value in found if kind == APPLIED), None)
         self._followed = FollowedLog(self.links, self._turns, self.identity, applied, self._on_failure)
-        await self.links.start()
+        await self._listen()
         given = await self._followed.definitions()
         self.identity = self._followed.identity
         if given is None:

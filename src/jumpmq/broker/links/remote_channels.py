@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, InternalError, NotFound
@@ -35,10 +36,10 @@ from jumpmq.broker.links.channel_records import (
     SETTLED,
     START,
     TWO,
-    WINDOW,
 )
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
+from jumpmq.broker.links.windows import Owed
 from jumpmq.queues import Outcome
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import Held
@@ -186,7 +187,7 @@ class RemoteConsumer:
 class _Remote:
     """A channel's remote channel at one home."""
 
-    def __init__(self, ends: "ChannelLinks", channel: "Channel", link: Link, number: int) -> None:
+    def __init__(self, ends: "ChannelLinks", channel: "Channel", link: Link, number: int, owed: Owed) -> None:
         self.channel = channel
         self.link = link
         self.number = number
@@ -195,7 +196,7 @@ class _Remote:
         self.gone = False
         self._ends = ends  # all of this process
         self._queues: dict[int, RemoteQueue] = {}  # by id
-        self._owed = 0  # octets that have come, and that its home has not been told of
+        self._owed = owed  # octets that have come to the client, and that its home has not been told of
 
     def send(self, kind: int, *payload: bytes) -> None:
         """Send a record."""
@@ -229,6 +230,7 @@ class _Remote:
     def lose(self) -> None:
         """Its home is down."""
         self.gone = True
+        self._owed.take(self)
         for consumer in list(self.consumers.values()):
             consumer.cancelled()
         while self.requests:
@@ -238,15 +240,13 @@ class _Remote:
 
     def count(self, octets: int) -> None:
         """So many octets of frames have come."""
-        self._owed += octets
-        if self._owed >= WINDOW // 8 and not self.channel.connection.congested:
-            self.make_room()
+        if not self.gone and self._owed.add(self, octets) and not self.channel.connection.congested:
+            self._owed.tell()
 
     def make_room(self) -> None:
         """What has come has gone on to the client."""
-        if self._owed:
-            self.send(CREDIT, TWO.pack(self.number, self._owed))
-            self._owed = 0
+        if octets := self._owed.take(self):
+            self.send(CREDIT, TWO.pack(self.number, octets))
 
     # --- what comes ---
 
@@ -373,6 +373,7 @@ class ChannelLinks:
         self.consumers: Counter[int] = Counter()
         self._numbers = itertools.count(1)  # of remote channels
         self._remotes: dict[int, _Remote] = {}  # by number
+        self._owed: WeakValueDictionary[tuple[str, int], Owed] = WeakValueDictionary()  # by client and home
         links.handlers[FRAMES] = self._take
         links.on_down.append(self._down)
 
@@ -383,8 +384,9 @@ class ChannelLinks:
     def open(self, channel: "Channel", link: Link) -> _Remote:
         """Open a remote channel."""
         number = next(self._numbers)
-        remote = self._remotes[number] = _Remote(self, channel, link, number)
         client = channel.connection
+        owed = self._owed.setdefault((client.identity, link.peer), Owed())
+        remote = self._remotes[number] = _Remote(self, channel, link, number, owed)
         opened = {
             "number": number,
             "channel": channel.number,
@@ -403,6 +405,7 @@ class ChannelLinks:
         """A remote channel is used no longer."""
         for consumer in list(remote.consumers.values()):
             remote.forget(consumer)
+        remote.make_room()
         remote.send(CLOSE, NUMBER.pack(remote.number))
         remote.gone = True
         self._remotes.pop(remote.number, None)

@@ -29,10 +29,10 @@ from jumpmq.broker.links.channel_records import (
     SETTLE,
     SETTLED,
     TWO,
-    WINDOW,
 )
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
+from jumpmq.broker.links.windows import Window
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
@@ -70,7 +70,9 @@ class _Served:
     frame_max = 1 << 30
     wants_cancel_notice = True
 
-    def __init__(self, link: Link, services: ChannelServices, memory: MemoryAccount, opened: Any) -> None:
+    def __init__(
+        self, link: Link, services: ChannelServices, memory: MemoryAccount, opened: Any, window: Window
+    ) -> None:
         self.name: str = opened["name"]
         self.user = Principal(opened["user"])
         self.peer_host, self.peer_port = opened["peer"]
@@ -78,7 +80,6 @@ class _Served:
         self.node: str = opened["node"]
         self.provided_name: str | None = opened["provided_name"]
         self.vhost = services.topology.vhosts[opened["vhost"]]
-        self.congested = False
         self.charges = Charges(memory)
         self.asker = Asker(self.user.name, self.name, self.peer_host)
         self.channel = Channel(self, opened["channel"], services)
@@ -87,7 +88,8 @@ class _Served:
         self._number = NUMBER.pack(opened["number"])
         self._turns = services.turns  # those of the broker
         self._out: list[bytes | memoryview] = []  # frames
-        self._under_way = 0  # octets of frames that the client's home has not let go of
+        self._window = window  # of all channels of the client
+        window.enter(self)
         self._deferred_until = 0  # the commit that they wait for
         self._waiting: Waiting | None = None  # what the method waits for that is being acted on
         self._rest: deque[tuple[int, bytes]] = deque()  # records behind it
@@ -143,6 +145,15 @@ class _Served:
             channel, channel.unacknowledged.claim([tag for tag in tags if tag in channel.unacknowledged])
         )
 
+    @property
+    def congested(self) -> bool:
+        """Whether the client reads too slowly for more deliveries."""
+        return self._window.congested
+
+    def serve(self) -> None:
+        """There is room for deliveries."""
+        self.channel.serve()
+
     def set_prefetch(self, prefetch: int) -> None:
         """The prefetch of the whole channel."""
         self.channel.prefetch = prefetch
@@ -150,17 +161,15 @@ class _Served:
 
     def credit(self, octets: int) -> None:
         """So many octets of frames have gone on to the client."""
-        self._under_way -= octets
-        if self.congested and self._under_way <= WINDOW // 2:
-            self.congested = False
-            self.channel.serve()
+        self._window.credit(self, octets)
 
-    def close(self) -> None:
-        """The client's channel is closed, or its home is down."""
+    def close(self) -> bool:
+        """The client's channel is closed, or its home is down; returns whether it was the client's last one."""
         self.channel.tally = Tally()  # its home counts
         self.channel.close()
         self.charges.release()
         self._out.clear()
+        return self._window.leave(self)
 
     # --- what the channel asks ---
 
@@ -185,8 +194,7 @@ class _Served:
 
     def _gather(self, buffers: list[bytes | memoryview]) -> None:
         self._out += buffers
-        self._under_way += sum(map(len, buffers))
-        self.congested = self.congested or self._under_way > WINDOW
+        self._window.send(self, sum(map(len, buffers)))
         self._turns.write_soon(self)
 
     def defer_answers(self) -> None:
@@ -200,7 +208,7 @@ class _Served:
         """Send what there is to send."""
         if self._out and not self._deferred_until:
             self._link.send(FRAMES, self._number, *self._out)
-            self._under_way += len(self._number)
+            self._window.send(self, len(self._number))
             self._out.clear()
 
     def defer_until(self, commit: int) -> None:
@@ -228,6 +236,7 @@ class ServedChannels:
         self._services: ChannelServices | None = None  # None before there is something to serve
         self._memory: MemoryAccount  # what they hold is charged to it
         self._served: dict[tuple[int, int], _Served] = {}  # by home and number
+        self._windows: dict[tuple[int, str], Window] = {}  # by home and the client's identity
         self._links = links
         links.handlers[OPEN] = self._open
         links.handlers[METHOD] = lambda link, payload: self._take(link, METHOD, payload)
@@ -256,7 +265,8 @@ class ServedChannels:
     def _open(self, link: Link, payload: memoryview) -> None:
         opened = json.loads(bytes(payload))
         if self._services is not None and opened["vhost"] in self._services.topology.vhosts:
-            served = _Served(link, self._services, self._memory, opened)
+            window = self._windows.setdefault((link.peer, opened["identity"]), Window())
+            served = _Served(link, self._services, self._memory, opened, window)
             self._served[link.peer, opened["number"]] = served
 
     def _take(self, link: Link, kind: int, payload: memoryview) -> None:
@@ -279,9 +289,11 @@ class ServedChannels:
 
     def _close(self, link: Link, payload: memoryview) -> None:
         served = self._served.pop((link.peer, NUMBER.unpack_from(payload)[0]), None)
-        if served is not None:
-            served.close()
+        if served is not None and served.close():
+            del self._windows[link.peer, served.identity]
 
     def _down(self, link: Link) -> None:
+        for place in [place for place in self._windows if place[0] == link.peer]:
+            self._windows.pop(place).abandon()
         for key in [key for key in self._served if key[0] == link.peer]:
             self._served.pop(key).close()

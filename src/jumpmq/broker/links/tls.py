@@ -7,6 +7,7 @@ link proves that both ends know the secret, and have this connection's certifica
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import cast
 
@@ -16,7 +17,8 @@ from jumpmq.broker.links.directory import Directory
 from jumpmq.broker.links.link import HELLO_TIMEOUT, Link, refusals
 
 HANDSHAKES = 64
-"""Links of others at most that have not proved yet who they are; more are refused at once."""
+"""Links of others at most that have not proved yet who they are. One more takes the place of the oldest one from the
+address that has most, so that who fills them all keeps no home of another address out."""
 
 CONNECT_TIMEOUT = 5.0
 """Seconds until an attempt to connect is given up."""
@@ -46,7 +48,7 @@ class TLSSockets:
         self._where = host, port  # to listen on
         self._listening: socket.socket | None = None  # where others connect to
         self._accepting: asyncio.Task[None] | None = None  # takes what comes there
-        self._pending: set[asyncio.Task[None]] = set()  # of links that have not proved who they are
+        self._pending: dict[asyncio.Task[None], str] = {}  # handshakes of others, the oldest first, and their addresses
         self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client.check_hostname, self._client.verify_mode = (
             False,
@@ -87,13 +89,18 @@ class TLSSockets:
                 await asyncio.sleep(PAUSE)
                 continue
             if len(self._pending) >= HANDSHAKES:
-                origin = _origin(accepted)
-                refusals.add(f"a link of {origin} was refused: {HANDSHAKES} have not proved yet who they are")
-                accepted.close()
-                continue
+                self._make_place()
             task = asyncio.create_task(self._shake_hands(accepted, factory))
-            self._pending.add(task)
-            task.add_done_callback(self._pending.discard)
+            self._pending[task] = _address(accepted)
+            task.add_done_callback(lambda task: self._pending.pop(task, None))
+
+    def _make_place(self) -> None:
+        """End the oldest handshake from the address that has most."""
+        (address, count), *_ = Counter(self._pending.values()).most_common(1)
+        refusals.add(f"a link of {address} was refused: {count} from there have not proved yet who they are")
+        oldest = next(task for task, of in self._pending.items() if of == address)
+        del self._pending[oldest]
+        oldest.cancel()
 
     async def _shake_hands(self, accepted: socket.socket, factory: Factory) -> None:
         """Do what comes before a link is up."""
@@ -102,6 +109,9 @@ class TLSSockets:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: link, accepted, ssl=self._own, ssl_handshake_timeout=HELLO_TIMEOUT
             )
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
         except (OSError, ssl.SSLError) as error:  # a timeout is an OSError, too
             refusals.add(f"a link of {origin} was refused: no TLS ({error or type(error).__name__})")
             accepted.close()
@@ -144,6 +154,14 @@ class TLSSockets:
             self._listening.close()
         for pending in list(self._pending):
             pending.cancel()
+
+
+def _address(accepted: socket.socket) -> str:
+    """The address that a connection comes from; empty if its client is gone."""
+    try:
+        return str(accepted.getpeername()[0])
+    except OSError:
+        return ""
 
 
 def _origin(accepted: socket.socket) -> str:

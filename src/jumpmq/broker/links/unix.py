@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -33,8 +34,15 @@ class UnixSockets:
         self._server: asyncio.Server | None = None  # where those of higher numbers connect
 
     async def listen(self, factory: Factory) -> None:
-        """Take links of others."""
+        """Take links of others.
+
+        Raises:
+            OSError: other users of the machine may enter the directory.
+        """
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = self._directory.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{self._directory} is not a directory that only this user may enter")
         self.secret = _shared_secret(self._directory / SECRET)
         if self._home == max(self.homes):
             return
