@@ -269,6 +269,19 @@ def test_a_batch_for_a_queue_elsewhere_that_may_refuse_is_refused_as_a_whole(api
     assert [api.counts(queue)[0] for queue in queues] == [1, 2, 3]
 
 
+def test_what_a_full_queue_refuses_goes_to_an_exchange_whose_queue_is_elsewhere(api, queues, channels, unique):
+    full, exchange = unique("full"), unique("undelivered")
+    channels[0].queue_declare(full, durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    channels[0].exchange_declare(exchange, "fanout", durable=True)
+    channels[0].queue_bind(queues[2], exchange)
+    query = {"undelivered-to": exchange}
+    for published, undelivered in ((3, 0), (2, 1)):
+        answer = api.request("POST", "messages", "/", "publish", params=query, data=batch_to([full, *queues[:2]]))
+        assert answer.status_code == 200, answer.text
+        assert (answer.json()["published"], answer.json()["undelivered"]) == (published, undelivered)
+    assert [api.counts(queue)[0] for queue in (full, *queues)] == [1, 3, 4, 4]
+
+
 def test_rows_for_a_stream_elsewhere_arrive(api, channels, unique):
     name = unique("stream")
     channels[1].queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
