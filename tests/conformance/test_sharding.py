@@ -383,3 +383,15 @@ def test_shards_themselves_are_queues_like_others(images: Images) -> None:
     images.channel.call(Queue.Purge(queue=shard))
     images.channel.call(Queue.Delete(queue=shard))
     assert images.operator.shards(images.name) == {}
+
+
+def test_a_modulus_hash_exchange_ignores_a_hash_header(channel: WireChannel, unique: Name) -> None:
+    exchange = channel.exchange(unique("modulus"), MODULUS, arguments={"hash-header": "device"})
+    queues = [channel.queue(unique("queue")) for _ in range(4)]
+    for queue in queues:
+        channel.bind(queue, exchange)
+    channel.confirm_select()
+    for device in range(20):
+        channel.publish(exchange, "same", properties=Basic.Properties(headers={"device": str(device)}))
+    channel.wait_for_confirms()
+    assert sorted(channel.ready(queue) for queue in queues) == [0, 0, 0, 20]
