@@ -67,8 +67,11 @@ class EtcdMember:
 
 
 @contextmanager
-def etcd(directory: Path, count: int = 1) -> Iterator[list[EtcdMember]]:
+def etcd(directory: Path, count: int = 1, *, sync: bool = False) -> Iterator[list[EtcdMember]]:
     """So many members, which are healthy, with their data in a directory; they end with the block.
+
+    Args:
+        sync: whether they wait for the disk, as far as this version can do without.
 
     Raises:
         BrokerError: they do not start.
@@ -85,7 +88,7 @@ def etcd(directory: Path, count: int = 1) -> Iterator[list[EtcdMember]]:
                 *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
                 *("--initial-cluster", peers, "--log-level", "error", "--unsafe-no-fsync"),
             ]
-            if "--unsafe-no-fsync" not in _help():
+            if sync or "--unsafe-no-fsync" not in _help():
                 command.remove("--unsafe-no-fsync")
             member = EtcdMember(url, command)
             member.start()

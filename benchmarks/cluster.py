@@ -1,0 +1,192 @@
+"""A cluster of three nodes beside RabbitMQ's: what crosses nodes, what stays on one, and what definitions cost.
+
+    python -m benchmarks.cluster [-n MESSAGES]
+
+All nodes are on this machine, JumpMQ's with an etcd of one member whose disk is asked. A queue is at the node where it
+was declared, as RabbitMQ's classic queues are. Rates are of whole runs: until the last message was confirmed, or came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from benchmarks.load.client import Address, Connection
+from benchmarks.load.options import Load
+from benchmarks.load.processes import together
+from benchmarks.load.roles import consumer, publisher
+from benchmarks.load.traffic import Messages
+from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ
+from jumpmq.testing.etcd import etcd, is_installed
+
+NODES = 3
+RING = "ring"
+DECLARED_ALONE = 200
+DECLARED_TOGETHER = 1000
+DECLARERS = 16
+
+
+class RabbitMQNode(RabbitMQ):
+    """A node of a cluster of RabbitMQ; it joins the first one."""
+
+    def __init__(self, first: RabbitMQNode | None = None) -> None:
+        super().__init__()
+        self._first = first
+        if first is not None:
+            self._epmd_port = first._epmd_port
+            cookie = self.directory / ".erlang.cookie"
+            cookie.write_bytes((first.directory / ".erlang.cookie").read_bytes())
+            cookie.chmod(0o400)
+
+    def start(self) -> None:
+        super().start()
+        if self._first is not None:
+            self.ctl("stop_app")
+            self.ctl("join_cluster", self._first.node)
+            self.ctl("start_app")
+
+    def _start_epmd(self, deadline: float) -> None:
+        if self._first is None:
+            super()._start_epmd(deadline)
+
+
+@contextmanager
+def jumpmq_cluster() -> Iterator[Sequence[BrokerProcess]]:
+    """Three nodes with an etcd."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jumpmq-benchmark-")))
+        (member,) = stack.enter_context(etcd(directory, sync=True))
+        yield [
+            stack.enter_context(
+                JumpMQ(directory / f"node-{number}", f"node{number}@host", ("--cluster", "b", "--etcd", member.url))
+            )
+            for number in range(NODES)
+        ]
+
+
+@contextmanager
+def rabbitmq_cluster() -> Iterator[Sequence[BrokerProcess]]:
+    """Three nodes of RabbitMQ."""
+    with ExitStack() as stack:
+        first = stack.enter_context(RabbitMQNode())
+        yield [first, *(stack.enter_context(RabbitMQNode(first)) for _ in range(NODES - 1))]
+
+
+def load_of(node: BrokerProcess, exchange: str, count: int) -> Load:
+    """Persistent messages of 100 octets, confirmed 500 at a time."""
+    return Load(
+        Address(node.port), Messages(exchange, 100, 1_000_000, True), "x-consistent-hash", 1, 1, count,
+        True, 500, 1, 1000, 200, False, False, 0.0, 0.0, 0,
+    )  # fmt: skip
+
+
+def prepare(nodes: Sequence[BrokerProcess], exchange: str, homes: Sequence[int]) -> list[str]:
+    """Declare a hash exchange with a queue at each of these nodes; returns by what :func:`load_of` finds the queues."""
+    names = [exchange if len(homes) == 1 else f"{exchange}.{home}" for home in homes]
+    for name, home in zip(names, homes, strict=True):
+        with closing(Connection(Address(nodes[home].port))) as connection:
+            connection.declare_exchange(exchange, "x-consistent-hash")
+            connection.declare_queue(f"{name}.q0")
+            connection.bind(f"{name}.q0", exchange, "1")
+    return names
+
+
+def publish(nodes: Sequence[BrokerProcess], name: str, home: int, count: int) -> float:
+    """Publishes a second to a queue at a node, through the first one."""
+    prepare(nodes, name, [home])
+    (figures,) = together([publisher(load_of(nodes[0], name, count), 0)])
+    return count / float(figures["seconds"])
+
+
+def consume(nodes: Sequence[BrokerProcess], name: str, count: int) -> float:
+    """Deliveries a second of what :func:`publish` has left, through the first node."""
+    (figures,) = together([consumer(load_of(nodes[0], name, count), count)])
+    return count / float(figures["seconds"])
+
+
+def spread(nodes: Sequence[BrokerProcess], count: int) -> float:
+    """Messages a second through a hash exchange over all nodes' queues, each consumed at its node."""
+    names = prepare(nodes, RING, range(NODES))
+    with closing(Connection(Address(nodes[0].port))) as connection:
+        connection.declare_queue(f"{RING}.q0")  # which a publisher asks for at its end
+    publishing = publisher(load_of(nodes[0], RING, count), 0)
+    together([publishing])  # so that consumers know how many to wait for
+    roles = [publishing]
+    for name, node in zip(names, nodes, strict=True):
+        with closing(Connection(Address(node.port))) as connection:
+            share = connection.count(f"{name}.q0")
+            connection.purge(f"{name}.q0")
+        roles.append(consumer(load_of(node, name, share), share))
+    return count / max(float(one["seconds"]) for one in together(roles))
+
+
+def declare_alone(nodes: Sequence[BrokerProcess]) -> float:
+    """Milliseconds of one declaration, p50."""
+    times = []
+    with closing(Connection(Address(nodes[0].port))) as connection:
+        for number in range(DECLARED_ALONE):
+            began = time.perf_counter()
+            connection.declare_queue(f"alone-{number}")
+            times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1000
+
+
+def declare_together(nodes: Sequence[BrokerProcess]) -> float:
+    """Declarations a second of many clients, each at one of the nodes."""
+
+    def work(client: int) -> None:
+        with closing(Connection(Address(nodes[client % NODES].port))) as connection:
+            for number in range(DECLARED_TOGETHER // DECLARERS):
+                connection.declare_queue(f"together-{client}-{number}")
+
+    threads = [threading.Thread(target=work, args=(client,)) for client in range(DECLARERS)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return DECLARED_TOGETHER / (time.perf_counter() - began)
+
+
+def measured(nodes: Sequence[BrokerProcess], count: int) -> dict[str, float]:
+    """All lines."""
+    found = {}
+    found["publish to a queue of the same node, messages/s"] = publish(nodes, "near", 0, count)
+    found["consume from it, messages/s"] = consume(nodes, "near", count)
+    found["publish to a queue of another node, messages/s"] = publish(nodes, "far", 1, count)
+    found["consume from that, messages/s"] = consume(nodes, "far", count)
+    found["a hash exchange over three nodes, consumed at each, messages/s"] = spread(nodes, count)
+    found["a declaration, alone, ms (p50)"] = declare_alone(nodes)
+    found[f"declarations/s of {DECLARERS} clients"] = declare_together(nodes)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=60_000, help="messages of a line")
+    count = parser.parse_args().n
+    if not is_installed():
+        sys.exit("etcd is not installed: apt-get install etcd-server")
+    columns: dict[str, dict[str, float]] = {}
+    with jumpmq_cluster() as nodes:
+        columns["JumpMQ"] = measured(nodes, count)
+    if RabbitMQ.available():
+        with rabbitmq_cluster() as nodes:
+            version = ".".join(map(str, RabbitMQ().version))
+            columns[f"RabbitMQ {version}"] = measured(nodes, count)
+    print(f"| three nodes on {len(os.sched_getaffinity(0))} cores | {' | '.join(columns)} |")
+    print(f"| --- |{' ---: |' * len(columns)}")
+    for line in next(iter(columns.values())):
+        print(f"| {line} | {' | '.join(f'{column[line]:,.1f}' for column in columns.values())} |")
+
+
+if __name__ == "__main__":
+    main()
