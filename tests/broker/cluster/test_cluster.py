@@ -12,6 +12,7 @@ import pytest
 from tests.etcd import EtcdMember, etcd, needs_etcd
 from tests.homes import NODES, in_loop, propose, stopped, until
 from tests.topology.state import state_of
+from tests.waiting import until as soon
 
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout
 from jumpmq.broker import Broker, BrokerError, Config
@@ -161,6 +162,7 @@ async def test_without_etcd_messages_flow_and_definitions_stand_still(
             with pytest.raises(MetadataTimeout, match="etcd is down"):  # at once
                 await declare(first, "later", limited=True)
             members[0].start()
+            await asyncio.to_thread(soon, lambda: members[0].is_healthy)
             await until(lambda: "late" in second.topology.vhosts["/"].declared)  # asked for before it was known
             await declare(first, "again", limited=True)
             assert second.topology.vhosts["/"].queues["q"].message_count == 20

@@ -1,9 +1,9 @@
 """This node in its cluster: the log of changes in etcd, who else lives, and where.
 
-Tasks of the event loop work on etcd: one appends what is asked for here, one follows what comes, one follows where the
-others are, and one keeps this node's lease alive. What is appended is told over links, too, so that the others need not
-wait for etcd, whose member may be slow. What fails is tried again, at another member; after :data:`PATIENCE` seconds
-without etcd clients are told that definitions cannot be changed. Messages flow on.
+Tasks of the event loop work on etcd: one appends what is asked for here, one follows where the others are, and one
+keeps this node's lease alive. What was appended is told over links; one more looks into etcd now and then, for what was
+not. What fails is tried again, at another member; after :data:`PATIENCE` seconds without etcd clients are told that
+definitions cannot be changed. Messages flow on.
 """
 
 import asyncio
@@ -65,6 +65,9 @@ SLOW = 1.0
 
 PAUSES = 0.1, 1.0
 """Seconds between two attempts to ask etcd, at first and at most."""
+
+LOOKS = 2.5, 0.25
+"""Seconds between two looks at the log, where links to all homes are up, and where one is not."""
 
 COMPACT_EVERY = 5000
 """Entries behind the snapshot after which another one is made."""
@@ -185,12 +188,11 @@ class Member:
         for value in addresses.values:
             self._found_alive(value.value)
         self._tell_of_addresses()
-        revision = await self._again_and_again(self._catch_up)
-        self._run(self._follow_log(revision), "log")
+        await self._again_and_again(self._catch_up)
+        self._run(self._follow_log(), "log")
         self._run(self._follow_live(addresses.revision), "nodes")
         self._run(self._keep_alive(), "lease")
         self._run(self._append(), "append")
-        self._run(self._read_missing(), "missing")
         self._run(self._compact(), "compaction")
         await self._drop_forgotten()
 
@@ -268,7 +270,6 @@ class Member:
             if not await self._again_and_again(lambda: self._etcd.keep_alive(self._lease)):
                 log.warning("etcd has taken node '%s' for dead; it is announced again", self.me.node)
                 await self._again_and_again(self._live)
-            await self._again_and_again(self._catch_up)  # a watch of a member that stands still tells nothing
             await self._again_and_again(self._look_for_dead)
 
     async def _look_for_dead(self) -> None:
@@ -320,8 +321,8 @@ class Member:
 
     # --- the log ---
 
-    async def _catch_up(self) -> int:
-        """Apply what the log has by now; returns etcd's revision."""
+    async def _catch_up(self) -> None:
+        """Apply what the log has by now."""
         while True:
             wanted = self.log.entry + 1
             found = await self._etcd.range(self._keys.entry(wanted), end_of(self._keys.log), PART)
@@ -330,20 +331,17 @@ class Member:
                 await asyncio.Event().wait()
             self._take(found.values)
             if len(found.values) < PART:
-                return found.revision
+                return
 
-    async def _follow_log(self, revision: int) -> None:
+    async def _follow_log(self) -> None:
+        """Read what was not told over links: it costs etcd and this node less than a watch of all that was."""
         while True:
-            try:
-                async for events in self._etcd.watch(self._keys.log, revision + 1):
-                    self._take([Value(event.key, event.value, 0) for event in events if event.value is not None])
-                raise EtcdError(f"etcd at {self._etcd.url} has ended a watch")
-            except EtcdError as error:
-                if not isinstance(error, Compacted):
-                    self._etcd.next_member()
-                    self._fails(error)
-                await asyncio.sleep(PAUSES[0])
-            revision = await self._again_and_again(self._catch_up)
+            is_told = self._topology.homes.keys() <= {self.me.home, *self._links.homes}
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOKS[0] if is_told else LOOKS[1]):
+                    await self._is_behind.wait()
+            self._is_behind.clear()
+            await self._again_and_again(self._catch_up)
 
     def _take(self, values: list[Value]) -> None:
         """Apply entries that are in the log, as far as none is missing before them."""
@@ -363,11 +361,6 @@ class Member:
         self._early = {one: entry for one, entry in self._early.items() if one > self.log.entry}
         if self._early:
             self._is_behind.set()
-
-    async def _read_missing(self) -> None:
-        while await self._is_behind.wait():
-            self._is_behind.clear()
-            await self._again_and_again(self._catch_up)
 
     async def _append(self) -> None:
         while True:
@@ -461,6 +454,8 @@ class Member:
         match said:
             case {"applied": number}:
                 self.log.others_applied(link.peer, number)
+                if number > self.log.entry:
+                    self._is_behind.set()
                 self._compare(link.peer, number, said.get("digest"))
             case {"differs": number}:
                 self._differs(link.peer, number)
