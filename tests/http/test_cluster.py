@@ -154,6 +154,29 @@ def test_jumpmqctl_names_nodes(nodes, connections):
     assert ctl("-s", "-n", NODES[1], "list_queues", "name", "--local").stdout == "q2\n"
 
 
+def test_what_a_node_is_needed_for(nodes, connections):
+    """Its quorum queues and streams have no copies; classic queues are not counted, as with RabbitMQ."""
+    declare(connections)
+    check = ("GET", "health", "checks", "node-is-quorum-critical")
+    assert api_of(nodes, 2).request(*check).json() == {"status": "ok"}
+    channel = connections[1].channel()
+    channel.queue_declare("replicated", durable=True, arguments={"x-queue-type": "quorum"})
+    failed = api_of(nodes, 2).request(*check)
+    assert (failed.status_code, [one["name"] for one in failed.json()["queues"]]) == (503, ["replicated"])
+    assert "would lose their quorum" in failed.json()["reason"]
+    assert api_of(nodes, 1).request(*check).status_code == 200
+
+    api = api_of(nodes, 1)
+    api.request("PUT", "policies", "/", "p", json={"pattern": "^x$", "definition": {"shards-per-node": 2}})
+    channel.exchange_declare("x", "x-modulus-hash", durable=True)
+    shards = [{"vhost": "/", "exchange": "x", "shards": 2, "messages": 0}]
+    until(lambda: api.get("nodes", NODES[2], "contents") == {"queues": 3, "messages": 1, "shards": shards})
+    assert {one["name"] for one in api.get("queues", node=NODES[1])} >= {"q2", "replicated"}
+    assert {one["node"] for one in api.get("queues", node=NODES[1])} == {NODES[1]}
+    assert api.request("GET", "nodes", "four@host", "contents").status_code == 404
+    assert [one["name"] for one in api.get("nodes", NODES[1])["cluster_links"]] == [NODES[0], NODES[2]]
+
+
 def test_who_does_not_know_the_secret_cannot_call(nodes):
     """It gets as far as TLS."""
     directory = nodes.brokers[0].other_homes.links._ways._directory

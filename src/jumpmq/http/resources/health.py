@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 ALIVENESS_QUEUE = "aliveness-test"
 AMQP_NAMES = frozenset({"amqp", "amqp091", "amqp0.9.1"})
+REPLICATED = frozenset({"quorum", "stream"})
+"""The kinds of queues that RabbitMQ keeps copies of."""
+
+NAMED = 1000
+"""Queues at most that a check names."""
+
 UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
 
@@ -39,9 +45,34 @@ async def virtual_hosts(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok"}) if complaint is None else _failed(complaint)
 
 
-async def single_node(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/node-is-...-critical``: whether this node may stop without harm to others."""
+async def mirrors(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/node-is-mirror-sync-critical``: whether mirrors need this node; there are none."""
     return JSONResponse({"status": "ok", "reason": "single node cluster"})
+
+
+async def quorum(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/node-is-quorum-critical``: whether this node's quorum queues and streams, which have no
+    copies elsewhere, would be down without it."""
+    broker = requested.broker(request)
+    if len(broker.topology.nodes) < 2:
+        return JSONResponse({"status": "ok", "reason": "single node cluster"})
+    hosts = broker.topology.vhosts.values()
+    here = (one for host in hosts for one in host.queues_of(broker.config.home))
+    found = [one async for one in broker.slices.through(here) if one.type in REPLICATED]
+    if not found:
+        return JSONResponse({"status": "ok"})
+    queues = [
+        {
+            "readable_name": f"queue '{one.name}' in vhost '{one.vhost}'",
+            "name": one.name,
+            "virtual_host": one.vhost,
+            "type": f"rabbit_{one.type}_queue",
+        }
+        for one in found[:NAMED]
+    ]
+    return _failed(
+        "There are quorum queues that would lose their quorum if the target node is shut down", queues=queues
+    )
 
 
 async def alarms(request: Request) -> JSONResponse:
@@ -193,8 +224,8 @@ ROUTES = [
     Endpoint("GET", f"{CHECKS}/port-listener/{{port}}", port_listener),
     Endpoint("GET", f"{CHECKS}/protocol-listener/{{protocol}}", protocol_listener),
     Endpoint("GET", f"{CHECKS}/certificate-expiration/{{within}}/{{unit}}", certificate_expiration),
-    Endpoint("GET", f"{CHECKS}/node-is-mirror-sync-critical", single_node),
-    Endpoint("GET", f"{CHECKS}/node-is-quorum-critical", single_node),
+    Endpoint("GET", f"{CHECKS}/node-is-mirror-sync-critical", mirrors),
+    Endpoint("GET", f"{CHECKS}/node-is-quorum-critical", quorum),
     Endpoint("GET", "/api/healthchecks/node", node),
     Endpoint("GET", "/api/aliveness-test/{vhost}", aliveness),
 ]

@@ -16,7 +16,7 @@ from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.rates import LOOKS
+from jumpmq.http.rates import LOOKS, Rates
 from jumpmq.http.samples import OF_NODE, add_samples, growth
 from jumpmq.topology import ForgetNode
 
@@ -58,6 +58,29 @@ async def forget_node(request: Request) -> Response:
     ]
     await changing.apply(request, ForgetNode(name))
     return answer_object(request, {"queues": gone})
+
+
+async def contents(request: Request) -> Response:
+    """``GET /api/nodes/{node}/contents``: what its loss would stop: how many queues, and messages in them; sharded
+    exchanges with their shards there."""
+    broker, name = requested.broker(request), requested.name(request, "node")
+    homes = {broker.node: [broker.config.home]} | dict(broker.topology.nodes)
+    if name not in homes:
+        raise NotFound(f"no node '{name}'")
+    rates: Rates = request.app.state.rates
+    hosts = broker.topology.vhosts.values()
+    queues, messages, shards = 0, 0, dict[tuple[str, str], list[int]]()
+    there = (one for host in hosts for home in homes[name] for one in host.queues_of(home))
+    async for one in broker.slices.through(there):
+        held = int(sum(rates.last_counts(one.id)[-2:]))
+        queues, messages = queues + 1, messages + held
+        if one.shard is not None:
+            shards.setdefault((one.vhost, one.shard[0]), []).append(held)
+    shown_shards = [
+        {"vhost": vhost, "exchange": exchange, "shards": len(held), "messages": sum(held)}
+        for (vhost, exchange), held in sorted(shards.items())
+    ]
+    return answer_object(request, {"queues": queues, "messages": messages, "shards": shown_shards})
 
 
 def require_node(request: Request) -> None:
@@ -130,5 +153,6 @@ def _links(request: Request, node: NodeFigures) -> list[dict[str, Any]]:
 ROUTES = [
     Endpoint("GET", "/api/nodes", all_nodes, access=Access.MONITORING),
     Endpoint("GET", "/api/nodes/{node}", one_node, access=Access.MONITORING),
+    Endpoint("GET", "/api/nodes/{node}/contents", contents, access=Access.MONITORING),
     Endpoint("DELETE", "/api/nodes/{node}", forget_node, access=Access.ADMINISTRATOR),
 ]

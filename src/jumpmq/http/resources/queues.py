@@ -61,7 +61,8 @@ def _sampled_at_hand(rates: Rates) -> dict[str, Callable[[QueueDefinition], Any]
 
 
 async def all_queues(request: Request) -> Response:
-    """``GET /api/queues?type=classic,quorum``: of all virtual hosts; of these kinds, if it says so."""
+    """``GET /api/queues?type=classic,quorum&node=NODE``: of all virtual hosts; of these kinds and that node, if it says
+    so."""
     hosts = requested.visible_hosts(request)
     return await _answer(request, [queue for host in hosts for queue in host.queue_definitions()])
 
@@ -128,7 +129,8 @@ async def rebalance(request: Request) -> Response:
 async def _answer(request: Request, queues: list[QueueDefinition]) -> Response:
     wanted, broker = request.query_params.get("type"), requested.broker(request)
     kinds = None if wanted is None else wanted.split(",")
-    chosen = queues if kinds is None else [queue for queue in queues if queue.type in kinds]
+    node = request.query_params.get("node")
+    chosen = [one for one in queues if (kinds is None or one.type in kinds) and node in (None, one.node)]
 
     async def show(part: Sequence[QueueDefinition]) -> list[dict[str, Any] | None]:
         found = zip(part, await broker.figures.queues(part), strict=True)

@@ -7,6 +7,7 @@ import { Definitions } from "./definitions.js";
 import { Exchange, Exchanges } from "./exchanges.js";
 import { Limits } from "./limits.js";
 import { Log } from "./log.js";
+import { Node, Nodes } from "./nodes.js";
 import { Overview } from "./overview.js";
 import { Permissions } from "./permissions.js";
 import { Policies } from "./policies.js";
@@ -30,6 +31,7 @@ const VIEWS = {
   connections: [Connections, Connection, "Connections"],
   channels: [Channels, Channel, "Channels"],
   consumers: [Consumers, null, "Consumers"],
+  nodes: [Nodes, Node, "Nodes"],
   readers: [Readers, null, "Readers and streams"],
   users: [Users, null, "Users"],
   permissions: [Permissions, null, "Permissions"],

@@ -15,10 +15,10 @@ const PLACES = [
   ["Hashing", [["rings", "Rings"], ["what-if", "What if"], ["shards", "Shards"]]],
   ["Clients", [["connections", "Connections"], ["channels", "Channels"], ["consumers", "Consumers"]]],
   ["Reading", [["readers", "Readers and streams"]]],
-  ["Admin", [["users", "Users"], ["permissions", "Permissions"], ["policies", "Policies"], ["limits", "Limits"], ["definitions", "Definitions"], ["log", "Log"]]],
+  ["Admin", [["users", "Users"], ["permissions", "Permissions"], ["policies", "Policies"], ["limits", "Limits"], ["definitions", "Definitions"], ["nodes", "Nodes"], ["log", "Log"]]],
 ];
 const FOR_ADMINISTRATORS = new Set(["users", "permissions", "definitions", "log"]);
-const FOR_MONITORING = new Set(["rings", "what-if"]);
+const FOR_MONITORING = new Set(["rings", "what-if", "nodes"]);
 
 export function Shell({ title, parts, onLogout, children }) {
   const person = usePerson();
