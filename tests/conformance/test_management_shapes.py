@@ -48,3 +48,12 @@ def test_every_path_that_rabbitmq_describes_is_compared(broker: BrokerProcess, o
 def _pattern(path: str) -> str:
     """An expression for a path in which names stand between tags."""
     return re.sub(r"<i>\w+</i>", "[^/]+", path)
+
+
+def test_keys_that_answers_have_since_4_0(operator: Operator) -> None:
+    """Those that tell a client something; the others are named in `docs/differences.md`."""
+    overview = operator.see("overview")
+    assert (overview["default_queue_type"], overview["is_op_policy_updating_enabled"]) == ("classic", True)
+    assert (overview["cluster_tags"], overview["node_tags"]) == ({}, {})
+    assert operator.see("whoami")["is_internal_user"] is True
+    assert operator.see("auth")["oauth_enabled"] is False

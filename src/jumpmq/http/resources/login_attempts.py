@@ -15,7 +15,9 @@ from jumpmq.http.resources.nodes import require_node
 
 async def how(request: Request) -> Response:
     """``GET /api/auth``: that pages log in by user and password, not by an OAuth provider."""
-    return answer_object(request, {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
+    return answer_object(
+        request, {"oauth_enabled": False, "enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
+    )
 
 
 async def attempts(request: Request) -> Response:

@@ -16,6 +16,7 @@ from jumpmq.http.rates import Rates
 from jumpmq.http.resources import connections
 from jumpmq.http.resources.health import all_listeners
 from jumpmq.http.samples import add_samples
+from jumpmq.queues import DEFAULT_QUEUE_TYPE
 from jumpmq.topology.exchanges import EXCHANGE_TYPES
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ async def overview(request: Request) -> Response:
         "cluster_name": broker.cluster_name,
         "identity": broker.identity,
         "rates_mode": "basic",
+        "default_queue_type": DEFAULT_QUEUE_TYPE,
+        "is_op_policy_updating_enabled": True,
+        "cluster_tags": {},
+        "node_tags": {},
         "object_totals": {
             "connections": len(opened),
             "channels": sum([connection.channels for connection in opened]),

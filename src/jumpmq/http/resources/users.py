@@ -29,7 +29,8 @@ MAX_PASSWORD = 4096
 async def whoami(request: Request) -> Response:
     """``GET /api/whoami``: the user who asks."""
     user = requested.user(request)
-    return answer_object(request, {"name": user.name, "tags": list(user.tags)})
+    internal = requested.principal(request).granted is None  # else a token says what the user may
+    return answer_object(request, {"name": user.name, "tags": list(user.tags), "is_internal_user": internal})
 
 
 async def all_users(request: Request) -> Response:
