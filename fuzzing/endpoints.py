@@ -2,6 +2,7 @@
 
     python -m fuzzing.endpoints --seconds 600
     python -m fuzzing.endpoints --seconds 60 --only maker
+    python -m fuzzing.endpoints --seconds 600 --workers 2
 
 The requests are those of :mod:`fuzzing.management`, made from the API's own description, and the large ones of
 :mod:`fuzzing.bodies`. The broker, a process of its own, has 2,000 queues and 4,000 bindings. A bystander publishes and
@@ -124,9 +125,11 @@ def declare_many(port: int, count: int) -> None:
     requests.post(url, definitions, auth=("guest", "guest"), headers=headers, timeout=60).raise_for_status()
 
 
-def fuzz(seconds: float, seed: int, users: list[str], wait: float = 0.25, queues: int = QUEUES) -> Run:
-    """Fuzz a broker of its own, as each user for so long."""
-    with JumpMQ() as broker, JumpMQ() as idle:
+def fuzz(
+    seconds: float, seed: int, users: list[str], wait: float = 0.25, queues: int = QUEUES, workers: int = 1
+) -> Run:
+    """Fuzz a broker of its own, with so many processes, as each user for so long."""
+    with JumpMQ(arguments=["--workers", str(workers)]) as broker, JumpMQ() as idle:
         run = Run(broker, idle, seed, wait, queues)
         run.go(seconds, users)
         return run
@@ -138,9 +141,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--wait", type=float, default=0.25, help="seconds that the bystander may wait")
     parser.add_argument("--only", choices=management.USERS, help="one user")
+    parser.add_argument("--workers", type=int, default=1, help="processes of the broker")
     arguments = parser.parse_args()
     users = [arguments.only] if arguments.only else list(management.USERS)
-    run = fuzz(arguments.seconds / len(users), arguments.seed, users, arguments.wait)
+    run = fuzz(arguments.seconds / len(users), arguments.seed, users, arguments.wait, workers=arguments.workers)
     print(f"seed {arguments.seed}: {len(run.found)} found")
     print("\n".join(run.found))
     return 1 if run.found else 0

@@ -1,6 +1,7 @@
 """Fuzzes both ports of a live broker at once, for as long as one likes, and watches what it holds.
 
     python -m fuzzing.ports --seconds 3600
+    python -m fuzzing.ports --seconds 3600 --workers 2
 
 The broker is a process of its own. Damaged AMQP conversations (:mod:`fuzzing.sockets`) and requests to the management
 API (:mod:`fuzzing.management`) come from several threads; clients go away at any point. Every few seconds another
@@ -93,7 +94,8 @@ class Run:
     def _holds(self) -> tuple[int, int]:
         """Octets of memory, and open descriptors, with no message in any queue."""
         management.clear(self._broker.http_port)
-        descriptors = len(list(Path(f"/proc/{self._broker.pid}/fd").iterdir()))
+        processes = [self._broker.pid, *children(self._broker.pid)]
+        descriptors = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in processes)
         return self._broker.memory(), descriptors
 
     def _look(self) -> None:
@@ -133,9 +135,15 @@ class Run:
             self.counts["requests"] += 1
 
 
-def fuzz(seconds: float, seed: int) -> Run:
-    """Fuzz a broker of its own for so long."""
-    with JumpMQ() as broker:
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, from any of its threads."""
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for thread in threads for child in thread.read_text().split()]
+
+
+def fuzz(seconds: float, seed: int, workers: int = 1) -> Run:
+    """Fuzz a broker of its own, with so many processes, for so long."""
+    with JumpMQ(arguments=["--workers", str(workers)]) as broker:
         run = Run(broker, seed)
         run.go(seconds)
         return run
@@ -145,8 +153,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Fuzz both ports of a broker.")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--workers", type=int, default=1, help="processes of the broker")
     arguments = parser.parse_args()
-    run = fuzz(arguments.seconds, arguments.seed)
+    run = fuzz(arguments.seconds, arguments.seed, arguments.workers)
     counts = ", ".join(f"{count} {what}" for what, count in run.counts.items())
     print(f"{counts} (seed {arguments.seed})")
     print("\n".join(run.found) or "nothing found")
