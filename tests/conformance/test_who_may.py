@@ -23,6 +23,7 @@ PASSWORD = "secret"
 OURS = """
 GET /api/openapi.json                     401 200 200 200 200
 GET /api/exchanges/here/h/ring            401 401 401 200 200
+GET /api/exchanges/here/h/flow            401 401 401 200 200
 GET /api/exchanges/here/none/shards       401 401 404 404 404
 GET /api/queues/here/q/slots              401 200 200 200 200
 GET /api/queues/here/q/explain            401 200 200 200 200

@@ -28,6 +28,7 @@ from jumpmq.http.resources import (
     consumers,
     definitions,
     exchanges,
+    flow,
     health,
     history,
     limits,
@@ -85,7 +86,7 @@ API = (
         limits,
         policies,
     ),
-    *(parameters, previews, definitions, health, readers, openapi, rings, what_if, shards, slots, stop),
+    *(parameters, previews, definitions, health, readers, openapi, rings, what_if, flow, shards, slots, stop),
     *(warnings, history, log, allowed, node_control, login_attempts, losses),
 )
 """The resources below ``/api``; ``ROUTES`` of each says which paths are its."""

@@ -145,6 +145,16 @@ class Rates:
         was = self._looks[0].queues.get(queue)
         return round((now.counts[place] - (was.counts[place] if was is not None else 0)) / self._seconds(), 2)
 
+    def last_rates_of_exchange(self, vhost: str, name: str) -> tuple[float, float]:
+        """How fast messages came into an exchange, and went to queues, at the last reading."""
+        now = self.latest.exchanges.get((vhost, name))
+        if now is None or not self._looks:
+            return 0.0, 0.0
+        was = self._looks[0].exchanges.get((vhost, name))
+        before = (0, 0) if was is None else was.counts
+        came, went = ((count - then) / self._seconds() for count, then in zip(now.counts, before, strict=True))
+        return round(came, 2), round(went, 2)
+
     def last_counts(self, queue: int) -> Counts:
         """What a queue had counted at the last reading, as ``QueueCounts.counts``; of one that is new, nothing."""
         sample = self.latest.queues.get(queue)

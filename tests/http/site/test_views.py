@@ -20,6 +20,8 @@ VIEWS = {
     "rings": ("rings",),
     "ring": ("rings", "/", "orders"),
     "what-if": ("what-if", "/", "orders"),
+    "flow": ("flow",),
+    "flow-of": ("flow", "/", "orders"),
     "shards": ("shards",),
     "shards-of": ("shards", "/", "clicks"),
     "connections": ("connections",),

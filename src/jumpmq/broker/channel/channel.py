@@ -54,6 +54,7 @@ class Channel:
         remote: its remote channels at other homes; None where there are none.
         turns: those of the broker.
         tally: what was counted of its messages.
+        published_to: messages by the exchange that they were published to.
         tags_at: where delivery tags stood at times; see :mod:`overdue`.
         groups: the consumer groups of the broker.
         revoked: deliveries that were taken back from a member of a consumer group; None where none were.
@@ -90,6 +91,7 @@ class Channel:
         self.closed = False
         connection.charges.add("channels", CHANNEL)
         self.tally = Tally()
+        self.published_to: dict[str, int] = {}
         self.tags_at: deque[tuple[float, int]] | None = None
         self.revoked: Revoked | None = None
 

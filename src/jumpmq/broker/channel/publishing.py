@@ -29,6 +29,9 @@ EXAMINED = EXPIRATION | REPLY_TO | USER_ID | UNKNOWN_MODE
 MAX_EXPIRATION = 315_360_000_000
 """Milliseconds of ten years: RabbitMQ's limit, as measured."""
 
+MAX_EXCHANGES = 100
+"""Exchanges of which a channel counts its messages each."""
+
 _INTEGER = re.compile(r"([+-]?[0-9]+)(.*)", re.DOTALL)
 
 
@@ -80,6 +83,7 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
     """
     exchange = _require_exchange(channel, run)
     messages, error = _examined(channel, exchange, run)
+    _count(channel, run.exchange, len(messages))
     if not run.exchange and (channel.reply_queues or channel.elsewhere is not None):
         messages = _deliver_answers(channel, messages)
     pushed = routing.push(
@@ -94,6 +98,15 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
     if (error := pushed.error or error) is not None:
         raise error
     return pushed
+
+
+def _count(channel: "Channel", exchange: str, messages: int) -> None:
+    """Note how many messages the channel published to which exchange, for the first exchanges that it publishes to."""
+    counts = channel.published_to
+    if exchange in counts:
+        counts[exchange] += messages
+    elif len(counts) < MAX_EXCHANGES:
+        counts[exchange] = messages
 
 
 def publish_one(

@@ -46,6 +46,7 @@ from jumpmq.broker.figures.values import (
     HomeState,
     NodeFigures,
     Peer,
+    PublisherFigures,
     QueueCounts,
     QueueFigures,
     ReaderFigures,
@@ -218,6 +219,15 @@ class HomeFigures:
         live = [one.channels[number] for one in self._opened() if one.identity == connection and number in one.channels]
         parts = [part for channel in live for one in channel.consumers.values() for part in one.parts]
         return [_consumer_figures(part.queue, part) for part in parts]
+
+    async def publishers(self, vhost: str, exchange: str) -> list[PublisherFigures]:
+        """The open channels that have published to an exchange."""
+        live = [channel for one in self._opened() if one.vhost.name == vhost for channel in one.channels.values()]
+        return [
+            PublisherFigures(channel.name, _peer(channel.connection), published)
+            async for channel in self._broker.slices.through(live)
+            if (published := channel.published_to.get(exchange))
+        ]
 
     async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
         """The counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""

@@ -22,6 +22,7 @@ from jumpmq.broker.figures.values import (
     ExchangeId,
     HomeState,
     NodeFigures,
+    PublisherFigures,
     QueueCounts,
     QueueFigures,
     ReaderFigures,
@@ -147,6 +148,10 @@ class MergedFigures:
     async def consumers_of_channel(self, connection: ConnectionId, number: int) -> list[ConsumerFigures]:
         here = await self._own.consumers_of_channel(connection, number)
         return here + await self._of_others("consumers_of_channel", connection, number)
+
+    async def publishers(self, vhost: str, exchange: str) -> list[PublisherFigures]:
+        others = await self._of_others("publishers", vhost, exchange)
+        return await self._own.publishers(vhost, exchange) + others
 
     async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
         async for part in self._own.connection_counts():

@@ -352,6 +352,18 @@ class ChannelFigures(NamedTuple):
     global_prefetch: int
 
 
+class PublisherFigures(NamedTuple):
+    """A channel that published to an exchange.
+
+    Attributes:
+        published: messages to that exchange.
+    """
+
+    channel: str
+    peer: Peer
+    published: int
+
+
 class NodeFigures(NamedTuple):
     """What a node uses and may use: octets of memory and disk, files, connections of clients.
 

@@ -5,6 +5,7 @@ import { Connection, Connections } from "./connections.js";
 import { Consumers } from "./consumers.js";
 import { Definitions } from "./definitions.js";
 import { Exchange, Exchanges } from "./exchanges.js";
+import { Flow, Flows } from "./flow.js";
 import { Limits } from "./limits.js";
 import { Log } from "./log.js";
 import { Node, Nodes } from "./nodes.js";
@@ -25,6 +26,7 @@ const Nowhere = () => html`<${Page} title="Nothing is here"><${Empty}>There is n
 const VIEWS = {
   queues: [Queues, Queue, "Queues"],
   exchanges: [Exchanges, Exchange, "Exchanges"],
+  flow: [Flows, Flow, "Flow"],
   rings: [Rings, Ring, "Rings"],
   "what-if": [WhatIf, WhatIfOf, "What if"],
   shards: [Shards, ShardsOf, "Shards"],

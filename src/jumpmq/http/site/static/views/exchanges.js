@@ -48,6 +48,7 @@ export function Exchange({ vhost, name }) {
   const named = name !== "amq.default";
   if (!exchange) return html`<${Page} title=${shownName(name)} kind="Exchange"><${Failure} error=${error} /><//>`;
   return html`<${Page} title=${shownName(name)} kind="Exchange" actions=${html`
+      ${named && person.may("monitoring") && html`<a class="button" href=${link("flow", vhost, name)}>Flow</a>`}
       ${exchange.type === "x-consistent-hash" && person.may("monitoring") && html`<a class="button" href=${link("rings", vhost, name)}>Ring</a><a class="button" href=${link("what-if", vhost, name)}>What if</a>`}
       <${FormButton} label="Publish" ...${publishing(vhost, name)} />
       ${named && !name.startsWith("amq.") && html`<${Confirm} label="Delete" title=${`Delete ${name}?`} text="The exchange goes with its bindings; queues and their messages stay." submit=${() => remove(url)} done=${() => { location.hash = link("exchanges"); tell("The exchange is deleted."); }} />`}`}>

@@ -39,7 +39,7 @@ export function Ring({ vhost, name }) {
     return { ...one, part: share, keyPart: seen.keys ? one.keys / seen.keys : 0, ratio: share / one.share, level: stateOf(share / one.share, seen.messages) };
   });
   const retired = buckets.retired.reduce((sum, [, number]) => sum + number, 0);
-  return html`<${Page} title=${name} kind="Ring" actions=${html`<a class="button" href=${link("exchanges", vhost, name)}>Exchange</a><a class="button primary" href=${link("what-if", vhost, name)}>What if</a>`}>
+  return html`<${Page} title=${name} kind="Ring" actions=${html`<a class="button" href=${link("flow", vhost, name)}>Flow</a><a class="button" href=${link("exchanges", vhost, name)}>Exchange</a><a class="button primary" href=${link("what-if", vhost, name)}>What if</a>`}>
     <${Failure} error=${ring.error ?? traffic.error} />
     <${IncidentsOf} vhost=${vhost} name=${name} />
     <${Tiles}>

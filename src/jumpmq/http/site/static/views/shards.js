@@ -35,7 +35,7 @@ export function ShardsOf({ vhost, name }) {
   const most = Math.max(...shards.map((one) => one.messages), 1);
   const busiest = Math.max(...shards.map((one) => one.consumers), 1);
   const idle = shards.filter((one) => !one.consumers).length;
-  return html`<${Page} title=${name} kind="Shards" actions=${html`<a class="button" href=${link("exchanges", vhost, name)}>Exchange</a>`}>
+  return html`<${Page} title=${name} kind="Shards" actions=${html`${person.may("monitoring") && html`<a class="button" href=${link("flow", vhost, name)}>Flow</a>`}<a class="button" href=${link("exchanges", vhost, name)}>Exchange</a>`}>
     <${Failure} error=${error} />
     ${person.may("monitoring") && html`<${IncidentsOf} vhost=${vhost} name=${name} />`}
     <${Tiles}>

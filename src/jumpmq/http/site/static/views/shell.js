@@ -11,14 +11,14 @@ const OLD_AFTER = 12000;
 
 const PLACES = [
   ["", [["", "Overview"]]],
-  ["Messages", [["queues", "Queues"], ["exchanges", "Exchanges"]]],
+  ["Messages", [["queues", "Queues"], ["exchanges", "Exchanges"], ["flow", "Flow"]]],
   ["Hashing", [["rings", "Rings"], ["what-if", "What if"], ["shards", "Shards"]]],
   ["Clients", [["connections", "Connections"], ["channels", "Channels"], ["consumers", "Consumers"]]],
   ["Reading", [["readers", "Readers and streams"]]],
   ["Admin", [["users", "Users"], ["permissions", "Permissions"], ["policies", "Policies"], ["limits", "Limits"], ["definitions", "Definitions"], ["nodes", "Nodes"], ["log", "Log"]]],
 ];
 const FOR_ADMINISTRATORS = new Set(["users", "permissions", "definitions", "log"]);
-const FOR_MONITORING = new Set(["rings", "what-if", "nodes"]);
+const FOR_MONITORING = new Set(["flow", "rings", "what-if", "nodes"]);
 
 export function Shell({ title, parts, onLogout, children }) {
   const person = usePerson();
