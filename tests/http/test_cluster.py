@@ -292,3 +292,25 @@ def states(api):
 
 def running(api):
     return {one["name"] for one in api.get("nodes") if one["running"]}
+
+
+def test_readers_go_on_without_a_node_that_is_down(nodes, connections):
+    """Its queues stay where they are, unless a reader is to be complete; it is asked again when it is back."""
+    declare(connections)
+    group, queues = ("readers", "/", "group"), ["q1", "q2", "q3"]
+    api = api_of(nodes, 1)
+    session = api.post(*group, "open", body={"query": "one"})["session"]
+    first = api.post(*group, "reserve", body={"queues": dict.fromkeys(queues), "session": session})["queues"]
+    done = {queue: first[queue]["offset"] for queue in queues}
+    nodes.run(nodes.leave(3))
+    until(lambda: not api.get("nodes", NODES[2])["running"])
+    publish(connections[0].channel(), "q1", [b"more"])
+    wanted = {"queues": done, "session": session}
+    then = api.post(*group, "reserve", body=wanted)["queues"]
+    assert (then["q1"]["messages"], then["q2"]["messages"]) == (1, 0)
+    assert then["q3"] == {"offset": done["q3"], "messages": 0, "ready": 0, "oldest": None, "down": True}
+    assert api.request("POST", *group, "reserve", json=wanted | {"last_seq": {"q3": 9}}).status_code == 404
+    again = api.post(*group, "open", body={"query": "one"})["session"]
+    api.post(*group, "renew", body={"session": again})
+    assert api.post(*group, "reserve", body={"queues": done, "session": again})["queues"]["q1"]["messages"] == 1
+    assert set(api.get(*group)["queues"]) == {"q1", "q2"}

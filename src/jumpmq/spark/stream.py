@@ -129,7 +129,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         oldest = {queue: at["oldest"] for queue, at in found if at.get("oldest") is not None}
         if not waiting:
             return None
-        shown = {"ready": waiting, "total": sum(waiting.values()), "rows": rows, "oldest": oldest}
+        down = [queue for queue, at in found if at.get("down")]
+        shown = {"ready": waiting, "total": sum(waiting.values()), "rows": rows, "oldest": oldest, "down": down}
         return shown | {"unread": self._unread()}
 
     def _unread(self) -> dict[str, int]:

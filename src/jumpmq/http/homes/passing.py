@@ -132,20 +132,39 @@ class Elsewhere:
         asking = (self._asked(request, host, home, *one) for home, one in bodies.items())
         return await asyncio.gather(*asking)
 
-    async def everywhere(self, request: Request, host: VirtualHost | None = None, body: Any = None) -> list[Any]:
-        """Have all other homes answer the same request; returns the JSON of their answers.
+    async def asked_of_running(self, request: Request, bodies: Bodies) -> dict[int, Any]:
+        """As :meth:`asked`, of the homes that answer, by number.
 
         Raises:
-            Refused, NotFound: as :meth:`asked`.
+            Refused: one of them refuses.
         """
-        return await self.asked(request, host, {home: ([], body) for home in self._clients})
+
+        async def ask(home: int, body: Any) -> list[Any]:
+            try:
+                return [await self._json(request, home, body)]
+            except HomeDown:
+                return []
+
+        found = await asyncio.gather(*(ask(home, body) for home, (_, body) in bodies.items()))
+        return {home: told[0] for home, told in zip(bodies, found, strict=True) if told}
+
+    async def everywhere(self, request: Request, body: Any = None) -> dict[int, Any]:
+        """Have all other homes that are up answer the same request; returns the JSON of their answers, by home.
+
+        Raises:
+            Refused: one of them refuses.
+        """
+        return await self.asked_of_running(request, {home: ([], body) for home in self._clients})
 
     async def _asked(self, request: Request, host: VirtualHost | None, home: int, queues: list[str], body: Any) -> Any:
         try:
-            async with await self.ask(request, home, request.scope["raw_path"], body) as answer:
-                told = await answer.whole()
+            return await self._json(request, home, body)
         except HomeDown:
             raise _down(host, home, queues) from None
+
+    async def _json(self, request: Request, home: int, body: Any) -> Any:
+        async with await self.ask(request, home, request.scope["raw_path"], body) as answer:
+            told = await answer.whole()
         if answer.status >= 300:
             raise Refused(Response(told, answer.status, {"Content-Type": "application/json"}))
         return json.loads(told) if told else None

@@ -33,7 +33,7 @@ from jumpmq.queues.reservations import OWNED, Reservations
 from jumpmq.topology import VirtualHost
 
 if TYPE_CHECKING:
-    from jumpmq.http.homes.passing import Bodies, Elsewhere
+    from jumpmq.http.homes.passing import Elsewhere
 
 MAX_LEASE = 86400.0
 
@@ -54,9 +54,9 @@ async def list_groups(request: Request) -> JSONResponse:
 
 
 async def _told_elsewhere(request: Request) -> list[Any]:
-    """What other homes answer to the same request, as JSON."""
+    """What other homes that are up answer to the same request, as JSON."""
     elsewhere = requested.elsewhere(request)
-    return [] if elsewhere is None else await elsewhere.everywhere(request)
+    return [] if elsewhere is None else list((await elsewhere.everywhere(request)).values())
 
 
 async def all_groups(request: Request) -> JSONResponse:
@@ -135,8 +135,8 @@ async def open_session(request: Request) -> JSONResponse:
         raise BadRequest("'query' must be a name of 1 to 255 characters")
     session = await _groups(request).open(host.name, name, query, _lease(body))
     if (elsewhere := requested.elsewhere(request)) is not None:
-        told = zip(elsewhere.others, await elsewhere.everywhere(request, host, body), strict=True)
-        session = sessions.joined({elsewhere.home: session} | {home: one["session"] for home, one in told})
+        told = await elsewhere.everywhere(request, body)  # one that is down is asked when it is up
+        session = sessions.joined({elsewhere.home: session} | {home: one["session"] for home, one in told.items()})
     return JSONResponse({"session": session})
 
 
@@ -174,6 +174,9 @@ async def reserve(request: Request) -> JSONResponse:
     COUNT or null, ...}}``, where ``messages`` are outstanding, the ``oldest`` of them published at that time in seconds
     since the epoch (null if there is none), ``ready`` are not yet reserved, and ``lost`` are deleted queues with the
     messages that went with them.
+
+    Queues whose home is down stay where they are (``"down": true``), and the others go on; but where there is a
+    ``last_seq``, 404 is the answer.
     """
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     offsets = _numbers(body, "queues", nullable=True)
@@ -221,9 +224,16 @@ async def reserve(request: Request) -> JSONResponse:
         bodies = {
             home: (queues, _for_home(body, home, queues, offsets) | shares[home]) for home, queues in away.items()
         }
-        for told in await elsewhere.asked(request, host, bodies):
+        if wanted.last_seqs:  # the query is complete when it has read all of them
+            answers = dict(zip(bodies, await elsewhere.asked(request, host, bodies), strict=True))
+        else:
+            answers = await elsewhere.asked_of_running(request, bodies)
+        for told in answers.values():
             found |= told["queues"]
             lost |= {queue: count for queue, count in told["lost"].items() if lost.get(queue) is None}
+        down = [queue for home in away.keys() - answers for queue in away[home]]
+        kept = {"messages": 0, "ready": 0, "oldest": None, "down": True}
+        found |= {queue: {"offset": offsets[queue]} | kept for queue in down if offsets[queue] is not None}
     return JSONResponse({"queues": found, "lost": lost})
 
 
@@ -323,8 +333,9 @@ async def renew(request: Request) -> Response:
     _require_read(request, host, name)
     _groups(request).renew(host.name, name, _session(request, body))
     if (elsewhere := requested.elsewhere(request)) is not None:
-        bodies: Bodies = {home: ([], _part_of_session(body, home)) for home in elsewhere.others}
-        await elsewhere.asked(request, host, bodies)
+        await elsewhere.asked_of_running(
+            request, {home: ([], _part_of_session(body, home)) for home in elsewhere.others}
+        )
     return Response(status_code=204)
 
 
@@ -336,8 +347,7 @@ async def release(request: Request) -> Response:
     if (elsewhere := requested.elsewhere(request)) is not None:
         for home in elsewhere.others:
             try:
-                await elsewhere.asked(request, host, {home: ([], None)})
-                is_elsewhere = True
+                is_elsewhere |= bool(await elsewhere.asked_of_running(request, {home: ([], None)}))
             except Refused as refused:
                 if refused.response.status_code != 404:
                     raise
