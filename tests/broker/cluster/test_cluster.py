@@ -17,7 +17,7 @@ from tests.waiting import until as soon
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout
 from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.cluster.compacting import compact
-from jumpmq.broker.cluster.etcd import Etcd, delete
+from jumpmq.broker.cluster.etcd import Etcd, delete, end_of
 from jumpmq.broker.cluster.keys import Keys
 from jumpmq.broker.cluster.snapshots import SnapshotHead
 from jumpmq.topology import (
@@ -454,3 +454,34 @@ async def test_of_nodes_that_differ_the_younger_ends(tmp_path: Path) -> None:
         finally:
             for broker in brokers:
                 await stopped(broker)
+
+
+@in_loop
+async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
+    """By nodes that run, when they ask for a change, and by those that start: else the log would have another entry."""
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        failures: list[str] = []
+        asking, keys = Etcd([members[0].url]), Keys("test")
+        try:
+            assert first._member is not None
+            first._member._on_failure = failures.append
+            for name in ("q", "r", "s"):
+                await declare(first, name)
+            await stopped(second)
+            last = first.topology.applied >> 10
+            await asking.transaction([], [delete(keys.entry(last - 1), end_of(keys.log))])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await declare(first, "t")
+            await until(lambda: failures)
+            assert f"etcd lacks entry {last} of the log of cluster 'test'" in failures[0]
+            with pytest.raises(BrokerError, match=f"etcd lacks entry {last}"):
+                await started(config_of(1, tmp_path, members))
+            await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
+            with pytest.raises(BrokerError, match="etcd lacks cluster 'test'"):
+                await started(config_of(1, tmp_path, members))
+        finally:
+            await asking.close()
+            await stopped(second)
+            await stopped(first)

@@ -117,8 +117,10 @@ class Joining:
         await self._check_format()
         me = await self._with_home(me)
         head = await self._head()
-        applied = next((value for kind, _, value in found if kind == APPLIED), 0)
-        if has_none or applied >> PLACE_BITS < head.floor - 1:
+        applied = next((value >> PLACE_BITS for kind, _, value in found if kind == APPLIED), 0)
+        if applied > head.entry and await self._etcd.get(self._keys.entry(applied)) is None:
+            raise BrokerError(set_back(me.cluster, applied))
+        if has_none or applied < head.floor - 1:
             found = self._replaced(found, await read_snapshot(self._etcd, self._keys, head), me)
         elif not any(kind == APPLIED for kind, _, _ in found):  # the cluster began with what is here
             self._store.put(APPLIED, "", 0)
@@ -133,8 +135,14 @@ class Joining:
         await self._on_disk()
 
     async def _created(self, me: Membership, found: list[Record]) -> str:
-        """The identity of the cluster, which is made unless it is there."""
+        """The identity of the cluster, which is made unless it is there.
+
+        Raises:
+            BrokerError: it is gone.
+        """
         while (identity := await self._etcd.get(self._keys.id)) is None:
+            if me.home:
+                raise BrokerError(set_back(me.cluster, 0))
             records = self._first_definitions(found)
             head = await write_snapshot(self._etcd, self._keys, 0, 1, records)
             begins = [
@@ -217,6 +225,12 @@ class Joining:
         for kind, key, value in given:
             self._store.put(kind, key, value)
         return [*kept, *given]
+
+
+def set_back(cluster: str, entry: int) -> str:
+    """Why a node ends that has more than etcd."""
+    missing = f"entry {entry} of the log of cluster '{cluster}'" if entry else f"cluster '{cluster}'"
+    return f"etcd lacks {missing}, which this node has: it was set back, or has lost its data"
 
 
 def _forgotten(me: Membership) -> str:

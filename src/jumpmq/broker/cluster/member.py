@@ -25,10 +25,11 @@ from jumpmq.broker.cluster.etcd import (
     end_of,
     get,
     has,
+    present,
     put,
     values_of,
 )
-from jumpmq.broker.cluster.joining import Membership
+from jumpmq.broker.cluster.joining import Membership, set_back
 from jumpmq.broker.cluster.keys import Keys, number_of
 from jumpmq.broker.cluster.settings import EtcdSettings
 from jumpmq.broker.cluster.snapshots import SnapshotHead
@@ -374,7 +375,8 @@ class Member:
         number = self.log.entry + 1
         key, value = self._keys.entry(number), json.dumps(entry, separators=(",", ":")).encode()
         live = self._keys.live_node(self.me.node)
-        compare = [absent(key), has(live, self._live_value)]
+        before = [present(self._keys.entry(number - 1))] if number > 1 else []
+        compare = [absent(key), *before, has(live, self._live_value)]
         failure = [get(key, end_of(self._keys.log), PART), get(live)]
         try:
             done, responses = await self._etcd.transaction(compare, [put(key, value)], failure)
@@ -386,11 +388,16 @@ class Member:
             return
         entries, alive = values_of(responses[0]), values_of(responses[1])
         self._take(entries)
-        if not entries and not alive:  # etcd has taken this node for dead
+        if entries:
+            return
+        if not alive:  # etcd has taken this node for dead
             await self._live()
-        elif not entries and alive[0].value != self._live_value:
+        elif alive[0].value != self._live_value:
             self._found_alive(alive[0].value)
             raise EtcdError("this node is another process's")
+        else:
+            self._on_failure(set_back(self.me.cluster, number - 1))
+            await asyncio.Event().wait()
 
     async def _compact(self) -> None:
         """Have the log compacted now and then, by the first of the nodes that are up."""
