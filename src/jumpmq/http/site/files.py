@@ -25,6 +25,9 @@ PRELOADS_MARK = b"{preloads}"
 SCRIPTS = {"theme.js", "vendor/uplot.js"}
 """What is no module."""
 
+LOADED_LATER = {"views/flow.js", "lib/flow_layout.js"}
+"""Modules of views that are loaded when they are opened (``later`` in ``views/all.js``), and so not ahead of time."""
+
 KINDS = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
@@ -68,7 +71,7 @@ def site() -> tuple[str, dict[str, File]]:
     found = dict(sorted(_read(resources.files(__package__) / PLACE, "")))
     digest = hashlib.sha256(b"\0".join(path.encode() + b"\0" + octets for path, octets in found.items()))
     version = digest.hexdigest()[:12]
-    modules = [path for path in found if path.endswith(".js") and path not in SCRIPTS]
+    modules = [path for path in found if path.endswith(".js") and path not in SCRIPTS | LOADED_LATER]
     preloads = "\n".join(f'<link rel="modulepreload" href="/assets/{version}/{path}">' for path in modules)
     page = found[PAGE].replace(VERSION_MARK, version.encode()).replace(PRELOADS_MARK, preloads.encode())
     found[PAGE] = page

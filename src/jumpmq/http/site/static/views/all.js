@@ -5,7 +5,6 @@ import { Connection, Connections } from "./connections.js";
 import { Consumers } from "./consumers.js";
 import { Definitions } from "./definitions.js";
 import { Exchange, Exchanges } from "./exchanges.js";
-import { Flow, Flows } from "./flow.js";
 import { Limits } from "./limits.js";
 import { Log } from "./log.js";
 import { Node, Nodes } from "./nodes.js";
@@ -18,15 +17,28 @@ import { Ring, Rings } from "./rings.js";
 import { Shards, ShardsOf } from "./shards.js";
 import { Users } from "./users.js";
 import { WhatIf, WhatIfOf } from "./what_if.js";
-import { Empty, html, Page } from "../lib/ui.js";
+import { Empty, Failure, html, Page, useEffect, useState } from "../lib/ui.js";
 
 const Nowhere = () => html`<${Page} title="Nothing is here"><${Empty}>There is no view at this address.<//><//>`;
+
+/** A view whose module is loaded when it is opened first: large, and not for every visit. */
+function later(load, name, title) {
+  return function Later(given) {
+    const [loaded, setLoaded] = useState({});
+    useEffect(() => { load().then((module) => setLoaded({ View: module[name] }), (error) => setLoaded({ error })); }, []);
+    useEffect(() => { if (loaded.View) document.getElementById("title")?.focus({ preventScroll: true }); }, [loaded]);
+    if (loaded.View) return html`<${loaded.View} ...${given} />`;
+    return html`<${Page} title=${given.name ?? title}><${Failure} error=${loaded.error} /><//>`;
+  };
+}
+
+const flow = () => import("./flow.js");
 
 /** Lists, and the view of one thing in a virtual host. */
 const VIEWS = {
   queues: [Queues, Queue, "Queues"],
   exchanges: [Exchanges, Exchange, "Exchanges"],
-  flow: [Flows, Flow, "Flow"],
+  flow: [later(flow, "Flows", "Flow"), later(flow, "Flow", "Flow"), "Flow"],
   rings: [Rings, Ring, "Rings"],
   "what-if": [WhatIf, WhatIfOf, "What if"],
   shards: [Shards, ShardsOf, "Shards"],
