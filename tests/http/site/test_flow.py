@@ -73,6 +73,7 @@ def test_the_middle_of_many_queues_is_folded(channel, client, open_page, look, o
     assert problems(site.page) == []
     wide = site.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0
+    assert "…" not in "".join(site.page.locator(".flow svg svg .figures").all_text_contents())
     site.picture(f"{look}-flow-many")
     site.press("Show up to 64 queues")
     until(lambda: site.page.locator(".flow a").count() == 64)

@@ -110,6 +110,13 @@ function elided(name, width) {
   return letters.length <= room ? letters.join("") : `${letters.slice(0, head).join("")}…${letters.slice(-(room - 1 - head)).join("")}`;
 }
 
+/** As many of some figures as have room: a number that is cut would be another one. */
+function fitting(figures, width) {
+  const parts = figures.split(" · ");
+  while (parts.length > 1 && parts.join(" · ").length * 7 > width) parts.pop();
+  return parts.join(" · ");
+}
+
 const KINDS = { group: "group", reader: "reader", client: "" };
 
 function Picture({ told, rates, vhost, name }) {
@@ -140,6 +147,6 @@ function Node({ node, href }) {
   const inside = html`<title>${node.title}</title>
     <rect class="box ${node.state}" x="0.5" y="0.5" width=${node.width - 1} height=${ROW - 9} rx="6" />
     <text class="name" x="9" y="16">${elided(node.name, node.width - 18)}</text>
-    <text class="figures ${node.state}" x="9" y="30">${elided([KINDS[node.kind], node.figures].filter(Boolean).join(" "), node.width - 14)}</text>`;
+    <text class="figures ${node.state}" x="9" y="30">${fitting([KINDS[node.kind], node.figures].filter(Boolean).join(" · "), node.width - 14)}</text>`;
   return html`<svg x=${node.x} y=${node.y} width=${node.width} height=${ROW - 8}>${href ? html`<a href=${href}>${inside}</a>` : html`<g>${inside}</g>`}</svg>`;
 }
