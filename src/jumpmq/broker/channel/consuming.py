@@ -46,8 +46,7 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
         return None
     membership = group_consumer.Membership.of(method.arguments) if method.arguments else None
     if membership is not None:
-        group_consumer.join(channel, tag, membership, method)
-        return None
+        return _join_group(channel, replace(method, queue=name, consumer_tag=tag), membership)
     name = _source(channel, name)
     if channel.remote is not None and (elsewhere := channel.queue_elsewhere(name)) is not None:
         return channel.remote.consume(elsewhere, replace(method, queue=name, consumer_tag=tag))
@@ -69,6 +68,16 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
     if not method.no_wait:
         channel.send(m.BasicConsumeOk(tag))
     queue.serve(consumer)
+    return None
+
+
+def _join_group(channel: "Channel", method: m.BasicConsume, membership: group_consumer.Membership) -> Waiting | None:
+    """Take up a member of a consumer group: a group of one queue is where the queue is."""
+    group_consumer.require(channel, membership, method)
+    if channel.remote is not None and (elsewhere := channel.queue_elsewhere(method.queue)) is not None:
+        channel.connection.require_permission("read", "queue", method.queue)
+        return channel.remote.consume(elsewhere, method)
+    group_consumer.join(channel, membership, method)
     return None
 
 

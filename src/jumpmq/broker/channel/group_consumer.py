@@ -317,11 +317,11 @@ class Feed(ChannelConsumer):
         self.member.waiting.pop(self, None)
 
 
-def join(channel: "Channel", tag: str, membership: Membership, method: m.BasicConsume) -> None:
-    """Take up a member.
+def require(channel: "Channel", membership: Membership, method: m.BasicConsume) -> None:
+    """Refuse a member that wants what no group has.
 
     Raises:
-        AMQPError: it, or what it wants to consume, is refused.
+        AMQPError: with the reason.
     """
     if channel.transaction is not None:
         raise NotImplementedByServer("consumer groups on transactional channels")
@@ -331,8 +331,16 @@ def join(channel: "Channel", tag: str, membership: Membership, method: m.BasicCo
         raise AccessRefused(f"consumer group '{membership.group}' has no exclusive consumers")
     if any(name == "x-priority" for name, _, _ in method.arguments):
         raise PreconditionFailed(f"consumer group '{membership.group}' has no priorities: use '{WEIGHT}'")
+
+
+def join(channel: "Channel", membership: Membership, method: m.BasicConsume) -> None:
+    """Take up a member, which :func:`require` admits.
+
+    Raises:
+        AMQPError: what it wants to consume is refused.
+    """
     groups, host, connection = channel.groups, channel.connection.vhost, channel.connection
-    live = groups.find(host, connection.user, channel.resolve(method.queue), membership.group)
+    live = groups.find(host, connection.user, method.queue, membership.group)
     groups.require(live, host, connection.user, connection.identity)
     if channel.prefetch and not all(queue.takes_global_prefetch for queue in groups.queues(live, host)):
         raise NotImplementedByServer(f"consumer group '{membership.group}' does not support global qos")
@@ -344,7 +352,7 @@ def join(channel: "Channel", tag: str, membership: Membership, method: m.BasicCo
     consumer = GroupConsumer(
         channel,
         live,
-        tag,
+        method.consumer_tag,
         prefetch=channel.consumer_prefetch,
         arguments=method.arguments,
         handover_timeout=membership.handover_timeout,
@@ -353,7 +361,7 @@ def join(channel: "Channel", tag: str, membership: Membership, method: m.BasicCo
         live.group.rebalance_delay = membership.rebalance_delay
     channel.add(consumer)
     if not method.no_wait:
-        channel.send(m.BasicConsumeOk(tag))
+        channel.send(m.BasicConsumeOk(method.consumer_tag))
     member = f"{connection.name} ({channel.number}) {unique_name()}" if name is None else name
     replaced = groups.join(live, host, consumer, member, membership.weight, membership.grace)
     if isinstance(replaced, GroupConsumer):
