@@ -126,10 +126,15 @@ def test_a_disk_that_does_not_answer_is_reported_and_waited_for(tmp_path: Path) 
         publish(broker, "other", b"after", confirmed=False)
         publish(broker, "classic", b"after", confirmed=False)
         assert "the disk has not answered" in until(lambda: broker.check("virtual-hosts")[1])
+        address = f"http://guest:guest@127.0.0.1:{broker.http_port}/api/queues/%2F/new"
+        refused = requests.put(address, json={"durable": True}, timeout=20)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+        assert "the disk has not answered yet; it may be done all the same" in refused.json()["reason"]
         time.sleep(ENDED_AFTER + 0.5)
         metrics = requests.get(f"http://127.0.0.1:{broker.http_port}/metrics", auth=("guest", "guest"), timeout=5).text
         (waiting,) = re.findall(r"^jumpmq_commit_waiting_seconds (.*)$", metrics, re.MULTILINE)
         assert float(waiting) > ENDED_AFTER
         broker.fault.unlink()
         until(lambda: broker.check("virtual-hosts")[0] == 200)
+        assert requests.get(address, timeout=20).status_code == 200
         assert login(broker.port).channel().bodies("classic") == [b"before", b"after"]

@@ -26,7 +26,7 @@ from jumpmq.broker.connection.services import Services
 from jumpmq.broker.connection.tls_processes import TLSProcesses
 from jumpmq.broker.consumer_groups.live import ConsumerGroups
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
-from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.errors import BrokerError, NotCommitted
 from jumpmq.broker.figures.home import HomeFigures
 from jumpmq.broker.memory import resources
 from jumpmq.broker.memory.alarms import Alarms
@@ -68,6 +68,9 @@ MARK_TIMEOUT = 2.0
 
 LEAST_BACKLOG = 4 << 20
 """Octets that may wait for the disk, however little memory there is."""
+
+COMMIT_LOOK = 0.5
+"""Seconds between two looks whether commits still come, while somebody waits for one."""
 
 STOP_TIMEOUT = 1.5
 """Seconds that the disk, and then the clients, have to answer at the broker's stop."""
@@ -475,7 +478,9 @@ class Broker:
         self._stop_listening()
         await self.certificates.stop()
         await self.reader_groups.stop()
-        with contextlib.suppress(TimeoutError):  # a disk that takes nothing must not keep the broker from stopping
+        with contextlib.suppress(
+            TimeoutError, NotCommitted
+        ):  # a disk that takes nothing must not keep it from stopping
             await asyncio.wait_for(self.committed(), STOP_TIMEOUT)
         self.close_connections("broker forced connection closure with reason 'shutdown'", lambda connection: True)
         with contextlib.suppress(TimeoutError):
@@ -495,7 +500,7 @@ class Broker:
             with self.turns.turn():
                 self._upkeep.finish()
             if self.dead_letters.unwritten:
-                with contextlib.suppress(TimeoutError):
+                with contextlib.suppress(TimeoutError, NotCommitted):
                     await asyncio.wait_for(self.committed(), STOP_TIMEOUT)
             with self.turns.turn():
                 self.dead_letters.settle_written()
@@ -537,8 +542,19 @@ class Broker:
             await self.committed()
 
     async def committed(self) -> None:
-        """End the turn, and wait until all that was changed is on disk."""
-        await self.turns.committed()
+        """End the turn, and wait until all that was changed is on disk.
+
+        Raises:
+            NotCommitted: the disk takes nothing, for so long that the watchdog says so.
+        """
+        waiting = asyncio.ensure_future(self.turns.committed())
+        try:
+            while not (await asyncio.wait((waiting,), timeout=COMMIT_LOOK))[0]:
+                if self.watchdog.complaint is not None:
+                    raise NotCommitted(f"{self.watchdog.complaint}; it may be done all the same")
+            waiting.result()
+        finally:
+            waiting.cancel()
 
     async def refused(self, sent: Sent) -> bool:
         """Wait until it is known what became of what was sent to other homes; returns whether any of it was refused."""

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError, MetadataTimeout, NotFound, ResourceError
 from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession, QueueInUse
+from jumpmq.broker.errors import NotCommitted
 from jumpmq.broker.telemetry import audit
 from jumpmq.queues.reservations import ReservationGone
 
@@ -76,6 +77,11 @@ def gone(request: Request, error: Exception) -> JSONResponse:
 
 def blocked(request: Request, error: Exception) -> JSONResponse:
     return _json(503, "blocked", str(error), {"Retry-After": "1"})
+
+
+def not_committed(request: Request, error: Exception) -> JSONResponse:
+    """The disk takes nothing: 503."""
+    return _json(503, "not_committed", str(error), {"Retry-After": "5"})
 
 
 def in_use(request: Request, error: Exception) -> JSONResponse:
@@ -172,6 +178,7 @@ ANSWERS = {
     Unauthorized: forbidden,
     Gone: gone,
     Blocked: blocked,
+    NotCommitted: not_committed,
     ReservationGone: gone,
     GroupInUse: in_use,
     QueueInUse: locked,
