@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
+from tests.several_nodes import SeveralNodes
 from tests.several_processes import SeveralProcesses
 from tests.wire import WireChannel, WireConnection, closing, login
 
@@ -20,6 +21,7 @@ pytest_plugins = ["tests.parts"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--homes", type=int, default=1, help="homes of the brokers that tests/http talks to")
+    parser.addoption("--nodes", type=int, default=1, help="nodes of the JumpMQ that is compared with RabbitMQ")
     parser.addoption("--workers", type=int, default=1, help="processes of the JumpMQ that is compared with RabbitMQ")
 
 
@@ -36,8 +38,8 @@ def rabbitmq() -> Iterator[RabbitMQ]:
 @pytest.fixture(scope="session")
 def jumpmq(request: pytest.FixtureRequest) -> Iterator[JumpMQ]:
     """A running JumpMQ, in a process of its own, or in several."""
-    workers: int = request.config.getoption("--workers")
-    with JumpMQ() if workers == 1 else SeveralProcesses(workers) as running:
+    workers, nodes = request.config.getoption("--workers"), request.config.getoption("--nodes")
+    with SeveralNodes(nodes) if nodes > 1 else JumpMQ() if workers == 1 else SeveralProcesses(workers) as running:
         yield running
 
 

@@ -37,7 +37,8 @@ def main(count: int, data_dir: Path, node: str) -> None:
     """Serve until a SIGTERM."""
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    with jumpmq.running(workers=count, data_dir=data_dir, node=node) as broker:
+    settings = {"queue_leader_locator": os.environ.get("JUMPMQ_QUEUE_LEADER_LOCATOR", "balanced")}
+    with jumpmq.running(workers=count, data_dir=data_dir, node=node, **settings) as broker:
         print(f"amqp://localhost:{broker.port} http://localhost:{broker.http_port}", flush=True)
         ended.wait()
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -66,7 +67,9 @@ def _forking_process() -> str:
     directory = tempfile.mkdtemp()
     path = str(Path(directory, "socket"))
     line = [sys.executable, "-m", "tests.cli.forking", path]
-    process = subprocess.Popen(ending_with_us(line), stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    if threading.current_thread() is threading.main_thread():  # it would end with any other
+        line = ending_with_us(line)
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
     atexit.register(shutil.rmtree, directory)
     atexit.register(process.kill)
     assert process.stdout is not None

@@ -28,6 +28,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
+def in_one_process(request: pytest.FixtureRequest) -> None:
+    """Skips what several processes do otherwise; docs/workers.md names it."""
+    if request.config.getoption("--workers") > 1 or request.config.getoption("--nodes") > 1:
+        pytest.skip("several processes do this otherwise")
+
+
+@pytest.fixture
 def bystander(broker: BrokerProcess) -> Iterator[None]:
     """Another user of the broker, who must be able to go on whatever the test does."""
     with login(broker.port) as connection:

@@ -253,6 +253,7 @@ def declare_passively(channel: WireChannel, queue: str) -> Queue.DeclareOk:
     return answer
 
 
+@pytest.mark.usefixtures("in_one_process")
 def test_a_declaration_tells_whether_who_asked_still_listens(
     broker: BrokerProcess, channel: WireChannel, queue: str
 ) -> None:

@@ -314,3 +314,9 @@ def test_readers_go_on_without_a_node_that_is_down(nodes, connections):
     api.post(*group, "renew", body={"session": again})
     assert api.post(*group, "reserve", body={"queues": done, "session": again})["queues"]["q1"]["messages"] == 1
     assert set(api.get(*group)["queues"]) == {"q1", "q2"}
+
+
+def test_every_node_is_alive(nodes):
+    for _ in range(2):
+        for home in (1, 2, 3):
+            assert api_of(nodes, home).get("aliveness-test", "/") == {"status": "ok"}

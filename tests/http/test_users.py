@@ -35,7 +35,7 @@ def test_a_user_is_added_changed_and_deleted(api):
     assert api.get("users", "a/b")["password_hash"].startswith("$argon2id$")
     assert api.request("PUT", "users", "a/b", json={"password": "y", "tags": ["management"]}).status_code == 204
     whoami = requests.get(f"{api.address}/api/whoami", auth=("a/b", "y"), timeout=30)
-    assert whoami.json() == {"name": "a/b", "tags": ["management"]}
+    assert whoami.json() == {"name": "a/b", "tags": ["management"], "is_internal_user": True}
     assert requests.get(f"{api.address}/api/whoami", auth=("a/b", "x"), timeout=30).status_code == 401
     assert [user["name"] for user in api.get("users", "without-permissions")] == ["a/b"]
     assert api.request("DELETE", "users", "a/b").status_code == 204

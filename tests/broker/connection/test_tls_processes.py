@@ -117,8 +117,16 @@ def test_what_was_confirmed_is_there_after_a_kill(broker: JumpMQ, context: ssl.S
         assert found == [b"confirmed 0", b"confirmed 1", b"confirmed 2"]
 
 
+def _ignores_signals(pid: int) -> bool:
+    """Whether a process ignores SIGTERM, by the system's account of it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(ignored >> (signal.SIGTERM - 1) & 1)
+
+
 def test_none_but_the_broker_ends_them_and_they_end_with_it(broker: JumpMQ, context: ssl.SSLContext) -> None:
     with closing(login(tls_port(broker), tls=context)) as connection:
+        until(lambda: all(map(_ignores_signals, children(broker.pid))))  # what has just started does not yet
         started = children(broker.pid)
         for child in started:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -105,7 +105,8 @@ def test_a_token_without_scopes_opens_no_virtual_host(broker):
 
 def test_tags_and_bearer_tokens(broker):
     manager = token(*ALL, "rabbit.tag:monitoring", sub="someone", client_id=None)
-    assert ask(broker, "whoami", manager).json() == {"name": "someone", "tags": ["monitoring"]}
+    someone = {"name": "someone", "tags": ["monitoring"], "is_internal_user": False}
+    assert ask(broker, "whoami", manager).json() == someone
     assert ask(broker, "nodes", manager).status_code == 200
     assert ask(broker, "users", manager).status_code == 401
     assert ask(broker, "queues/%2F/made", manager, "PUT", json={}).status_code == 201

@@ -357,9 +357,9 @@ def test_a_connection_with_many_exclusive_queues_is_closed_when_all_are_gone(
     answered, waiting = threading.Event(), channel.queue(unique("waiting"))
     propose, deleted = Topology.propose, [0]
 
-    def counting(topology: Topology, change: Change, *asker: Asker) -> Pending:
+    def counting(topology: Topology, change: Change, *asker: Asker, limited: bool = False) -> Pending:
         deleted[0] += isinstance(change, DeleteQueue)
-        return propose(topology, change, *asker)
+        return propose(topology, change, *asker, limited=limited)
 
     def step(self: upkeep.Upkeep) -> None:
         if answered.is_set() or deleted[0] < DELETED_AT_ONCE:

@@ -180,14 +180,17 @@ async def certificate_expiration(request: Request) -> JSONResponse:
 async def aliveness(request: Request) -> JSONResponse:
     """``GET /api/aliveness-test/{vhost}``: whether a message comes through.
 
-    It goes through a queue ``aliveness-test``.
+    It goes through a queue ``aliveness-test`` here; where that is another home's, through ``aliveness-test-HOME``.
     """
     host, broker = requested.virtual_host(request), requested.broker(request)
+    home, name = broker.config.home, ALIVENESS_QUEUE
+    if (declared := host.declared.get(name)) is not None and declared.definition.home != home:
+        name = f"{ALIVENESS_QUEUE}-{home}"
     for kind in ("configure", "read"):
-        changing.check_permission(request, host.name, kind, ALIVENESS_QUEUE)
-    await changing.apply(request, DeclareQueue(broker.topology.define_queue(host.name, ALIVENESS_QUEUE)))
-    queue = host.queue(ALIVENESS_QUEUE)
-    message = Message("", ALIVENESS_QUEUE.encode(), Properties().encode(), b"test_message", False, time.time())
+        changing.check_permission(request, host.name, kind, name)
+    await changing.apply(request, DeclareQueue(broker.topology.define_queue(host.name, name, home=home)))
+    queue = host.queue(name)
+    message = Message("", name.encode(), Properties().encode(), b"test_message", False, time.time())
     with broker.turns.turn():
         publish_one(broker.authorization, requested.principal(request), host, message, elsewhere=broker.elsewhere)
         queue.settle(queue.take(1), Outcome.ACKNOWLEDGED)
