@@ -17,7 +17,7 @@ from tests.waiting import until as soon
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout
 from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.cluster.compacting import compact
-from jumpmq.broker.cluster.etcd import Etcd, delete, end_of
+from jumpmq.broker.cluster.etcd import Etcd, delete, end_of, put
 from jumpmq.broker.cluster.keys import Keys
 from jumpmq.broker.cluster.snapshots import SnapshotHead
 from jumpmq.topology import (
@@ -484,4 +484,23 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
         finally:
             await asking.close()
             await stopped(second)
+            await stopped(first)
+
+
+@in_loop
+async def test_an_entry_that_cannot_be_read_ends_the_node_with_a_sentence(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        failures: list[str] = []
+        asking = Etcd([members[0].url])
+        try:
+            assert first._member is not None
+            first._member._on_failure = failures.append
+            for junk in (b"junk", b'{"id":"x","home":2,"changes":[[{"change":"Unknown"},{}]]}'):
+                entry = Keys("test").entry(first._member.log.entry + 1)
+                await asking.transaction([], [put(entry, junk)])
+                await until(lambda: failures)
+                assert "of the cluster's log cannot be read" in failures.pop()
+        finally:
+            await asking.close()
             await stopped(first)

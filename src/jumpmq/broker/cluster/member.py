@@ -67,6 +67,9 @@ SLOW = 1.0
 PAUSES = 0.1, 1.0
 """Seconds between two attempts to ask etcd, at first and at most."""
 
+LINKS_TIMEOUT = 2.0
+"""Seconds that a start waits for the links to the nodes that live."""
+
 LOOKS = 2.5, 0.25
 """Seconds between two looks at the log, where links to all homes are up, and where one is not."""
 
@@ -132,10 +135,10 @@ class Member:
         self._missed: dict[int, float] = {}  # by home, since when its node has not been seen, by the loop's clock
         self._suspected: dict[int, set[int]] = {}  # by home that says so, the homes that it takes for dead
         self._asked = asyncio.Event()  # set when there is something to append
+        self._linked = asyncio.Event()  # set when a link is up
         self._early: dict[int, Entry] = {}  # that came before others, by number
         self._is_behind = asyncio.Event()  # set when entries are known to be missing here
         self._tasks: list[asyncio.Task[None]] = []  # run until the node stops
-        self._failing_since: float | None = None  # by the loop's clock; None while etcd answers
         self._standstill: asyncio.TimerHandle | None = None  # ends clients' patience
 
     # --- the directory ---
@@ -195,7 +198,16 @@ class Member:
         self._run(self._keep_alive(), "lease")
         self._run(self._append(), "append")
         self._run(self._compact(), "compaction")
+        await self._wait_for_links()
         await self._drop_forgotten()
+
+    async def _wait_for_links(self) -> None:
+        """Wait a while for links to the nodes that live: an answer to a change waits only for those that are linked."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINKS_TIMEOUT):
+                while not self._addresses.keys() <= set(self._links.homes):
+                    self._linked.clear()
+                    await self._linked.wait()
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"cluster {name}")
@@ -277,7 +289,7 @@ class Member:
         """End what does not outlive a node that is dead: by etcd, for want of a link, and by a second witness if there
         is one. Etcd alone may have taken a living one for dead, when its disk was slow."""
         live = await self._etcd.folder(self._keys.live)
-        seen = {int(json.loads(value.value)["home"]) for value in live.values} | set(self._links.homes)
+        seen = {int(json.loads(value.value)["home"]) for value in live.values} | {self.me.home, *self._links.homes}
         now = asyncio.get_running_loop().time()
         self._missed = {home: self._missed.get(home, now) for home in self._topology.homes if home not in seen}
         dead = {home for home, since in self._missed.items() if now - since >= GRACE}
@@ -348,7 +360,12 @@ class Member:
         """Apply entries that are in the log, as far as none is missing before them."""
         with self._turns.turn():
             for value in values:
-                self._take_one(number_of(value.key), json.loads(value.value))
+                number = number_of(value.key)
+                try:
+                    self._take_one(number, json.loads(value.value))
+                except (ValueError, LookupError, TypeError) as error:
+                    self._on_failure(f"entry {number} of the cluster's log cannot be read: {error!r}")
+                    return
 
     def _take_one(self, number: int, entry: Entry) -> None:
         """Apply an entry, and those behind it that came before it; what was asked for here is told over links."""
@@ -435,6 +452,7 @@ class Member:
             link.send(LOG, json.dumps(message, separators=(",", ":")).encode())
 
     def _up(self, link: Link) -> None:
+        self._linked.set()
         self._say(link.peer, {"applied": self.log.applied})
 
     def _compare(self, home: int, entry: int, digest: int | None) -> None:
