@@ -31,9 +31,12 @@ class RunningHomes:
             where requests are answered.
     """
 
-    def __init__(self, brokers: list[Broker], stacks: list[AsyncExitStack], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, brokers: list[Broker], stacks: list[AsyncExitStack], join: Join, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.brokers = brokers
         self._stacks = stacks
+        self._join = join
         self._loop = loop
         first, last = brokers[0], brokers[-1]
         self.endpoints = RunningBroker(
@@ -43,6 +46,10 @@ class RunningHomes:
     async def leave(self, home: int) -> None:
         """Stop a home."""
         await self._stacks[home - 1].aclose()
+
+    async def come_back(self, home: int) -> None:
+        """Start a home again that was stopped."""
+        self.brokers[home - 1] = await self._join(home, self._stacks[home - 1])
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine where the homes run."""
@@ -107,7 +114,7 @@ async def _serve(count: int, join: Join, running: Future[RunningHomes], stop: Fu
             for home in range(1, count + 1):
                 stacks.append(await stack.enter_async_context(AsyncExitStack()))
                 brokers.append(await join(home, stacks[-1]))
-            running.set_result(RunningHomes(brokers, stacks, asyncio.get_running_loop()))
+            running.set_result(RunningHomes(brokers, stacks, join, asyncio.get_running_loop()))
             await asyncio.wrap_future(stop)
     except BaseException as error:
         if running.done():

@@ -1,11 +1,12 @@
 """Shares by weight within one unit, and no more moves than any such division needs."""
 
-from itertools import product
+from collections import Counter
+from itertools import islice, product
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumpmq.broker.consumer_groups.assignment import assign, assign_unowned, targets
+from jumpmq.broker.consumer_groups.assignment import assign, assign_unowned, seats, targets, targets_at
 
 members = st.dictionaries(st.integers(0, 200), st.integers(1, 10_000), min_size=1, max_size=64)
 
@@ -105,3 +106,22 @@ def test_a_unit_in_handover_comes_back_to_its_holder() -> None:
     assert assign(weights, units, owners, {3: "a", 4: "b"}) == {1: "a", 2: "a", 3: "b", 4: "b"}
     owners = {1: "a", 2: "gone", 3: "gone", 4: "b"}
     assert assign(weights, units, owners, {3: "a", 2: "b"}) == {1: "a", 2: "b", 3: "a", 4: "b"}
+
+
+@given(members, st.lists(st.integers(0, 100), max_size=5))
+def test_shares_over_homes_are_those_of_one(weights: dict[int, int], homes: list[int]) -> None:
+    """However many units each home has, a member's sum is within one unit of its share of all."""
+    counted, total = Counter[int](), sum(weights.values())
+    for place, units in enumerate(homes):
+        found = targets_at(weights, sum(homes[:place]), units)
+        assert sum(found.values()) == units and min(found.values()) >= 0
+        counted += Counter(found)
+    for member, weight in weights.items():
+        assert abs(counted[member] * total - sum(homes) * weight) < total
+
+
+@given(st.dictionaries(st.integers(0, 9), st.integers(1, 20), min_size=1, max_size=10), st.integers(0, 300))
+def test_the_sequence_of_seats_repeats_itself(weights: dict[int, int], first: int) -> None:
+    """What is computed is the part of the sequence that the home has, wherever that begins."""
+    part = Counter(islice(seats(weights), first, first + 40))
+    assert Counter(targets_at(weights, first, 40)) == part

@@ -46,9 +46,11 @@ class Subscription(Protocol):
 
     Attributes:
         tag: the consumer tag.
+        arguments: those of ``basic.consume``.
     """
 
     tag: str
+    arguments: list[Field]
 
     @property
     def queues(self) -> list[Queue]:

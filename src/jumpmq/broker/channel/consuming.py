@@ -72,12 +72,21 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
 
 
 def _join_group(channel: "Channel", method: m.BasicConsume, membership: group_consumer.Membership) -> Waiting | None:
-    """Take up a member of a consumer group: a group of one queue is where the queue is."""
+    """Take up a member of a consumer group: a group of one queue is where the queue is, one of an exchange at all
+    homes."""
     group_consumer.require(channel, membership, method)
-    if channel.remote is not None and (elsewhere := channel.queue_elsewhere(method.queue)) is not None:
-        channel.connection.require_permission("read", "queue", method.queue)
-        return channel.remote.consume(elsewhere, method)
-    group_consumer.join(channel, membership, method)
+    if channel.remote is not None:
+        if (elsewhere := channel.queue_elsewhere(method.queue)) is not None:
+            channel.connection.require_permission("read", "queue", method.queue)
+            return channel.remote.consume(elsewhere, method)
+        if method.queue not in channel.connection.vhost.declared:
+            return channel.remote.join(method, membership)
+    live = group_consumer.find(channel, membership, method.queue)
+    consumer = group_consumer.take_up(channel, live, membership, method)
+    channel.add(consumer)
+    if not method.no_wait:
+        channel.send(m.BasicConsumeOk(method.consumer_tag))
+    group_consumer.join(consumer, membership)
     return None
 
 

@@ -6,7 +6,7 @@ member; where there is no room, they wait in turn (:class:`GroupConsumer` stands
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.erlang import TYPE_NAMES
@@ -75,6 +75,27 @@ class Membership:
         )
 
 
+@runtime_checkable
+class Evictable(Protocol):
+    """A consumer that is evicted when a delivery of its waits for too long."""
+
+    def evict_overdue(self) -> None:
+        """Do so."""
+
+
+class Whole(Protocol):
+    """A member that has a part at each home.
+
+    Attributes:
+        unacknowledged: deliveries that it holds from other homes.
+    """
+
+    unacknowledged: int
+
+    def cancelled(self) -> None:
+        """One of its parts was cancelled by the broker: it is all over."""
+
+
 class GroupConsumer:
     """A ``basic.consume`` in force, of a member of a consumer group.
 
@@ -87,6 +108,7 @@ class GroupConsumer:
         handover_timeout: seconds; see :class:`~jumpmq.broker.consumer_groups.group.Session`.
         waiting: feeds that were passed over, the first has waited longest.
         ended: whether it is in force no more, and gets no messages.
+        whole: what it is a part of, where the group has members at several homes; else None.
     """
 
     def __init__(
@@ -98,9 +120,11 @@ class GroupConsumer:
         prefetch: int,
         arguments: list[Field],
         handover_timeout: float | None,
+        whole: "Whole | None" = None,
     ) -> None:
         self.channel = channel
         self.live = live
+        self.whole = whole
         self.tag = tag
         self.prefetch = prefetch
         self.arguments = arguments
@@ -129,6 +153,8 @@ class GroupConsumer:
         if channel.connection.congested or self.ended:
             return 0
         capacity = self.prefetch - self.unacknowledged if self.prefetch else CHUNK
+        if self.whole is not None and self.prefetch:
+            capacity -= self.whole.unacknowledged
         return min(capacity, channel.prefetch - channel.held) if channel.prefetch else capacity
 
     def passed_over(self, feed: "Feed") -> None:
@@ -229,7 +255,10 @@ class GroupConsumer:
 
     def _cancel(self) -> None:
         channel = self.channel
-        if channel.consumers.get(self.tag) is self:
+        if self.whole is not None:
+            self._end()
+            self.whole.cancelled()
+        elif channel.consumers.get(self.tag) is self:
             self._end()
             if channel.connection.wants_cancel_notice:
                 channel.send(m.BasicCancel(self.tag, True))
@@ -237,6 +266,8 @@ class GroupConsumer:
     def _end(self) -> None:
         if self.channel.consumers.get(self.tag) is self:
             self.channel.forget(self)
+        else:
+            self.channel.waiting.pop(self, None)
 
 
 class Feed(ChannelConsumer):
@@ -310,6 +341,10 @@ class Feed(ChannelConsumer):
         self.member.delivered += len(messages)
         super().deliver(messages)
 
+    def evict_overdue(self) -> None:
+        """A delivery of its waits for too long."""
+        self.channel.groups.evict(self.member.live, self.member)
+
     def cancelled(self) -> None:
         """The queue is gone; the member stays."""
         self.fed.clear()
@@ -333,14 +368,14 @@ def require(channel: "Channel", membership: Membership, method: m.BasicConsume) 
         raise PreconditionFailed(f"consumer group '{membership.group}' has no priorities: use '{WEIGHT}'")
 
 
-def join(channel: "Channel", membership: Membership, method: m.BasicConsume) -> None:
-    """Take up a member, which :func:`require` admits.
+def find(channel: "Channel", membership: Membership, source: str) -> LiveGroup:
+    """The group that a client means, if it may join that.
 
     Raises:
         AMQPError: what it wants to consume is refused.
     """
     groups, host, connection = channel.groups, channel.connection.vhost, channel.connection
-    live = groups.find(host, connection.user, method.queue, membership.group)
+    live = groups.find(host, connection.user, source, membership.group)
     groups.require(live, host, connection.user, connection.identity)
     if channel.prefetch and not all(queue.takes_global_prefetch for queue in groups.queues(live, host)):
         raise NotImplementedByServer(f"consumer group '{membership.group}' does not support global qos")
@@ -349,31 +384,51 @@ def join(channel: "Channel", membership: Membership, method: m.BasicConsume) -> 
         other = present.session
         if isinstance(other, GroupConsumer) and other.user != connection.user:
             raise NotAllowed(f"member '{name}' of consumer group '{live.name}' is another user's")
-    consumer = GroupConsumer(
+    return live
+
+
+def take_up(
+    channel: "Channel", live: LiveGroup, membership: Membership, method: m.BasicConsume, whole: Whole | None = None
+) -> GroupConsumer:
+    """A consumer for a member of a group that :func:`find` has found; see :func:`join`.
+
+    Raises:
+        AMQPError: the arguments are refused.
+    """
+    if membership.rebalance_delay is not None:
+        live.group.rebalance_delay = membership.rebalance_delay
+    return GroupConsumer(
         channel,
         live,
         method.consumer_tag,
         prefetch=channel.consumer_prefetch,
         arguments=method.arguments,
         handover_timeout=membership.handover_timeout,
+        whole=whole,
     )
-    if membership.rebalance_delay is not None:
-        live.group.rebalance_delay = membership.rebalance_delay
-    channel.add(consumer)
-    if not method.no_wait:
-        channel.send(m.BasicConsumeOk(method.consumer_tag))
-    member = f"{connection.name} ({channel.number}) {unique_name()}" if name is None else name
-    replaced = groups.join(live, host, consumer, member, membership.weight, membership.grace)
+
+
+def join(consumer: GroupConsumer, membership: Membership) -> None:
+    """The consumer is that of the member from now on."""
+    channel, live = consumer.channel, consumer.live
+    member = own_name(channel) if membership.member is None else membership.member
+    host = channel.connection.vhost
+    replaced = channel.groups.join(live, host, consumer, member, membership.weight, membership.grace)
     if isinstance(replaced, GroupConsumer):
         replaced.replaced()
 
 
+def own_name(channel: "Channel") -> str:
+    """The name of a member that gives none."""
+    return f"{channel.connection.name} ({channel.number}) {unique_name()}"
+
+
 def evicted(message: Message) -> bool:
     """Whether a delivery that is overdue is one to a member of a consumer group, which is evicted for it."""
-    if not isinstance(message.consumer, Feed):
+    consumer = message.consumer
+    if not isinstance(consumer, Evictable):
         return False
-    member = message.consumer.member
-    member.channel.groups.evict(member.live, member)
+    consumer.evict_overdue()
     return True
 
 

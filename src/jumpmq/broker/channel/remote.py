@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.group_consumer import Membership
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.topology.declared import DeclaredQueue
 
@@ -24,6 +25,13 @@ class RemoteChannels(Protocol):
 
     def consume(self, queue: DeclaredQueue, method: m.BasicConsume) -> Waiting:
         """The same for ``basic.consume``, whose tag and queue are filled in: the consumer is added to the channel."""
+
+    def join(self, method: m.BasicConsume, membership: Membership) -> Waiting | None:
+        """The same for a member of a consumer group of an exchange, at all homes that are up.
+
+        Raises:
+            AMQPError: what it wants to consume is refused here.
+        """
 
     def get(
         self, queue: DeclaredQueue, method: m.BasicGet, then: Callable[[m.BasicGetOk, Message], None], empty: Then

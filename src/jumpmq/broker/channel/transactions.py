@@ -16,7 +16,7 @@ from jumpmq.amqp.errors import AMQPError, NotImplementedByServer, PreconditionFa
 from jumpmq.amqp.events import Publish
 from jumpmq.broker.channel import publishing
 from jumpmq.broker.channel.deliveries import Deliveries
-from jumpmq.broker.channel.group_consumer import GroupConsumer
+from jumpmq.broker.channel.group_consumer import GROUP
 from jumpmq.broker.channel.settling import Settlement, acknowledge, settling
 from jumpmq.broker.channel.waiting import Waiting, in_steps
 from jumpmq.broker.routing.elsewhere import Sent
@@ -65,7 +65,7 @@ class Transaction:
 def tx_select(channel: "Channel", method: m.TxSelect) -> None:
     if channel.confirms is not None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
-    if any(isinstance(one, GroupConsumer) for one in channel.consumers.values()):
+    if any(field.name == GROUP for one in channel.consumers.values() for field in one.arguments):
         raise NotImplementedByServer("transactions on channels with members of consumer groups")
     if channel.transaction is None:
         channel.transaction = Transaction()

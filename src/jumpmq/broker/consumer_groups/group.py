@@ -167,10 +167,12 @@ class ConsumerGroup:
         members: by name, in the order in which they joined.
         places: where each unit is, in order.
         counts: what happened so far.
+        first_unit: how many units the homes before this one have; None where those of all homes are here.
     """
 
     name: str
     rebalance_delay: float = REBALANCE_DELAY
+    first_unit: int | None = None
     members: dict[str, Member] = field(default_factory=dict)
     places: dict[Unit, Place] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
@@ -233,8 +235,15 @@ class ConsumerGroup:
                 member.away_until = now + member.grace
         self._follow(now)
 
-    def set_units(self, units: Iterable[Unit], now: float) -> None:
-        """These are the units from now on. A unit that is gone, is gone whoever has messages of it."""
+    def set_units(self, units: Iterable[Unit], now: float, first: int | None = None) -> None:
+        """These are the units from now on. A unit that is gone, is gone whoever has messages of it.
+
+        Args:
+            first: see :attr:`first_unit`.
+        """
+        if first != self.first_unit:
+            self.first_unit = first
+            self._unsettle(now)
         places = {unit: self.places.get(unit) or Place() for unit in units}
         if places.keys() == self.places.keys():
             return
@@ -318,7 +327,9 @@ class ConsumerGroup:
             member = self.member_of(place.holder) if place.holder is not None else None
             if member is not None:
                 holders[unit] = member.name
-        for unit, name in divide(weights, list(self.places), owners, holders).items():
+        if self.first_unit is not None:  # all homes go by one order
+            weights = dict(sorted(weights.items()))
+        for unit, name in divide(weights, list(self.places), owners, holders, self.first_unit).items():
             place, member = self.places[unit], self.members[name]
             if place.owner is not member:
                 self.counts.moves += place.owner is not None

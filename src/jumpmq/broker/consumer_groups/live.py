@@ -166,12 +166,14 @@ class ConsumerGroups:
             self._authorization.require(user, host.name, "read", "queue", name)
             declared = host.declared_queue(name, identity)
             if not begun:
-                units += _unit_count(self._require_shareable(declared, live))
+                if declared.contents is not None:
+                    _require_shareable(declared.contents, live, self.reader_of)
+                units += _unit_count(declared)
         if units > MAX_UNITS:
             raise PreconditionFailed(
                 f"consumer group '{live.name}' would share {units} queues and slots, more than {MAX_UNITS}"
             )
-        if not live.queues and not any(self._names(live, host)):
+        if not units and not live.queues and not any(self._names(live, host)):
             self._authorization.require(user, host.name, "read", "queue", live.source)
 
     def queues(self, live: LiveGroup, host: VirtualHost) -> list[Queue]:
@@ -292,14 +294,19 @@ class ConsumerGroups:
         live.unbound = set(unbound)
         queues: dict[Unit, Queue] = {}
         refused: dict[str, str] = {}
+        first: int | None = None  # how many units the homes before this one have
         for name in names:
             declared = host.declared.get(name) if host is not None else None
             if declared is None:
                 continue
             queue = declared.contents
-            problem = self._problem(live, declared)
-            if queue is not None and problem is None:
-                if len(queues) + _unit_count(queue) > MAX_UNITS:
+            if queue is None:
+                before = declared.definition.home < self._topology.home
+                first = (first or 0) + before * _unit_count(declared)
+                continue
+            problem = self._problem(live, queue)
+            if problem is None:
+                if len(queues) + _unit_count(declared) > MAX_UNITS:
                     problem = f"the group shares {MAX_UNITS} queues and slots at most"
                 else:
                     queues.update(dict.fromkeys(_units(queue), queue))
@@ -313,7 +320,7 @@ class ConsumerGroups:
         left = set(live.queues.values()) - set(queues.values())
         for queue in set(queues.values()) - set(live.queues.values()):
             _claim(queue, live)
-        live.group.set_units(queues, self._loop.time())
+        live.group.set_units(queues, self._loop.time(), first)
         live.queues, live.refused = queues, refused
         for queue in left:
             _release(queue)
@@ -344,10 +351,10 @@ class ConsumerGroups:
                 seen.add(binding.destination)
                 yield binding.destination
 
-    def _problem(self, live: LiveGroup, declared: DeclaredQueue) -> str | None:
+    def _problem(self, live: LiveGroup, queue: Queue) -> str | None:
         """Why a group cannot share a queue now; None if it can."""
         try:
-            queue = self._require_shareable(declared, live)
+            _require_shareable(queue, live, self.reader_of)
             for consumer in live.consumers:
                 self._authorization.require(consumer.user, live.vhost, "read", "queue", queue.name)
                 if queue.exclusive and queue.owner != consumer.identity:
@@ -356,36 +363,30 @@ class ConsumerGroups:
             return error.text
         return None
 
-    def _require_shareable(self, declared: DeclaredQueue, live: LiveGroup) -> Queue:
-        """Refuse a queue that a group cannot share; returns its contents.
 
-        Raises:
-            AccessRefused: consumers or readers outside the group take messages from it.
-            ResourceLocked: another group does.
-            PreconditionFailed: it has no order to keep, or is at another home.
-        """
-        subject = f"queue '{declared.name}' in vhost '{declared.vhost}'"
-        queue = declared.contents
-        if queue is None:
-            raise PreconditionFailed(f"{subject} has no consumer groups here: {_elsewhere(declared)}")
-        if queue.consumer_group is live:
-            return queue
-        queue.require_unshared()
-        if (reason := queue.unshareable()) is not None:
-            raise PreconditionFailed(f"{subject} has no consumer groups: {reason}")
-        if queue.consumers:
-            raise AccessRefused(f"{subject} has consumers outside consumer group '{live.name}'")
-        if (reader := self.reader_of(queue)) is not None:
-            raise AccessRefused(f"{subject} is read by {reader}")
-        return queue
+def _require_shareable(queue: Queue, live: LiveGroup, reader_of: Callable[[Queue], object | None]) -> None:
+    """Refuse a queue that a group cannot share.
+
+    Raises:
+        AccessRefused: consumers or readers outside the group take messages from it.
+        ResourceLocked: another group does.
+        PreconditionFailed: it has no order to keep.
+    """
+    if queue.consumer_group is live:
+        return
+    queue.require_unshared()
+    subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    if (reason := queue.unshareable()) is not None:
+        raise PreconditionFailed(f"{subject} has no consumer groups: {reason}")
+    if queue.consumers:
+        raise AccessRefused(f"{subject} has consumers outside consumer group '{live.name}'")
+    if (reader := reader_of(queue)) is not None:
+        raise AccessRefused(f"{subject} is read by {reader}")
 
 
-def _elsewhere(declared: DeclaredQueue) -> str:
-    return f"its home is {declared.definition.home}, and a group shares the queues of its members' home"
-
-
-def _unit_count(queue: Queue) -> int:
-    return 1 if queue.slots is None else queue.slots.slots
+def _unit_count(declared: DeclaredQueue) -> int:
+    slots = declared.definition.arguments.get("x-slots")
+    return 1 if slots is None else int(slots.value)
 
 
 def _units(queue: Queue) -> list[Unit]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from jumpmq.broker.errors import HomeDown
 from jumpmq.broker.figures.home import HomeFigures
+from jumpmq.broker.figures.merged_groups import merged_groups
 from jumpmq.broker.figures.values import (
     LEVELS_OF_QUEUES,
     OF_QUEUES,
@@ -117,7 +118,7 @@ class MergedFigures:
 
     async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
         names = list(vhosts)
-        return await self._own.consumer_groups(names) + await self._of_others("consumer_groups", names)
+        return merged_groups(await self._own.consumer_groups(names) + await self._of_others("consumer_groups", names))
 
     async def readers(self) -> list[ReaderFigures]:
         return await self._own.readers() + await self._of_others("readers")

@@ -2,8 +2,9 @@
 
 A channel has one remote channel at each home that it has asked for something. The home serves it as it serves a channel
 of its own clients (:mod:`jumpmq.broker.links.served_channels`), and numbers its deliveries; the client's channel gives
-them its own tags. A delivery from another home is a message whose queue is a :class:`RemoteQueue`: to settle it tells
-its home. Rights are judged here, queues and consumers there.
+them its own tags. A delivery from another home is a message whose queue is one of
+:mod:`jumpmq.broker.links.remote_consumers`: to settle it tells its home. Rights are judged here, queues and consumers
+there.
 """
 
 import itertools
@@ -18,7 +19,8 @@ from weakref import WeakValueDictionary
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, InternalError, NotFound
 from jumpmq.amqp.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
-from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.group_consumer import Membership
 from jumpmq.broker.channel.remote import Then
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.links.channel_records import (
@@ -37,19 +39,19 @@ from jumpmq.broker.links.channel_records import (
     START,
     TWO,
 )
+from jumpmq.broker.links.group_members import SpreadMember
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
+from jumpmq.broker.links.remote_consumers import RemoteConsumer, RemoteQueue, Taker
 from jumpmq.broker.links.windows import Owed
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.queues import Outcome
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import Held
-from jumpmq.queues.runs import set_consumer
 from jumpmq.topology.declared import DeclaredQueue
+from jumpmq.topology.json_form import to_json
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
-    from jumpmq.broker.channel.consumers import ChannelConsumer
-    from jumpmq.queues import Queue
 
 OUTCOMES = [Outcome.ACKNOWLEDGED, Outcome.REJECTED, Outcome.REQUEUED]
 
@@ -60,139 +62,36 @@ _ERRORS = {error.code: error for error in AMQPError.__subclasses__()}
 """By reply code."""
 
 
-@dataclass(slots=True)
-class _Request:
-    """A method that is not answered yet."""
+Answered = Callable[[Any, Message | None], None]
+"""Acts on the method that answers a request, and on its message, if it has one."""
 
-    queue: DeclaredQueue
-    then: Callable[[m.Method, Message | None], None]
+
+@dataclass(slots=True)
+class Request:
+    """A method that is not answered yet.
+
+    Attributes:
+        queue: what it is about; None where that is no single queue.
+        then: acts on the answer.
+        waiting: for the answer, or for ``raised``.
+        raised: why it is refused, if it is.
+    """
+
+    queue: DeclaredQueue | None
+    then: "Answered"
     waiting: Waiting
     raised: list[AMQPError] = field(default_factory=list)
 
 
-class RemoteQueue:
-    """A queue of another home, to the deliveries that one channel has from it."""
-
-    ready_count = 0
-    requeues_in_place = True
-    append_only = False
-    deleted = False
-    auto_delete = False
-    purging = False
-    consumer_group = None
-
-    def __init__(self, remote: "_Remote", declared: DeclaredQueue, limits: Limits) -> None:
-        self.declared = declared
-        self.vhost, self.name, self.id, self.type = declared.vhost, declared.name, declared.id, declared.type
-        self.limits = limits
-        self._remote = remote  # the channel at its home
-        self._returning = 0  # how many have announced that they requeue in steps
-        self._returned: list[int] = []  # tags of what they have requeued
-
-    def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
-        """See :meth:`jumpmq.queues.Queue.settle`; what a channel held when it is closed its home finds itself."""
-        if outcome is Outcome.CONSUMER_GONE:
-            return
-        tags = [message.seq for message in messages]
-        if outcome is Outcome.REQUEUED and self._returning:
-            self._returned += tags
-        else:
-            self._remote.settle(tags, outcome)
-
-    def begin_return(self) -> None:
-        """See :meth:`jumpmq.queues.Queue.begin_return`."""
-        self._returning += 1
-
-    def end_return(self) -> None:
-        """See :meth:`jumpmq.queues.Queue.end_return`."""
-        self._returning -= 1
-        if self._returned and not self._returning:
-            tags, self._returned = sorted(self._returned), []
-            self._remote.settle(tags, Outcome.REQUEUED)
-
-    def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
-        """Bodies are not kept here."""
-        return 0
-
-
-class RemoteConsumer:
-    """A ``basic.consume`` from a queue of another home. To its channel a :class:`Subscription`."""
-
-    def __init__(self, channel: "Channel", remote: "_Remote", queue: RemoteQueue, method: m.BasicConsume) -> None:
-        self.channel = channel
-        self.queue = queue
-        self.tag = method.consumer_tag
-        self.no_ack, self.exclusive, self.arguments = method.no_ack, method.exclusive, method.arguments
-        self.prefetch = channel.consumer_prefetch
-        self.unacknowledged = self.delivered = 0
-        self.remote = remote
-        self._tag_octets = self.tag.encode()
-
-    @property
-    def queues(self) -> "list[Queue]":
-        """None is here."""
-        return []
-
-    @property
-    def parts(self) -> "list[ChannelConsumer]":
-        """The same."""
-        return []
-
-    def capacity(self) -> int:
-        """Its home knows."""
-        return 0
-
-    def release(self, count: int) -> None:
-        """So many of its deliveries are no longer held."""
-        self.unacknowledged -= count
-        self.channel.held -= count
-
-    def admit(self) -> None:
-        """Its home knows of the room."""
-
-    def leave(self) -> None:
-        """Its channel is closed; that is told to its home as a whole."""
-        self.channel.forget(self)
-        self.remote.forget(self)
-
-    def cancelled(self) -> None:
-        """Its queue is gone, or not reachable any more."""
-        self.leave()
-        if self.channel.connection.wants_cancel_notice:
-            self.channel.send(m.BasicCancel(self.tag, True))
-
-    def deliver(self, messages: list[Message]) -> None:
-        """Hand the client messages that its home has sent."""
-        channel = self.channel
-        first = channel.next_delivery_tag
-        channel.next_delivery_tag = first + len(messages)
-        self.delivered += len(messages)
-        channel.tally.redeliver += sum([message.redelivered for message in messages])
-        connection = channel.connection
-        connection.send_deliveries(
-            encode_deliveries(messages, channel.number, self._tag_octets, first, connection.frame_max)
-        )
-        if self.no_ack:
-            channel.tally.deliver_no_ack += len(messages)
-            return
-        channel.tally.deliver += len(messages)
-        self.unacknowledged += len(messages)
-        channel.held += len(messages)
-        for message in messages:
-            message.body = b""  # its home has it
-        set_consumer(messages, self)
-        channel.unacknowledged.add(first, messages)
-
-
-class _Remote:
+class Remote:
     """A channel's remote channel at one home."""
 
     def __init__(self, ends: "ChannelLinks", channel: "Channel", link: Link, number: int, owed: Owed) -> None:
         self.channel = channel
         self.link = link
         self.number = number
-        self.requests: deque[_Request] = deque()
-        self.consumers: dict[str, RemoteConsumer] = {}
+        self.requests: deque[Request] = deque()
+        self.consumers: dict[str, Taker] = {}
         self.gone = False
         self._ends = ends  # all of this process
         self._queues: dict[int, RemoteQueue] = {}  # by id
@@ -209,22 +108,27 @@ class _Remote:
         if found is None:
             in_force = self.channel.connection.vhost.in_force(declared).definition
             limits = Limits.of(declared.definition.arguments.plain(), in_force)
-            found = self._queues[declared.id] = RemoteQueue(self, declared, limits)
+            found = self._queues[declared.id] = RemoteQueue(self, declared.vhost, declared.name, declared.id, limits)
         return found
+
+    def source(self) -> RemoteQueue:
+        """Stands for all queues of its home that a member of a consumer group has deliveries from."""
+        return RemoteQueue(self, self.channel.connection.vhost.name, "", 0, Limits.of({}, {}))
 
     def settle(self, tags: list[int], outcome: Outcome) -> None:
         """Tell what becomes of deliveries."""
         head = SETTLED.pack(self.number, OUTCOMES.index(outcome))
         self.send(SETTLE, head, struct.pack(f"!{len(tags)}Q", *tags))
 
-    def add(self, consumer: RemoteConsumer) -> None:
+    def add(self, consumer: Taker) -> None:
         """A consumer is served at its home."""
         self.consumers[consumer.tag] = consumer
         self._ends.consumers[consumer.queue.id] += 1
 
-    def forget(self, consumer: RemoteConsumer) -> None:
+    def forget(self, consumer: Taker) -> None:
         """It is not any more."""
-        if self.consumers.pop(consumer.tag, None) is not None:
+        if self.consumers.get(consumer.tag) is consumer:
+            del self.consumers[consumer.tag]
             self._ends.consumers[consumer.queue.id] -= 1
 
     def lose(self) -> None:
@@ -235,7 +139,8 @@ class _Remote:
             consumer.cancelled()
         while self.requests:
             request = self.requests.popleft()
-            request.raised.append(down(self.channel, request.queue))
+            queue = request.queue
+            request.raised.append(NotFound("home node is down") if queue is None else down(self.channel, queue))
             request.waiting.end()
 
     def count(self, octets: int) -> None:
@@ -366,33 +271,37 @@ class ChannelLinks:
 
     Attributes:
         consumers: how many they have, by the id of the queue.
+        members: those of consumer groups that have parts at all homes.
     """
 
     def __init__(self, links: Links) -> None:
         self.links = links
         self.consumers: Counter[int] = Counter()
         self._numbers = itertools.count(1)  # of remote channels
-        self._remotes: dict[int, _Remote] = {}  # by number
+        self._remotes: dict[int, Remote] = {}  # by number
         self._owed: WeakValueDictionary[tuple[str, int], Owed] = WeakValueDictionary()  # by client and home
+        self.members: set[SpreadMember] = set()
         links.handlers[FRAMES] = self._take
         links.on_down.append(self._down)
+        links.on_up.append(self._up)
 
     def of(self, channel: "Channel") -> "_OfChannel":
         """Those of one channel; none is open yet."""
         return _OfChannel(self, channel)
 
-    def open(self, channel: "Channel", link: Link) -> _Remote:
+    def open(self, channel: "Channel", link: Link) -> Remote:
         """Open a remote channel."""
         number = next(self._numbers)
         client = channel.connection
         owed = self._owed.setdefault((client.identity, link.peer), Owed())
-        remote = self._remotes[number] = _Remote(self, channel, link, number, owed)
+        remote = self._remotes[number] = Remote(self, channel, link, number, owed)
         opened = {
             "number": number,
             "channel": channel.number,
             "identity": client.identity,
             "name": client.name,
             "user": client.user.name,
+            "granted": _granted(client.user, client.vhost.name),
             "vhost": client.vhost.name,
             "peer": [client.peer_host, client.peer_port],
             "node": client.node,
@@ -401,7 +310,7 @@ class ChannelLinks:
         remote.send(OPEN, json.dumps(opened).encode())
         return remote
 
-    def close(self, remote: _Remote) -> None:
+    def close(self, remote: Remote) -> None:
         """A remote channel is used no longer."""
         for consumer in list(remote.consumers.values()):
             remote.forget(consumer)
@@ -414,6 +323,10 @@ class ChannelLinks:
         remote = self._remotes.get(NUMBER.unpack_from(payload)[0])
         if remote is not None:
             remote.take(payload)
+
+    def _up(self, link: Link) -> None:
+        for member in list(self.members):
+            member.home_up(link.peer)
 
     def _down(self, link: Link) -> None:
         for remote in [one for one in self._remotes.values() if one.link is link]:
@@ -430,47 +343,76 @@ def down(channel: "Channel", queue: DeclaredQueue) -> NotFound:
     )
 
 
+def _granted(user: Principal, vhost: str) -> list[Any] | None:
+    """What a token allows its bearer in a virtual host, and until when; None where the permissions kept here decide."""
+    if user.granted is None:
+        return None
+    permissions = user.granted.permissions.get(vhost)
+    return [None if permissions is None else to_json(permissions), user.until]
+
+
 class _OfChannel:
     """See :class:`~jumpmq.broker.channel.remote.RemoteChannels`."""
 
     def __init__(self, ends: ChannelLinks, channel: "Channel") -> None:
         self._ends = ends  # those of all channels
         self._channel = channel  # the client's
-        self._remotes: dict[int, _Remote] = {}  # by home
+        self._remotes: dict[int, Remote] = {}  # by home
 
     def ask(self, queue: DeclaredQueue, method: m.Method, then: Then) -> Waiting:
         return self._ask(queue, method, lambda answer, message: then(answer))
 
-    def _ask(self, queue: DeclaredQueue, method: m.Method, then: Callable[[Any, Message | None], None]) -> Waiting:
-        remote = self._at(queue)
+    def _ask(self, queue: DeclaredQueue, method: m.Method, then: Answered) -> Waiting:
+        remote = self.at(queue.definition.home)
+        if remote is None:
+            raise down(self._channel, queue)
+        return self.ask_at(remote, method, then, queue).waiting
 
+    def ask_at(self, remote: Remote, method: m.Method, then: Answered, queue: DeclaredQueue | None = None) -> Request:
         def go_on() -> None:
             if request.raised:
                 raise request.raised[0]
 
-        request = _Request(queue, then, Waiting(go_on))
+        request = Request(queue, then, Waiting(go_on))
         remote.requests.append(request)
         channel = self._channel
         head = ASKED.pack(remote.number, channel.consumer_prefetch, channel.prefetch)
         remote.send(METHOD, head, method.encode())
-        return request.waiting
+        return request
 
-    def _at(self, queue: DeclaredQueue) -> _Remote:
-        home = queue.definition.home
+    def at(self, home: int) -> Remote | None:
         remote = self._remotes.get(home)
         if remote is None or remote.gone:
             link = self._ends.links.to(home)
             if link is None:
-                raise down(self._channel, queue)
+                return None
             remote = self._remotes[home] = self._ends.open(self._channel, link)
         return remote
+
+    @property
+    def up(self) -> list[int]:
+        return self._ends.links.homes
+
+    def close_unused(self, home: int) -> None:
+        remote = self._remotes.get(home)
+        if remote is not None and not (remote.gone or remote.consumers or remote.requests):
+            self._ends.close(remote)
+
+    def follow(self, member: SpreadMember) -> None:
+        self._ends.members.add(member)
+
+    def follow_no_more(self, member: SpreadMember) -> None:
+        self._ends.members.discard(member)
+
+    def join(self, method: m.BasicConsume, membership: Membership) -> Waiting | None:
+        return SpreadMember(self._channel, self, method, membership).begin()
 
     def consume(self, queue: DeclaredQueue, method: m.BasicConsume) -> Waiting:
         channel = self._channel
 
         def consumes(answer: m.Method, message: Message | None) -> None:
             remote = self._remotes[queue.definition.home]
-            consumer = RemoteConsumer(channel, remote, remote.queue(queue), method)
+            consumer = RemoteConsumer(channel, remote, queue, remote.queue(queue), method)
             remote.add(consumer)
             channel.add(consumer)
             if not method.no_wait:
@@ -491,15 +433,17 @@ class _OfChannel:
         return self._ask(queue, method, answered)
 
     def cancel(self, tag: str, then: Callable[[], None]) -> Waiting | None:
-        consumer = next((one.consumers[tag] for one in self._remotes.values() if tag in one.consumers), None)
-        if consumer is None:
+        consumer = self._channel.consumers.get(tag)
+        if isinstance(consumer, SpreadMember):
+            return consumer.cancel(then)
+        if not isinstance(consumer, RemoteConsumer):
             return None
 
         def cancelled(answer: m.Method) -> None:
             consumer.leave()
             then()
 
-        return self.ask(consumer.queue.declared, m.BasicCancel(tag, False), cancelled)
+        return self.ask(consumer.declared, m.BasicCancel(tag, False), cancelled)
 
     def set_prefetch(self) -> None:
         for remote in self._remotes.values():

@@ -42,8 +42,9 @@ from jumpmq.queues.memory import MemoryAccount
 from jumpmq.topology import Asker
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import Change
+from jumpmq.topology.json_form import from_json
 from jumpmq.topology.tally import Tally
-from jumpmq.topology.users import Operation
+from jumpmq.topology.users import Operation, Permissions, User
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class _Served:
         self, link: Link, services: ChannelServices, memory: MemoryAccount, opened: Any, window: Window
     ) -> None:
         self.name: str = opened["name"]
-        self.user = Principal(opened["user"])
+        self.user = _principal(opened)
         self.peer_host, self.peer_port = opened["peer"]
         self.identity: str = opened["identity"]
         self.node: str = opened["node"]
@@ -227,6 +228,17 @@ class _Served:
 
     def wait_for_home(self, behind: bool) -> None:
         """The same."""
+
+
+def _principal(opened: Any) -> Principal:
+    """The client's user, with what a token allows it."""
+    if opened["granted"] is None:
+        return Principal(opened["user"])
+    permissions, until = opened["granted"]
+    granted = User(opened["user"], "")
+    if permissions is not None:
+        granted.permissions[opened["vhost"]] = from_json(Permissions, permissions)
+    return Principal(opened["user"], granted, until)
 
 
 class ServedChannels:

@@ -1,0 +1,165 @@
+"""Consumers of queues of other homes, and these queues, as the client's channel sees them."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.queues import Outcome
+from jumpmq.queues.arguments import Limits
+from jumpmq.queues.base import Held
+from jumpmq.queues.runs import set_consumer
+from jumpmq.topology.declared import DeclaredQueue
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+    from jumpmq.broker.channel.consumers import ChannelConsumer
+    from jumpmq.broker.links.remote_channels import Remote
+    from jumpmq.queues import Queue
+
+
+class RemoteQueue:
+    """A queue of another home, to the deliveries that one channel has from it; or all queues there that a member of a
+    consumer group may have deliveries from."""
+
+    ready_count = 0
+    requeues_in_place = True
+    append_only = False
+    deleted = False
+    auto_delete = False
+    purging = False
+    consumer_group = None
+
+    def __init__(self, remote: "Remote", vhost: str, name: str, id: int, limits: Limits) -> None:
+        self.vhost, self.name, self.id = vhost, name, id
+        self.limits = limits
+        self._remote = remote  # the channel at its home
+        self._returning = 0  # how many have announced that they requeue in steps
+        self._returned: list[int] = []  # tags of what they have requeued
+
+    def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
+        """See :meth:`jumpmq.queues.Queue.settle`; what a channel held when it is closed its home finds itself."""
+        if outcome is Outcome.CONSUMER_GONE:
+            return
+        tags = [message.seq for message in messages]
+        if outcome is Outcome.REQUEUED and self._returning:
+            self._returned += tags
+        else:
+            self._remote.settle(tags, outcome)
+
+    def begin_return(self) -> None:
+        """See :meth:`jumpmq.queues.Queue.begin_return`."""
+        self._returning += 1
+
+    def end_return(self) -> None:
+        """See :meth:`jumpmq.queues.Queue.end_return`."""
+        self._returning -= 1
+        if self._returned and not self._returning:
+            tags, self._returned = sorted(self._returned), []
+            self._remote.settle(tags, Outcome.REQUEUED)
+
+    def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
+        """Bodies are not kept here."""
+        return 0
+
+
+class RemoteConsumer:
+    """A ``basic.consume`` from a queue of another home. To its channel a :class:`Subscription`."""
+
+    def __init__(
+        self, channel: "Channel", remote: "Remote", declared: DeclaredQueue, queue: RemoteQueue, method: m.BasicConsume
+    ) -> None:
+        self.channel = channel
+        self.declared = declared
+        self.queue = queue
+        self.tag = method.consumer_tag
+        self.no_ack, self.exclusive, self.arguments = method.no_ack, method.exclusive, method.arguments
+        self.prefetch = channel.consumer_prefetch
+        self.unacknowledged = self.delivered = 0
+        self.remote = remote
+        self._tag_octets = self.tag.encode()
+
+    @property
+    def queues(self) -> "list[Queue]":
+        """None is here."""
+        return []
+
+    @property
+    def parts(self) -> "list[ChannelConsumer]":
+        """The same."""
+        return []
+
+    def capacity(self) -> int:
+        """Its home knows."""
+        return 0
+
+    def release(self, count: int) -> None:
+        """So many of its deliveries are no longer held."""
+        self.unacknowledged -= count
+        self.channel.held -= count
+
+    def admit(self) -> None:
+        """Its home knows of the room."""
+
+    def leave(self) -> None:
+        """Its channel is closed; that is told to its home as a whole."""
+        self.channel.forget(self)
+        self.remote.forget(self)
+
+    def cancelled(self) -> None:
+        """Its queue is gone, or not reachable any more."""
+        self.leave()
+        if self.channel.connection.wants_cancel_notice:
+            self.channel.send(m.BasicCancel(self.tag, True))
+
+    def deliver(self, messages: list[Message]) -> None:
+        """Hand the client messages that its home has sent."""
+        self.delivered += len(messages)
+        if not self.no_ack:
+            self.unacknowledged += len(messages)
+        hand_on(self, self.channel, self._tag_octets, messages)
+
+
+class Taker(Protocol):
+    """What a remote channel has deliveries for."""
+
+    @property
+    def tag(self) -> str: ...
+
+    @property
+    def queue(self) -> RemoteQueue: ...
+
+    def deliver(self, messages: list[Message]) -> None:
+        """Take messages that its home has sent."""
+
+    def cancelled(self) -> None:
+        """Its queue is gone, or not reachable any more."""
+
+
+class Acknowledging(Protocol):
+    """To whom messages are handed on."""
+
+    @property
+    def no_ack(self) -> bool: ...
+
+
+def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: list[Message]) -> None:
+    """Hand the client messages that came from another home.
+
+    Args:
+        consumer: holds them until they are acknowledged, if it does that.
+        tag: its consumer tag.
+    """
+    first = channel.next_delivery_tag
+    channel.next_delivery_tag = first + len(messages)
+    channel.tally.redeliver += sum([message.redelivered for message in messages])
+    connection = channel.connection
+    connection.send_deliveries(encode_deliveries(messages, channel.number, tag, first, connection.frame_max))
+    if consumer.no_ack:
+        channel.tally.deliver_no_ack += len(messages)
+        return
+    channel.tally.deliver += len(messages)
+    channel.held += len(messages)
+    for message in messages:
+        message.body = b""  # its home has it
+    set_consumer(messages, consumer)
+    channel.unacknowledged.add(first, messages)
