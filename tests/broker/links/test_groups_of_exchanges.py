@@ -252,7 +252,7 @@ def test_a_token_counts_at_all_homes(tmp_path: Path) -> None:
 
         join("rabbit.read:*/*")
         with pytest.raises(ChannelClosedByBroker, match="read access to queue 'q2'"):
-            join("rabbit.read:*/q1", "rabbit.read:*/orders")
+            join("rabbit.read:%2F/q1", "rabbit.read:%2F/orders")
 
 
 def test_each_member_has_a_part_of_the_sum(running: RunningHomes) -> None:

@@ -44,11 +44,10 @@ from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.remote_consumers import RemoteConsumer, RemoteQueue, Taker
 from jumpmq.broker.links.windows import Owed
-from jumpmq.broker.security.accounts import Principal
+from jumpmq.broker.security.tokens import scopes_of
 from jumpmq.queues import Outcome
 from jumpmq.queues.arguments import Limits
 from jumpmq.topology.declared import DeclaredQueue
-from jumpmq.topology.json_form import to_json
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -301,7 +300,8 @@ class ChannelLinks:
             "identity": client.identity,
             "name": client.name,
             "user": client.user.name,
-            "granted": _granted(client.user, client.vhost.name),
+            "scopes": None if client.user.granted is None else scopes_of(client.user.granted),
+            "until": client.user.until,
             "vhost": client.vhost.name,
             "peer": [client.peer_host, client.peer_port],
             "node": client.node,
@@ -341,14 +341,6 @@ def down(channel: "Channel", queue: DeclaredQueue) -> NotFound:
     return NotFound(
         f"home node '{node}' of {durable}queue '{queue.name}' in vhost '{queue.vhost}' is down or inaccessible"
     )
-
-
-def _granted(user: Principal, vhost: str) -> list[Any] | None:
-    """What a token allows its bearer in a virtual host, and until when; None where the permissions kept here decide."""
-    if user.granted is None:
-        return None
-    permissions = user.granted.permissions.get(vhost)
-    return [None if permissions is None else to_json(permissions), user.until]
 
 
 class _OfChannel:

@@ -36,15 +36,15 @@ from jumpmq.broker.links.windows import Window
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
+from jumpmq.broker.security.tokens import user_of
 from jumpmq.broker.security.user_limits import UserLimits
 from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.topology import Asker
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import Change
-from jumpmq.topology.json_form import from_json
 from jumpmq.topology.tally import Tally
-from jumpmq.topology.users import Operation, Permissions, User
+from jumpmq.topology.users import Operation
 
 log = logging.getLogger(__name__)
 
@@ -232,13 +232,8 @@ class _Served:
 
 def _principal(opened: Any) -> Principal:
     """The client's user, with what a token allows it."""
-    if opened["granted"] is None:
-        return Principal(opened["user"])
-    permissions, until = opened["granted"]
-    granted = User(opened["user"], "")
-    if permissions is not None:
-        granted.permissions[opened["vhost"]] = from_json(Permissions, permissions)
-    return Principal(opened["user"], granted, until)
+    name, scopes = opened["user"], opened["scopes"]
+    return Principal(name, None if scopes is None else user_of(name, scopes), opened["until"])
 
 
 class ServedChannels:

@@ -94,14 +94,25 @@ class Tokens:
         prefix = f"{self._resource}."
         found = words if isinstance(words, list | tuple) else ()
         scopes = [word.removeprefix(prefix) for word in found if isinstance(word, str) and word.startswith(prefix)]
-        tags = tuple(scope.removeprefix("tag:") for scope in scopes if scope.startswith("tag:"))
-        grants = [grant for scope in scopes if (grant := Grant.of(scope)) is not None]
-        return User(name, "", tags, _ByVirtualHost(grants), _ByExchange(grants))
+        return user_of(name, scopes)
 
 
 def looks_like_token(password: str) -> bool:
     """Whether a password has the form of a JSON Web Token."""
     return password.startswith("ey") and password.count(".") == 2
+
+
+def user_of(name: str, scopes: list[str]) -> User:
+    """What scopes, without their prefix, allow the bearer of a token."""
+    tags = tuple(scope.removeprefix("tag:") for scope in scopes if scope.startswith("tag:"))
+    grants = [grant for scope in scopes if (grant := Grant.of(scope)) is not None]
+    return User(name, "", tags, _ByVirtualHost(grants), _ByExchange(grants))
+
+
+def scopes_of(granted: User) -> list[str]:
+    """The scopes of :func:`user_of`, without those of tags."""
+    assert isinstance(granted.permissions, _ByVirtualHost)
+    return [str(grant) for grant in granted.permissions.grants]
 
 
 def _read_keys(text: str) -> list[tuple[str | None, Any, list[str]]]:
@@ -138,6 +149,10 @@ class Grant:
         if operation not in OPERATIONS or not colon or not 2 <= len(parts) <= 3 or not all(parts):
             return None
         return cls(operation, *parts)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        key = "" if self.key is None else f"/{self.key}"
+        return f"{self.operation}:{self.vhost}/{self.name}{key}"
 
     def covers(self, vhost: str) -> bool:
         """Whether it is of this virtual host."""
@@ -200,13 +215,13 @@ class _ByVirtualHost(dict[str, Permissions]):
 
     def __init__(self, grants: list[Grant]) -> None:
         super().__init__()
-        self._grants = grants
+        self.grants = grants
 
     def __contains__(self, vhost: object) -> bool:
-        return isinstance(vhost, str) and any(grant.covers(vhost) for grant in self._grants)
+        return isinstance(vhost, str) and any(grant.covers(vhost) for grant in self.grants)
 
     def get(self, vhost: str, default: Any = None) -> Any:
-        grants = [grant for grant in self._grants if grant.covers(vhost)]
+        grants = [grant for grant in self.grants if grant.covers(vhost)]
         return GrantedPermissions(grants) if grants else default
 
 
