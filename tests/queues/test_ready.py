@@ -439,3 +439,19 @@ def test_what_lies_before_a_range_is_not_touched_when_it_is_taken(tmp_path: Path
         calls.append(taken_behind(opened, make_queue(opened, budget=1 << 30), count, stored=stored))
         opened.close()
     assert calls[1] < 6 * calls[0]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_what_moves_to_the_store_while_a_queue_is_looked_through_is_seen_once(opened: Opened, stored: bool) -> None:
+    queue = make_queue(opened, budget=1 << 20)
+    queue.push(kept(20, 10))
+    if stored:
+        opened.commit()
+    looking = queue.browse(1, 20)
+    found = [next(looking)]
+    queue.page_out(0)  # a step takes the last five, and so part of a run
+    for messages in looking:
+        found.append(messages)
+        queue.page_out(0)
+        queue.push(kept(2, 10))
+    assert [one.seq for messages in found for one in messages] == list(range(1, 21))

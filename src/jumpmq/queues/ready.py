@@ -416,8 +416,11 @@ class ReadyMessages:
                 place = bisect_left(self._tail, first_seq, key=_last_seq)
                 if place == len(self._tail):
                     return
-                messages = self._messages(self._tail[place])
-                first_seq = self._tail[place].last_seq + 1
+                segment = self._tail[place]
+                found = self._messages(segment)
+                # What lies before may have come to it from the head, and a copy does not grow with the segment.
+                messages = found[bisect_left(found, first_seq, key=_seq) :]
+                first_seq = segment.last_seq + 1
             yield messages
 
     def _readable(self, messages: list[Message]) -> Iterator[list[Message]]:
