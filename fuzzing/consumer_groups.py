@@ -2,9 +2,10 @@
 
     python -m fuzzing.consumer_groups --seconds 600
 
-The group is on a hash exchange whose queues have slots or none. Clients write what they get, and what they are about to
-acknowledge, to one file, whose order is that in which it happened. What is found: a message that is lost, a key out of
-order, a key at two members at once. The exit status is 1 then.
+The group is on a hash exchange whose queues have slots or none, with ``--workers`` spread over the processes of a
+broker. Clients write what they get, and what they are about to acknowledge, to one file, whose order is that in which
+it happened. What is found: a message that is lost, a key out of order, a key at two members at once. The exit status is
+1 then.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ def replay(log: Path, published: dict[str, int]) -> Checker:
     return checker
 
 
-def run(seconds: float, seed: int) -> Checker:
+def run(seconds: float, seed: int, workers: int) -> Checker:
     """Use a broker for so long."""
     chance, context = random.Random(seed), multiprocessing.get_context("spawn")
     published: dict[str, int] = {}
-    with tempfile.TemporaryDirectory() as directory, JumpMQ() as broker:
+    with tempfile.TemporaryDirectory() as directory, JumpMQ(arguments=("--workers", str(workers))) as broker:
         log = Path(directory) / "log"
         log.touch()
         written = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -75,7 +76,8 @@ def run(seconds: float, seed: int) -> Checker:
         channel.exchange_declare("orders", "x-consistent-hash", durable=True)
         for number in range(QUEUES):
             slots = {"x-slots": 8} if number else {}
-            channel.queue_declare(f"orders-{number}", durable=True, arguments=slots)
+            placed = {"x-queue-leader-locator": "balanced", **slots}
+            channel.queue_declare(f"orders-{number}", durable=True, arguments=placed)
             channel.queue_bind(f"orders-{number}", "orders", "1")
         members: dict[str, Any] = {}
         stopped: dict[str, float] = {}
@@ -114,8 +116,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
-    checker = run(arguments.seconds, arguments.seed)
+    checker = run(arguments.seconds, arguments.seed, arguments.workers)
     for fault in checker.faults:
         print(fault)
     print(f"{sum(checker.published.values())} messages, {checker.left} lost, {len(checker.faults)} faults")
