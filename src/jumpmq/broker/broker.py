@@ -22,6 +22,7 @@ from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.forced_closes import ForcedCloses
 from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, connection_limit
 from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.pause import STOPPED, Pause
 from jumpmq.broker.connection.services import Services
 from jumpmq.broker.connection.tls_processes import TLSProcesses
 from jumpmq.broker.consumer_groups.live import ConsumerGroups
@@ -85,6 +86,7 @@ class Broker:
     Attributes:
         node: name of this node; once started, the one that the data directory keeps, unless another was given.
         boot: tells this run of the process from all others.
+        pause: has all clients wait.
         other_homes: the other processes of this broker; None where it is alone.
         identity: tells this broker from all others, also after a restart; None where everything is in memory.
         listeners: where it listens, the management port's listeners among them.
@@ -196,6 +198,9 @@ class Broker:
                 self.other_homes.served_channels.serve(self._services, self.memory)
                 await self.other_homes.join(self.topology, self.node, self._services.deliver_reply)
                 self.other_homes.usage.serve(self._services.user_limits)
+            if (member := self._member) is not None:
+                pause = self.pause
+                pause.on_late = lambda: member.after_stop(lambda: pause.end(STOPPED))
             await self._mark_started()
             await self._listen()
         except BaseException:
@@ -313,6 +318,7 @@ class Broker:
         self.authenticator = Authenticator(self.topology, self._tokens())
         self.consumer_groups = ConsumerGroups(self.topology, self.turns, self.authorization)
         self.consumer_groups.reader_of = self.reader_groups.reader_of
+        self.pause = Pause()
         self._services = Services(
             config=self.config,
             topology=self.topology,
@@ -330,6 +336,7 @@ class Broker:
             memory=self.memory,
             alarms=self.alarms,
             authenticator=self.authenticator,
+            pause=self.pause,
         )
         self.topology.listeners.append(self._services.run_sizes.follow)
         self._forced_closes = ForcedCloses(self.connections, self.turns)

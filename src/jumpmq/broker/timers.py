@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 TICK = 0.1
 """Seconds between looks at the clock."""
 
+PATIENCE = 0.7
+"""Seconds without a look at the clock, after which the process was stopped: others wait a little longer for it."""
+
 LINGER_INTERVAL = 0.2
 """Seconds between commits for publishes without confirms: what is consumed by then is not written."""
 
@@ -55,6 +58,7 @@ class Timers:
         self._tick = self._loop.call_later(TICK, self._on_tick)
         self._watchdog.look()
         now = time.monotonic()
+        self._services.pause.tick(now, PATIENCE)
         with self._services.turns.turn():
             for connection in list(self._services.connections):
                 self._take("the clock of a connection", connection.tick, now)

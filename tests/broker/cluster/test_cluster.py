@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from tests.waiting import until as soon
 
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout
 from jumpmq.broker import Broker, BrokerError, Config
+from jumpmq.broker.cluster import member
 from jumpmq.broker.cluster.compacting import compact
 from jumpmq.broker.cluster.etcd import Etcd, delete, end_of, put
 from jumpmq.broker.cluster.keys import Keys
+from jumpmq.broker.cluster.member import LOG
 from jumpmq.broker.cluster.snapshots import SnapshotHead
 from jumpmq.topology import (
     Bind,
@@ -117,6 +120,39 @@ async def test_a_node_that_was_away_learns_what_has_changed(tmp_path: Path) -> N
         finally:
             await stopped(second)
             await stopped(first)
+
+
+@in_loop
+async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have answered without it. What a client has sent it meanwhile is acted on when it knows."""
+    monkeypatch.setattr(member, "LOOKS", (60.0, 60.0))
+    with etcd(tmp_path) as members:
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        try:
+            first, second = brokers
+            await until(lambda: len(second.running_nodes) == 2)
+            assert second.other_homes is not None
+            second.other_homes.links.handlers[LOG] = lambda link, payload: None  # what is told is read too late
+
+            def publish() -> None:
+                with pika.BlockingConnection(pika.ConnectionParameters(port=second.port)) as connection:
+                    channel = connection.channel()
+                    channel.confirm_delivery()
+                    declared.wait(20)
+                    channel.basic_publish("", "q", b"", PERSISTENT, mandatory=True)
+
+            declared = threading.Event()
+            publishing = asyncio.create_task(asyncio.to_thread(publish))
+            await until(lambda: bool(second.connections))
+            await declare(first, "q")
+            second.pause.late_at = 0.0  # its clock stood still
+            declared.set()
+            await publishing
+        finally:
+            for broker in brokers:
+                await stopped(broker)
 
 
 @in_loop

@@ -70,6 +70,12 @@ PAUSES = 0.1, 1.0
 LINKS_TIMEOUT = 2.0
 """Seconds that a start waits for the links to the nodes that live."""
 
+NOTICED_AFTER = 0.05
+"""Seconds after a stop, in which it is seen which links have broken."""
+
+STOP_TIMEOUT = 5.0
+"""Seconds that clients wait at most, after this process was stopped for a while."""
+
 LOOKS = 2.5, 0.25
 """Seconds between two looks at the log, where links to all homes are up, and where one is not."""
 
@@ -138,6 +144,7 @@ class Member:
         self._linked = asyncio.Event()  # set when a link is up
         self._early: dict[int, Entry] = {}  # that came before others, by number
         self._is_behind = asyncio.Event()  # set when entries are known to be missing here
+        self._stops = 0  # how often this process was stopped
         self._tasks: list[asyncio.Task[None]] = []  # run until the node stops
         self._standstill: asyncio.TimerHandle | None = None  # ends clients' patience
 
@@ -198,8 +205,37 @@ class Member:
         self._run(self._keep_alive(), "lease")
         self._run(self._append(), "append")
         self._run(self._compact(), "compaction")
-        await self._wait_for_links()
+        await self.catch_up()
         await self._drop_forgotten()
+
+    async def catch_up(self) -> None:
+        """Learn what was decided while links were down."""
+        await self._wait_for_links()
+        await self._again_and_again(self._catch_up)
+
+    def after_stop(self, end: Callable[[], None]) -> None:
+        """This process was stopped for a while: learn what was decided meanwhile, if that does not take too long.
+
+        Args:
+            end: called then.
+        """
+
+        self._stops += 1
+        stop = self._stops
+
+        async def learn() -> None:
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_TIMEOUT):
+                        await asyncio.sleep(NOTICED_AFTER)
+                        await self.catch_up()
+            finally:
+                if stop == self._stops:
+                    with self._turns.turn():
+                        end()
+
+        log.warning("this process was stopped for a while; clients wait until it knows what was decided meanwhile")
+        self._run(learn(), "after a stop")
 
     async def _wait_for_links(self) -> None:
         """Wait a while for links to the nodes that live: an answer to a change waits only for those that are linked."""

@@ -166,6 +166,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.reading.last = now = time.monotonic()
+        if now > self._services.pause.late_at:
+            self._services.pause.late()
         self.writing.received(now)
         self._services.busy_polling.end()
         self.received_octets += nbytes

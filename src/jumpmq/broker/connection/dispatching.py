@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 STEP = 0.005
 """Seconds of work on what one connection has sent before others are served."""
 
-LEFT = Wait.WORK | Wait.CLIENT | Wait.RATE | Wait.METHOD
+LEFT = Wait.WORK | Wait.CLIENT | Wait.RATE | Wait.METHOD | Wait.PAUSE
 """Why the rest of a read may have been left for later."""
 
 
@@ -57,6 +57,9 @@ class Dispatcher:
         """Act on what was read; returns whether that is all of it. The rest is left for later where it takes long, so
         that others are served in between, or where the client does not read what it is answered."""
         connection, wait = self._connection, Wait.NOTHING
+        if self._services.pause.active:
+            self._leave_rest(events, Wait.PAUSE)
+            return False
         with self._services.turns.turn(connection):
             until = 0.0
             try:
@@ -107,6 +110,8 @@ class Dispatcher:
         connection.reading.resume(LEFT & ~wait)
         if wait is Wait.WORK:
             asyncio.get_running_loop().call_soon(self.go_on)
+        elif wait is Wait.PAUSE:
+            self._services.pause.hold(self.go_on)
         elif wait is Wait.RATE:
             asyncio.get_running_loop().call_later(connection.rate.wait(), self.go_on)
         elif isinstance(self._current, _GoOn):

@@ -25,6 +25,8 @@ class Wait(IntEnum):
     """A method that was read waits for what it needs."""
     HOME = 128
     """What was published is on its way to another home, which does not take it as fast."""
+    PAUSE = 256
+    """All clients wait."""
 
 
 class Reading:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from jumpmq.broker.channel.services import ChannelServices
 from jumpmq.broker.connection.busy_polling import BusyPolling
+from jumpmq.broker.connection.pause import Pause
 from jumpmq.broker.connection.receiving import ReceiveBuffer
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.routing.run_sizes import RunSizes
@@ -30,6 +31,7 @@ class Services(ChannelServices):
     memory: MemoryAccount
     alarms: Alarms
     authenticator: Authenticator
+    pause: Pause
     receive_buffer: ReceiveBuffer = field(default_factory=ReceiveBuffer)
     run_sizes: RunSizes = field(default_factory=RunSizes)
     busy_polling: BusyPolling = field(default_factory=BusyPolling)

@@ -1,0 +1,62 @@
+"""Has all clients wait: nothing that they send is acted on while there is a reason.
+
+A node of a cluster may have been stopped (a suspended machine, a debugger). What the others have decided meanwhile was
+not waited for here, so that it has to learn of that before it acts on what clients ask. It finds out by itself: a read
+or a look at the clock that comes long after the last look is the first after such a stop.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+STOPPED = "the process was stopped"
+"""Why clients wait until the node knows what the others have decided."""
+
+
+class Pause:
+    """The reasons, and who waits.
+
+    Attributes:
+        active: whether there is a reason.
+        late_at: a read later than this, by the monotonic clock, comes after a stop.
+        on_late: called at such a read; has to :meth:`end` the reason ``STOPPED``. None where it does not matter.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self.late_at = math.inf
+        self.on_late: Callable[[], None] | None = None
+        self._reasons: set[str] = set()
+        self._held: list[Callable[[], None]] = []  # what is to be gone on with
+
+    def tick(self, now: float, patience: float) -> None:
+        """The clock is looked at; a read, or the next look, is late after so many seconds."""
+        if now > self.late_at:
+            self.late()
+        elif self.on_late is not None:
+            self.late_at = now + patience
+
+    def late(self) -> None:
+        """The process was stopped."""
+        self.late_at = math.inf
+        if self.on_late is not None:
+            self.begin(STOPPED)
+            self.on_late()
+
+    def begin(self, reason: str) -> None:
+        """Clients wait from now on."""
+        self._reasons.add(reason)
+        self.active = True
+
+    def end(self, reason: str) -> None:
+        """This is no reason any more."""
+        self._reasons.discard(reason)
+        self.active = bool(self._reasons)
+        if not self.active:
+            held, self._held = self._held, []
+            for go_on in held:
+                asyncio.get_running_loop().call_soon(go_on)
+
+    def hold(self, go_on: Callable[[], None]) -> None:
+        """Someone waits."""
+        self._held.append(go_on)
