@@ -89,10 +89,29 @@ def test_a_data_directory_of_one_process_becomes_the_first_of_several(tmp_path: 
         for channel in channels:
             channel.basic_publish("", "q", b"more", PERSISTENT, mandatory=True)
     assert (tmp_path / "homes" / "2").is_dir()
-    with pytest.raises(BrokerError, match="one of 2 homes: serve it with --workers 2"):
+    with pytest.raises(BrokerError, match="one of 2 homes: serve it with --workers 2 or more"):
         jumpmq.running(data_dir=tmp_path).__enter__()
-    with pytest.raises(BrokerError, match="one of 2 homes: serve it with --workers 2, not 3"):
-        jumpmq.running(data_dir=tmp_path, workers=3).__enter__()
+
+
+def test_the_number_of_processes_may_grow(tmp_path: Path) -> None:
+    """What is there stays where it is; the new ones get queues from then on."""
+    balanced = {"x-queue-leader-locator": "balanced"}
+    for processes in (1, 2, 4):
+        with jumpmq.running(data_dir=tmp_path, workers=processes) as broker, connected(broker.amqp_url) as [channel]:
+            channel.exchange_declare("x", "x-consistent-hash", durable=True)
+            for number in range(8):
+                name = f"{processes}-{number}"
+                channel.queue_declare(name, durable=True, arguments=balanced)
+                channel.queue_bind(name, "x", "1")
+                channel.basic_publish("", name, b"kept", PERSISTENT, mandatory=True)
+            for number in range(200):
+                channel.basic_publish("x", str(number), b"spread", PERSISTENT, mandatory=True)
+    with jumpmq.running(data_dir=tmp_path, workers=5) as broker:
+        shown = requests.get(f"{broker.http_url}/api/queues", timeout=30).json()
+        assert len(shown) == 24
+        assert sum(one["messages"] for one in shown) == 24 + 3 * 200
+    with pytest.raises(BrokerError, match="one of 5 homes: serve it with --workers 5 or more, not 4"):
+        jumpmq.running(data_dir=tmp_path, workers=4).__enter__()
 
 
 @in_loop

@@ -630,4 +630,4 @@ def _require_all_homes(definitions: list[tuple[str, str, Any]]) -> None:
             )
     homes = next((value for kind, key, value in definitions if (kind, key) == HOMES), 1)
     if homes != 1:
-        raise BrokerError(f"the data directory is one of {homes} homes: serve it with --workers {homes}")
+        raise BrokerError(f"the data directory is one of {homes} homes: serve it with --workers {homes} or more")

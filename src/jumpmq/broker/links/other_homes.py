@@ -98,15 +98,15 @@ class OtherHomes:
         """The definitions that this home begins with: those that it has, or else the first home's.
 
         Raises:
-            BrokerError: this home is not part of the first one's broker, the number of homes is another, or the sockets
-                of links cannot be made.
+            BrokerError: this home is not part of the first one's broker, there were more homes, or the sockets of links
+                cannot be made.
         """
         if self._member is not None:
             return found
         kept = next((value for kind, key, value in found if (kind, key) == HOMES), self._homes)
-        if kept != self._homes:
+        if kept > self._homes:
             raise BrokerError(
-                f"the data directory is one of {kept} homes: serve it with --workers {kept}, not {self._homes}"
+                f"the data directory is one of {kept} homes: serve it with --workers {kept} or more, not {self._homes}"
             )
         if self._home == FIRST:
             return found
