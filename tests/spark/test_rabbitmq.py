@@ -129,6 +129,45 @@ def test_what_a_query_over_amqp_cannot_do_is_refused(url: str, channel: Any, opt
         JumpMQDataSource({"url": url, "queue": "q", option: value}).streamReader(SCHEMA)
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_table_that_is_read_twice_at_once_is_whole_both_times(spark: Any, url: str, channel: Any, kind: str) -> None:
+    declare(channel, "twice", kind)
+    rows = spark.range(20_000).selectExpr("'twice' as routing_key", "concat(id, repeat('x', 1000)) as body")
+    rows.write.format("jumpmq").mode("append").options(url=url, exchange="").save()
+    frame = table(spark, url, queue="twice").select("body")
+    assert frame.union(frame).count() == 40_000
+    assert frame.alias("a").join(frame.alias("b"), "body").count() == 20_000
+
+
+def test_a_table_of_a_queue_that_others_consume_from_says_so_where_it_lacks_rows(
+    spark: Any, url: str, channel: Any
+) -> None:
+    declare(channel, "held")
+    fill(channel, "held", numbered(1, 20))
+    channel.basic_qos(prefetch_count=5)
+    reader = JumpMQDataSource({"url": url, "queue": "held"}).reader(SCHEMA)
+    planned = reader.partitions()
+    channel.basic_consume("held", lambda *delivery: None)
+    channel.connection.process_data_events(0.5)
+    with pytest.raises(JumpMQError, match=r"had 20 messages .* and 5 of them did not come: it has other consumers"):
+        list(reader.read(planned[0]))
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_two_sources_on_a_queue_are_refused_unless_they_share_it(
+    spark: Any, url: str, channel: Any, tmp_path: Path, kind: str
+) -> None:
+    declare(channel, "divided", kind)
+    published = fill(channel, "divided", numbered(1, 40))
+    one, other = (stream(spark, url, queue="divided").select("body") for _ in range(2))
+    with pytest.raises(PySparkException, match=r"queue 'divided' has another consumer, .*'shareQueues'"):
+        run_available(one.join(other, "body"), tmp_path / "refused", Sink())
+    one, other = (stream(spark, url, queue="divided", shareQueues=True).select("body") for _ in range(2))
+    sink = Sink()
+    run_available(one.unionAll(other), tmp_path / "shared", sink)
+    assert sink.bodies == published
+
+
 def test_a_query_that_fails_loses_nothing(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:
     declare(channel, "kept")
     published = fill(channel, "kept", numbered(1, 200))

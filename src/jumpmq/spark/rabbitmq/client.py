@@ -6,6 +6,8 @@ match a pattern, it does not.
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +23,9 @@ from jumpmq.spark.rabbitmq.columns import AT_ONCE, batch_of
 from jumpmq.spark.rabbitmq.kinds import is_stream
 from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
 
+MOST_PREFETCH = 65535
+"""The largest prefetch that AMQP can say."""
+
 WINDOW = 10_000
 """Messages of a stream that are on their way at once."""
 
@@ -28,7 +33,8 @@ QUIET = 0.3
 """Seconds without a message after which a stream is taken to be at its end."""
 
 GONE_AFTER = 5.0
-"""Seconds without a message after which those that were there are taken to be somebody else's."""
+"""Seconds without a message after which those that were there are taken to be somebody else's; and to wait for other
+consumers to leave."""
 
 
 class AMQPClient:
@@ -69,10 +75,15 @@ class AMQPClient:
         return {name: found for name in queues if (found := self._range(name, timestamp, missing)) is not None}
 
     def ready(self, slices: list[list[Any]], columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """As many messages of each queue as its slice ``[queue, first, last]`` says; they go back to the queue."""
+        """As many messages of each queue as its slice ``[queue, first, last]`` says; they go back to the queue.
+
+        Raises:
+            JumpMQError: there were fewer for this reader, as others consume from the queue.
+        """
         for queue, first, last in slices:
-            with said_here(self._address), connect(self._broker) as amqp:
-                yield from self._look(amqp, queue, last - first + 1, columns)
+            count = last - first + 1
+            with said_here(self._address), self._alone(queue, count) as amqp:
+                yield from self._look(amqp, queue, count, columns)
 
     def cut(self, stream: str, first: int, last: int, columns: list[str], *, whole: bool) -> Iterator[pa.RecordBatch]:
         """The messages of a stream with offsets ``first`` to ``last``; what breaks off is taken up.
@@ -131,12 +142,37 @@ class AMQPClient:
                 amqp.deliveries.clear()
         return last
 
+    def _alone(self, queue: str, count: int) -> AMQPConnection:
+        """A connection that consumes up to ``count`` messages; it waits for other consumers to leave, for a while.
+
+        Two looks at once, as where a table is joined with itself, would divide the messages between them.
+        """
+        until = time.monotonic() + GONE_AFTER
+        while True:
+            amqp = connect(self._broker)
+            try:
+                others = amqp.declared(queue).consumer_count
+                if not others or time.monotonic() > until:
+                    amqp.consume(queue, 0 if count > MOST_PREFETCH else count)
+                    if amqp.declared(queue).consumer_count == 1 or time.monotonic() > until:
+                        return amqp
+            except BaseException:
+                amqp.close()
+                raise
+            amqp.close()
+            time.sleep(random.uniform(0.02, 0.2))  # others that wait too choose another time
+
     def _look(self, amqp: AMQPConnection, queue: str, count: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        amqp.consume(queue, 0 if count > 65535 else count)
-        while count and amqp.wait(GONE_AFTER):
-            found = _taken(amqp, min(count, AT_ONCE))
-            count -= len(found)
+        left = count
+        while left and amqp.wait(GONE_AFTER):
+            found = _taken(amqp, min(left, AT_ONCE))
+            left -= len(found)
             yield batch_of(queue, found, columns)
+        if left and amqp.declared(queue).consumer_count > 1:
+            raise JumpMQError(
+                f"queue '{queue}' had {count} messages when the query was planned, and {left} of them did not come: "
+                "it has other consumers, or a table of it is read twice at once; cache() the table, or stop the others"
+            )
 
 
 def _attach(amqp: AMQPConnection, stream: str, place: str | int | datetime, prefetch: int) -> None:

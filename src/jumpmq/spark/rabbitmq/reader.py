@@ -23,18 +23,16 @@ from pyspark.sql.types import StructType
 
 from jumpmq.amqp.client import Delivery
 from jumpmq.client import AMQPConnection
-from jumpmq.spark.errors import BrokerAway, JumpMQError
+from jumpmq.spark.errors import BrokerAway, JumpMQError, QueueInUse
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import RESERVED, SourceOptions
 from jumpmq.spark.partitions import Cut, pieces
 from jumpmq.spark.patience import Patience
+from jumpmq.spark.rabbitmq.client import MOST_PREFETCH
 from jumpmq.spark.rabbitmq.columns import batch_of
 from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
-
-MOST_PREFETCH = 65535
-"""The largest prefetch that AMQP can say."""
 
 IDLE_PAUSE = 0.05
 """Seconds to wait for a message before saying that there is nothing new."""
@@ -44,6 +42,14 @@ BREATH = 0.01
 
 ON_THEIR_WAY = 5.0
 """Seconds to wait for messages that a queue said it had."""
+
+TAKEOVER = 4.0
+"""Seconds to wait for other consumers of a query's queues to leave: one that was just stopped, perhaps."""
+
+IN_USE = (
+    "so that the two would divide its messages, as the sources of a stream that is joined with itself do: bind a queue "
+    "for each to the exchange, or read a stream; to divide the messages, set option 'shareQueues' to true"
+)
 
 Offset = dict[str, Any]
 
@@ -59,7 +65,8 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """Reads queues as a consumer, whose prefetch is the micro-batch."""
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
-        only = (*RESERVED, "maxBytesPerTrigger", "checkpointLocation", "failOnDataLoss")
+        reserved = [name for name in RESERVED if name != "shareQueues"]
+        only = (*reserved, "maxBytesPerTrigger", "checkpointLocation", "failOnDataLoss")
         options.refuse(only, "for a JumpMQ broker, not for queues that are read over AMQP")
         self._options = options
         self._schema = schema
@@ -86,6 +93,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._require_own(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages
         patience = Patience(self._options.broker.retry_seconds)
+        takeover = Patience(TAKEOVER)
         while True:
             try:
                 with said_here(address_of(self._options.broker)):
@@ -93,6 +101,8 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             except BrokerAway as error:
                 self._amqp = None
                 patience.pause(error)
+            except QueueInUse as error:
+                takeover.pause(error)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         self._require_own(end)
@@ -134,10 +144,30 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The connection that consumes; what one that broke had taken comes again."""
         if self._amqp is None:
             amqp = connect(self._options.broker)
-            prefetch = min(most, MOST_PREFETCH)
-            self._queues = {amqp.consume(queue, prefetch): queue for queue in self._options.queues}
+            try:
+                self._queues = {
+                    self._consumer(amqp, queue, min(most, MOST_PREFETCH)): queue for queue in self._options.queues
+                }
+            except BaseException:
+                amqp.close()
+                raise
             self._amqp, self._taken, self._end = amqp, [], None
         return self._amqp
+
+    def _consumer(self, amqp: AMQPConnection, queue: str, prefetch: int) -> str:
+        """Begin to consume, alone unless the queue is shared; returns the consumer's tag.
+
+        Raises:
+            QueueInUse: it has another consumer.
+        """
+        alone = not self._options.share_queues
+        in_use = QueueInUse(f"queue '{queue}' has another consumer, {IN_USE}")
+        if alone and amqp.declared(queue).consumer_count:
+            raise in_use
+        tag = amqp.consume(queue, prefetch)
+        if alone and amqp.declared(queue).consumer_count > 1:  # that came at the same time
+            raise in_use
+        return tag
 
     def _take(self, amqp: AMQPConnection, most: int) -> list[Delivery]:
         """What is delivered, up to so many messages, until there is a pause."""
