@@ -74,6 +74,7 @@ class ClusterLog:
 
     Attributes:
         entry: the number of the last entry that came, which may not be applied yet.
+        awaited: the homes for which answers wait; those that are up, unless set.
         on_ask: called when there is something to append.
         on_applied: called when an entry has been applied, with its number and the home that has asked for it.
         digests: those after the last :data:`DIGESTS` entries, by number.
@@ -89,6 +90,7 @@ class ClusterLog:
         digest: Callable[[], int] = lambda: 0,
     ) -> None:
         self.entry = topology.applied >> PLACE_BITS
+        self.awaited = joined
         self.on_ask: Callable[[], None] = lambda: None
         self.on_applied: Callable[[int, int], None] = lambda entry, home: None
         self.on_forgotten: Callable[[str], None] = log.critical
@@ -256,7 +258,7 @@ class ClusterLog:
 
     def _look(self) -> None:
         """Answer those whose entries have been applied by all homes that are up."""
-        least = min((self._applied.get(home, 0) for home in self._joined()), default=self.entry)
+        least = min((self._applied.get(home, 0) for home in self.awaited()), default=self.entry)
         self._answer_to(least)
 
     def wait_no_longer(self, number: int) -> None:

@@ -156,6 +156,27 @@ async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
 
 
 @in_loop
+async def test_an_answer_waits_for_nodes_that_live_without_a_link(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        try:
+            first, second = brokers
+            await until(lambda: len(first.running_nodes) == 2)
+            assert first.other_homes is not None
+            for number in range(5):
+                link = first.other_homes.links.to(2)
+                assert link is not None
+                link.close()
+                await until(lambda: first.other_homes.links.to(2) is None)
+                await declare(first, f"q{number}")
+                assert f"q{number}" in second.topology.vhosts["/"].declared
+                await until(lambda: first.other_homes.links.to(2) is not None)
+        finally:
+            for broker in brokers:
+                await stopped(broker)
+
+
+@in_loop
 async def test_changes_of_many_at_once_have_one_order(tmp_path: Path) -> None:
     """Each of three nodes declares the same queues in another order, and binds them to a ring."""
     with etcd(tmp_path) as members:

@@ -73,11 +73,14 @@ LINKS_TIMEOUT = 2.0
 NOTICED_AFTER = 0.05
 """Seconds after a stop, in which it is seen which links have broken."""
 
-STOP_TIMEOUT = 5.0
+STOP_TIMEOUT = 2.0
 """Seconds that clients wait at most, after this process was stopped for a while."""
 
 LOOKS = 2.5, 0.25
 """Seconds between two looks at the log, where links to all homes are up, and where one is not."""
+
+UNLINKED = LOOKS[1] + 0.1
+"""Seconds that an answer waits for homes that live and have no link to this one: they look by themselves."""
 
 COMPACT_EVERY = 5000
 """Entries behind the snapshot after which another one is made."""
@@ -136,6 +139,7 @@ class Member:
         self._addresses: dict[int, Address] = {}  # where homes are or, if they are down, were
         self._live_value = b""  # of this node's key, once it listens for links
         self._lease = 0  # of this node's key; 0 before it has one
+        self._live_homes: dict[str, int] = {}  # those that etcd knows to live, by key
         self._links: Links  # to the other homes
         self._topology: Topology  # where entries take effect
         self._missed: dict[int, float] = {}  # by home, since when its node has not been seen, by the loop's clock
@@ -160,8 +164,13 @@ class Member:
         value = {"home": home, "boot": self._boot, "host": self._host, "port": port}
         self._live_value = json.dumps(value).encode()
 
-    def _found_alive(self, value: bytes) -> None:
-        said = json.loads(value)
+    def _found_alive(self, found: Value | Event) -> None:
+        """The key of a node that lives has a value."""
+        if found.value is None:
+            self._live_homes.pop(found.key, None)
+            return
+        said = json.loads(found.value)
+        self._live_homes[found.key] = int(said["home"])
         if said["home"] != self.me.home:
             self._addresses[int(said["home"])] = str(said["host"]), int(said["port"])
         elif self._live_value and said["boot"] != self._boot:
@@ -186,6 +195,7 @@ class Member:
             return digest.value
 
         self.log = ClusterLog(topology, self.me.home, self._boot, lambda: links.homes, current)
+        self.log.awaited = lambda: {*links.homes, *self._unlinked}
         self.log.on_ask = self._asked.set
         self.log.on_applied = self._applied
         self.log.on_forgotten = self._on_failure
@@ -197,7 +207,7 @@ class Member:
         await self._again_and_again(self._live)
         addresses = await self._again_and_again(lambda: self._etcd.folder(self._keys.live))
         for value in addresses.values:
-            self._found_alive(value.value)
+            self._found_alive(value)
         self._tell_of_addresses()
         await self._again_and_again(self._catch_up)
         self._run(self._follow_log(), "log")
@@ -207,6 +217,11 @@ class Member:
         self._run(self._compact(), "compaction")
         await self.catch_up()
         await self._drop_forgotten()
+
+    @property
+    def _unlinked(self) -> set[int]:
+        """The homes that live, as far as etcd knows, and whose links are down."""
+        return {home for home in self._live_homes.values() if home != self.me.home and self._links.to(home) is None}
 
     async def catch_up(self) -> None:
         """Learn what was decided while links were down."""
@@ -228,7 +243,8 @@ class Member:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(STOP_TIMEOUT):
                         await asyncio.sleep(NOTICED_AFTER)
-                        await self.catch_up()
+                        if self.is_connected:  # else nothing can have been decided for long
+                            await self.catch_up()
             finally:
                 if stop == self._stops:
                     with self._turns.turn():
@@ -325,7 +341,8 @@ class Member:
         """End what does not outlive a node that is dead: by etcd, for want of a link, and by a second witness if there
         is one. Etcd alone may have taken a living one for dead, when its disk was slow."""
         live = await self._etcd.folder(self._keys.live)
-        seen = {int(json.loads(value.value)["home"]) for value in live.values} | {self.me.home, *self._links.homes}
+        self._live_homes = {value.key: int(json.loads(value.value)["home"]) for value in live.values}
+        seen = {self.me.home, *self._live_homes.values(), *self._links.homes}
         now = asyncio.get_running_loop().time()
         self._missed = {home: self._missed.get(home, now) for home in self._topology.homes if home not in seen}
         dead = {home for home, since in self._missed.items() if now - since >= GRACE}
@@ -347,8 +364,7 @@ class Member:
     async def _follow_live(self, revision: int) -> None:
         async for events in self._watched(self._keys.live, revision):
             for event in events:
-                if event.value is not None:
-                    self._found_alive(event.value)
+                self._found_alive(event)
             self._tell_of_addresses()
 
     async def _watched(self, folder: str, revision: int) -> AsyncIterator[list[Event]]:
@@ -446,7 +462,7 @@ class Member:
         if not alive:  # etcd has taken this node for dead
             await self._live()
         elif alive[0].value != self._live_value:
-            self._found_alive(alive[0].value)
+            self._found_alive(alive[0])
             raise EtcdError("this node is another process's")
         else:
             self._on_failure(set_back(self.me.cluster, number - 1))
@@ -475,12 +491,20 @@ class Member:
         """An entry has been applied: who has asked for it is told."""
         if asker == self.me.home:
             asyncio.get_running_loop().call_later(SLOW, self._wait_no_longer, entry)
+            for home in self._unlinked:
+                asyncio.get_running_loop().call_later(UNLINKED, self._has_looked, home, entry)
         else:
             self._say(asker, {"applied": entry, "digest": self.log.digests[entry]})
 
     def _wait_no_longer(self, entry: int) -> None:
         with self._turns.turn():
             self.log.wait_no_longer(entry)
+
+    def _has_looked(self, home: int, entry: int) -> None:
+        """A node that lives without a link to this one has found an entry by itself."""
+        if self._links.to(home) is None:
+            with self._turns.turn():
+                self.log.others_applied(home, entry)
 
     def _say(self, home: int, message: dict[str, Any]) -> None:
         link = self._links.to(home)
