@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 
 import pika
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.commands import run
 from tests.homes import NODES
 from tests.http.api import API, publish
@@ -283,6 +284,26 @@ def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path
             os.kill(hanging.pid, signal.SIGCONT)
         until(lambda: running(api) == {NODES[0], NODES[2]})
         until(lambda: states(api)[NODES[2]] == "running")
+
+
+def test_metrics_of_all_nodes_name_the_cluster_by_its_identity(tmp_path):
+    if not is_installed():
+        pytest.skip("etcd is not installed")
+    with ExitStack() as stack:
+        (member,) = stack.enter_context(etcd(tmp_path))
+        options = ("--cluster", "test", "--etcd", member.url)
+        processes = [stack.enter_context(JumpMQ(tmp_path / node, node, options)) for node in NODES[:2]]
+        found = [identity_of(process) for process in processes]
+        assert [one["rabbitmq_node"] for one in found] == list(NODES[:2])
+        identity = API(f"http://127.0.0.1:{processes[0].http_port}").get("overview")["identity"]
+        assert [one["rabbitmq_cluster_permanent_id"] for one in found] == [identity, identity]
+
+
+def identity_of(process):
+    """What a node's metrics say who it is."""
+    answer = API(f"http://127.0.0.1:{process.http_port}").session.get(f"http://127.0.0.1:{process.http_port}/metrics")
+    families = text_string_to_metric_families(answer.text)
+    return next(one.samples[0].labels for one in families if one.name == "rabbitmq_identity_info")
 
 
 def states(api):

@@ -11,6 +11,7 @@ import json
 from collections import deque
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.broker.links.test_log_simulation import Disk
@@ -35,6 +36,7 @@ from jumpmq.topology import (
     Topology,
 )
 from jumpmq.topology.cluster_log import MOST_OCTETS, ClusterLog, Entry
+from jumpmq.topology.json_form import change_to_json
 from jumpmq.topology.snapshot import digest_of, records_of
 
 HOMES = 3
@@ -349,3 +351,17 @@ def test_a_node_that_is_forgotten_is_told_and_applies_nothing_more() -> None:
     log.receive(1, {"id": "x.1", "home": 2, "changes": [[forget, asker]]})
     assert "cannot forget itself" in told[0]
     assert NODES[1] in topology.nodes
+    log.receive(2, {"id": "x.2", "home": 2, "changes": [[change_to_json(PutUser("ann", "", ())), asker]]})
+    assert (topology.applied, list(topology.users)) == (0, [])
+
+
+def test_an_entry_that_cannot_be_read_is_not_passed_over() -> None:
+    log, topology = alone()
+    asker = {"user": "", "connection": "", "address": ""}
+    known = [change_to_json(PutUser("ann", "", ())), asker]
+    for unreadable in ([{"change": "OfALaterRelease"}, asker], [known[0], {"tenant": ""}]):
+        with pytest.raises((ValueError, LookupError, TypeError)):
+            log.receive(1, {"id": "x.1", "home": 2, "changes": [known, unreadable]})
+        assert (log.entry, list(topology.users)) == (0, [])
+    log.receive(1, {"id": "x.1", "home": 2, "changes": [known]})
+    assert list(topology.users) == ["ann"]

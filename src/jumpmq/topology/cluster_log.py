@@ -107,6 +107,7 @@ class ClusterLog:
         self._waiting: deque[tuple[int, list[Callable[[], None]]]] = deque()  # who waits for all homes, by entry
         self._applied: dict[int, int] = {}  # the last entry that other homes have said they have applied
         self._stands_still = False  # whether nothing can be appended, for too long already
+        self._is_forgotten = False  # whether others have forgotten this node
 
     @property
     def applied(self) -> int:
@@ -189,35 +190,38 @@ class ClusterLog:
 
         Raises:
             ValueError: it is not the next one.
+            ValueError, LookupError, TypeError: it cannot be read; nothing of it is applied, and it is still the next.
         """
-        if number <= self.entry:
+        if number <= self.entry or self._is_forgotten:
             return
         if number != self.entry + 1:
             raise ValueError(f"entry {number} of the log came after {self.entry}")
         begun = self._topology.applied if self._topology.applied >> PLACE_BITS == self.entry else 0
         skipped = begun & MOST_CHANGES  # applied before a restart
+        changes = [Pending(change_from_json(change), Asker(**asker)) for change, asker in entry["changes"]]
+        asker = int(entry["home"])
         self.entry = number
-        asked: list[_Asked | None] = [None] * len(entry["changes"])
+        asked: list[_Asked | None] = [None] * len(changes)
         if self._sent is not None and self._sent[0]["id"] == entry["id"]:
             asked, self._sent = list(self._sent[1]), None
         outcomes: list[Callable[[], None]] = []
-        for place, (change, asker) in enumerate(entry["changes"], 1):
+        for place, decided in enumerate(changes, 1):
             if place <= skipped:
                 continue
-            decided = Pending(change_from_json(change), Asker(**asker))
             if not self._is_for_this_node(decided.change):
                 return
-            is_last = place == len(entry["changes"])
+            is_last = place == len(changes)
             decided.number = number << PLACE_BITS if is_last else (number - 1) << PLACE_BITS | place
             self._topology.decide(decided)
             decided.then(self._deciding(decided, asked[place - 1], outcomes))
             if is_last:
-                decided.then(self._ending(number, entry["home"], outcomes))
+                decided.then(self._ending(number, asker, outcomes))
 
     def _is_for_this_node(self, change: Change) -> bool:
         try:
             self._topology.refuse_own_end(change)
         except AMQPError as error:
+            self._is_forgotten = True
             self.on_forgotten(error.text)
             return False
         return True

@@ -22,7 +22,7 @@ from jumpmq.broker.cluster.compacting import compact
 from jumpmq.broker.cluster.etcd import Etcd, delete, end_of, put
 from jumpmq.broker.cluster.keys import Keys
 from jumpmq.broker.cluster.member import LOG
-from jumpmq.broker.cluster.snapshots import SnapshotHead
+from jumpmq.broker.cluster.snapshots import SnapshotHead, write_snapshot
 from jumpmq.topology import (
     Bind,
     Binding,
@@ -558,6 +558,46 @@ async def test_an_entry_that_cannot_be_read_ends_the_node_with_a_sentence(tmp_pa
                 await asking.transaction([], [put(entry, junk)])
                 await until(lambda: failures)
                 assert "of the cluster's log cannot be read" in failures.pop()
+        finally:
+            await asking.close()
+            await stopped(first)
+
+
+@in_loop
+async def test_an_entry_that_cannot_be_read_ends_a_node_that_was_told_it_by_another(tmp_path: Path) -> None:
+    """As one of a later release may: to pass it over would have the node differ."""
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        failures: list[str] = []
+        try:
+            assert first._member is not None
+            assert second._member is not None
+            second._member._on_failure = failures.append
+            number = second._member.log.entry + 1
+            unknown = {"id": "x", "home": 1, "changes": [[{"change": "OfALaterRelease"}, {}]]}
+            first._member._say(2, {"number": number, "entry": unknown})
+            with first.turns.turn():
+                pass
+            await until(lambda: failures)
+            assert f"entry {number} of the cluster's log cannot be read" in failures[0]
+            assert second._member.log.entry == number - 1
+            assert second.topology.applied >> 10 == number - 1
+        finally:
+            await stopped(second)
+            await stopped(first)
+
+
+@in_loop
+async def test_what_a_compaction_left_that_was_killed_goes_with_the_next(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        asking, keys = Etcd([members[0].url]), Keys("test")
+        try:
+            await write_snapshot(asking, keys, 1, 1, [("user", "left", {})])
+            await declare(first, "q")
+            head = await compact(asking, keys)
+            found = await asking.folder(keys.snapshots)
+            assert [one.key for one in found.values] == [f"{keys.snapshot(head.folder)}000000"]
         finally:
             await asking.close()
             await stopped(first)

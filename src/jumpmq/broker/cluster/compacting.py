@@ -59,7 +59,7 @@ async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
     replace = [
         head.put(keys),
         delete(keys.log, keys.entry(floor)),
-        delete(keys.snapshot(before.folder), end_of(keys.snapshot(before.folder))),
+        delete(keys.snapshots, keys.snapshot(head.folder)),  # what was left by who was killed before this, too
     ]
     done, _ = await etcd.transaction([has(keys.snapshot_head, found.value)], replace)
     if done:

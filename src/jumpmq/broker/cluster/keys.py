@@ -73,8 +73,12 @@ class Keys:
     def snapshot_head(self) -> str:
         return self._key("snapshot-head")
 
+    @property
+    def snapshots(self) -> str:
+        return self._key("snapshot/")
+
     def snapshot(self, folder: str) -> str:
-        return self._key(f"snapshot/{folder}/")
+        return f"{self.snapshots}{folder}/"
 
 
 def number_of(entry: str) -> int:

@@ -416,8 +416,11 @@ class Member:
                 try:
                     self._take_one(number, json.loads(value.value))
                 except (ValueError, LookupError, TypeError) as error:
-                    self._on_failure(f"entry {number} of the cluster's log cannot be read: {error!r}")
+                    self._cannot_read(number, error)
                     return
+
+    def _cannot_read(self, number: int, error: Exception) -> None:
+        self._on_failure(f"entry {number} of the cluster's log cannot be read: {error!r}")
 
     def _take_one(self, number: int, entry: Entry) -> None:
         """Apply an entry, and those behind it that came before it; what was asked for here is told over links."""
@@ -545,7 +548,10 @@ class Member:
             case {"differs": number}:
                 self._differs(link.peer, number)
             case {"number": number, "entry": entry}:
-                self._take_one(number, entry)
+                try:
+                    self._take_one(number, entry)
+                except (ValueError, LookupError, TypeError) as error:  # it is of a later release, perhaps
+                    self._cannot_read(number, error)
             case {"dead": homes}:
                 self._suspected[link.peer] = set(homes)
 

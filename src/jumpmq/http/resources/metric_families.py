@@ -47,7 +47,7 @@ def identity(request: Request, endpoint: str) -> Families:
     build.add_metric((COMPATIBLE_WITH, "JumpMQ", __version__), 1)
     labels = ("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id", "rabbitmq_endpoint")
     who = GaugeMetricFamily("rabbitmq_identity_info", "The node and its cluster", labels=labels)
-    who.add_metric((broker.node, broker.cluster_name, broker.node, endpoint), 1)
+    who.add_metric((broker.node, broker.cluster_name, broker.identity or broker.node, endpoint), 1)
     return build, who
 
 
