@@ -1,6 +1,7 @@
 """What limited users and virtual hosts have open, told from home to home: their limits hold for all homes together.
 
-A home tells at the end of the turn in which something limited was opened, and else as it changes, a few times a second.
+A home tells at the end of the turn in which something limited was opened, and else as it changes, a few times a second;
+so also how many messages its limited users have published, which count at all homes.
 Who opens at two homes within the same millisecond may so have one more than the limit.
 """
 
@@ -72,4 +73,8 @@ class UsageLinks:
         self._heard.pop(link.peer, None)
 
     def _hear(self, link: Link, payload: memoryview) -> None:
-        self._heard[link.peer] = json.loads(bytes(payload))
+        usage = json.loads(bytes(payload))
+        before = self._heard.get(link.peer, usage)
+        self._heard[link.peer] = usage
+        if self._limits is not None:
+            self._limits.published_elsewhere(before, usage)

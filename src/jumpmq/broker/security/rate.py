@@ -18,10 +18,12 @@ class PublishRate:
         limit: messages a second; None is any number.
 
     Attributes:
+        counted: how many messages were published, here.
         shared: what others count in too, and is waited for as well: the rate of the connection's user.
     """
 
     def __init__(self, limit: int | None) -> None:
+        self.counted = 0
         self.shared: PublishRate | None = None
         self._paid_until = 0.0
         self.set_limit(limit)
@@ -43,7 +45,12 @@ class PublishRate:
 
     def count(self, messages: int) -> None:
         """So many more were published."""
-        if self._cost:
-            self._paid_until = max(self._paid_until, time.monotonic()) + messages * self._cost
+        self.counted += messages
+        self.count_elsewhere(messages)
         if self.shared is not None:
             self.shared.count(messages)
+
+    def count_elsewhere(self, messages: int) -> None:
+        """So many more were published at another home."""
+        if self._cost:
+            self._paid_until = max(self._paid_until, time.monotonic()) + messages * self._cost

@@ -17,9 +17,9 @@ from jumpmq.topology.limits import Limits, reached
 
 Usage = dict[str, list[int]]
 """What is open at a home, of those that have limits: of a user (``user NAME``, or ``token NAME``) connections, channels
-and consumers, of a virtual host (``vhost NAME``) connections."""
+and consumers, and how many messages were published; of a virtual host (``vhost NAME``) connections."""
 
-CONNECTIONS, CHANNELS, CONSUMERS = range(3)
+CONNECTIONS, CHANNELS, CONSUMERS, PUBLISHED = range(4)
 """Places in the counts of a user."""
 
 
@@ -127,10 +127,13 @@ class UserLimits:
             if one.vhost.name in hosts:
                 found.setdefault(_of_host(one.vhost.name), [0])[CONNECTIONS] += 1
             if one.user.name in users:
-                counts = found.setdefault(_of_user(one.user), [0, 0, 0])
+                counts = found.setdefault(_of_user(one.user), [0, 0, 0, 0])
                 counts[CONNECTIONS] += 1
                 counts[CHANNELS] += len(one.channels)
                 counts[CONSUMERS] += sum(len(channel.consumers) for channel in one.channels.values())
+        for user, rate in self._rates.items():
+            if rate.counted:
+                found.setdefault(_of_user(user), [0, 0, 0, 0])[PUBLISHED] = rate.counted
         return found
 
     def _running(self) -> list[Client]:
@@ -150,6 +153,13 @@ class UserLimits:
         rate = self._rates.setdefault(user, PublishRate(limit))
         rate.set_limit(limit)
         return rate
+
+    def published_elsewhere(self, before: Usage, after: Usage) -> None:
+        """Another home has told of its usage: what its clients have published since counts here too."""
+        for user, rate in self._rates.items():
+            if (counts := after.get(whose := _of_user(user))) is not None:
+                had = before[whose][PUBLISHED] if whose in before else 0
+                rate.count_elsewhere(max(0, counts[PUBLISHED] - had))
 
     def follow(self, change: Change, asker: Asker) -> None:
         """Definitions have changed: let a user's connections publish as fast as the user may now."""
