@@ -40,6 +40,7 @@ class Config:
         etcd: the cluster's metadata store, as URLs of its members with commas between.
         etcd_ca, etcd_cert, etcd_key: for members with ``https``, as in
             :class:`~jumpmq.broker.security.certificates.ServerTLS`; None is the authorities that the system knows.
+        recover_cluster: where etcd has lost the cluster, have this node's definitions be those of the cluster.
         cluster_host: address at which the other nodes of the cluster reach this one.
         queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
             RabbitMQ's setting.
@@ -89,6 +90,7 @@ class Config:
     etcd_cert: Path | None = None
     etcd_key: Path | None = None
     cluster_host: str = "127.0.0.1"
+    recover_cluster: bool = False
     queue_leader_locator: str = "client-local"
     node: str | None = None
     default_user: str = "guest"

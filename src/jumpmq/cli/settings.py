@@ -60,6 +60,8 @@ class Setting:
     @staticmethod
     def written(value: Any) -> str:
         """A value as a configuration file has it."""
+        if isinstance(value, bool):
+            return str(value).lower()
         return str(value) if isinstance(value, int) else json.dumps(str(OFF if value is None else value))
 
 
@@ -105,6 +107,12 @@ def _one_of(*words: str) -> Callable[[Any], str]:
         return str(value)
 
     return read
+
+
+def _switch(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    return _one_of("true", "false")(value) == "true"
 
 
 def _size(value: Any) -> str:
@@ -194,6 +202,14 @@ SETTINGS = {
             "where other nodes of the cluster reach this one",
             _text,
             "127.0.0.1",
+        ),
+        Setting(
+            "recover_cluster",
+            "true|false",
+            "true or false",
+            "where etcd has lost the cluster, make it anew from this node's definitions",
+            _switch,
+            "false",
         ),
         Setting(
             "default_user", "NAME", "a name", "the administrator that a new data directory begins with", _text, "guest"

@@ -545,6 +545,57 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_a_cluster_that_etcd_has_lost_is_recovered_from_a_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "jumpmq")
+    with etcd(tmp_path) as members:
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
+        asking = Etcd([members[0].url])
+        try:
+            first, second, third = brokers
+            for broker, name in (first, "one"), (second, "two"):
+                await declare(broker, name)
+                assert await asyncio.to_thread(_published, broker.port, name, 3) == 3
+            await until(lambda: third.topology.applied == second.topology.applied)
+            await stopped(third)
+            await declare(first, "later")
+            await until(lambda: second.topology.applied == first.topology.applied)
+            before, applied = state_of(first.topology), first.topology.applied >> 10
+            for broker in brokers:
+                await stopped(broker)
+            await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
+
+            with pytest.raises(BrokerError, match=f"the last entry of the log here is {applied}$"):
+                await started(config_of(1, tmp_path, members))
+            stranger = replace(config_of(0, tmp_path, members), data_dir=tmp_path / "new", recover_cluster=True)
+            with pytest.raises(BrokerError, match="not that of a node of cluster 'test'"):
+                await started(stranger)
+
+            brokers = [await started(config_of(2, tmp_path, members, recover_cluster=True))]
+            with pytest.raises(BrokerError, match=f"and this node has entry {applied}: recover it from this node"):
+                await started(config_of(0, tmp_path, members))
+            await stopped(brokers[0])
+            await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
+
+            brokers = [await started(config_of(number, tmp_path, members, recover_cluster=True)) for number in range(2)]
+            assert "etcd has cluster 'test': there is nothing to recover" in caplog.text
+            for broker, name in zip(brokers, ("one", "two"), strict=True):
+                assert state_of(broker.topology) == before
+                assert broker.topology.vhosts["/"].queues[name].message_count == 3
+            await declare(brokers[0], "after")
+            assert "after" in brokers[1].topology.vhosts["/"].declared
+            with pytest.raises(BrokerError, match="it needs an empty directory"):
+                await started(config_of(2, tmp_path, members))
+            brokers.append(await started(replace(config_of(2, tmp_path, members), data_dir=tmp_path / "anew")))
+            assert brokers[2].config.home == 4
+        finally:
+            await asking.close()
+            for broker in brokers:
+                await stopped(broker)
+
+
+@in_loop
 async def test_an_entry_that_cannot_be_read_ends_the_node_with_a_sentence(tmp_path: Path) -> None:
     with etcd(tmp_path) as members:
         first = await started(config_of(0, tmp_path, members))

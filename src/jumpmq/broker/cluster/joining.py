@@ -18,14 +18,19 @@ from jumpmq.broker.cluster.snapshots import SnapshotHead, read_snapshot, write_s
 from jumpmq.broker.config import MEMBERSHIP
 from jumpmq.broker.errors import BrokerError
 from jumpmq.store import Store
+from jumpmq.topology import Topology
 from jumpmq.topology.cluster_log import PLACE_BITS
 from jumpmq.topology.common_log import Record
 from jumpmq.topology.records import SHARED
+from jumpmq.topology.snapshot import records_of
 
 log = logging.getLogger(__name__)
 
 APPLIED = "applied"
 """Kind of the record that says which change of the cluster's log a home has applied last."""
+
+AHEAD = 1_000_000
+"""Entries by which the log of a recovered cluster begins behind that of the node: more than others may have had."""
 
 DEFINITIONS = "vhost", "user", "exchange", "queue", "binding", "policy", "home"
 """Kinds of records of which a data directory that was never used has none."""
@@ -77,6 +82,7 @@ class Joining:
         store: the data directory's.
         on_disk: waits until what was put is on disk.
         first_definitions: what a new cluster begins with, made from what the data directory has.
+        recovers: whether what the data directory has takes the place of a cluster that etcd has lost.
     """
 
     def __init__(
@@ -86,12 +92,14 @@ class Joining:
         store: Store,
         on_disk: Callable[[], Awaitable[None]],
         first_definitions: Callable[[list[Record]], list[Record]],
+        recovers: bool = False,
     ) -> None:
         self._etcd = etcd  # the cluster's
         self._keys = keys  # the cluster's
         self._store = store  # the data directory's
         self._on_disk = on_disk  # waits until what was put is on disk
         self._first_definitions = first_definitions  # of a new cluster
+        self._recovers = recovers  # whether this node's are those of a cluster that is lost
 
     async def join(self, found: list[Record], node: str | None, default_node: str) -> Joined:
         """Be a member.
@@ -113,11 +121,13 @@ class Joining:
         if node is not None and node != me.node:
             raise BrokerError(f"the data directory is that of node '{me.node}', not of '{node}'")
         has_none = not any(kind in DEFINITIONS for kind, _, _ in found)
-        me = self._of_cluster(me, await self._created(me, found), has_none)
-        await self._check_format()
-        me = await self._with_home(me)
-        head = await self._head()
         applied = next((value >> PLACE_BITS for kind, _, value in found if kind == APPLIED), 0)
+        if self._recovers:
+            await self._recover(me, applied, found)
+        me = self._of_cluster(me, await self._created(me, applied, found), has_none)
+        await self._check_format()
+        me = await self._with_home(me, applied)
+        head = await self._head()
         if applied > head.entry and await self._etcd.get(self._keys.entry(applied)) is None:
             raise BrokerError(set_back(me.cluster, applied))
         if has_none or applied < head.floor - 1:
@@ -134,7 +144,39 @@ class Joining:
         self._store.put(*MEMBERSHIP, asdict(me))
         await self._on_disk()
 
-    async def _created(self, me: Membership, found: list[Record]) -> str:
+    async def _recover(self, me: Membership, applied: int, found: list[Record]) -> None:
+        """Have this node's definitions be those of a cluster that etcd has lost: the log begins again, so far behind
+        what any node has applied that all of them begin from the snapshot.
+
+        Raises:
+            BrokerError: the node was no member.
+        """
+        if await self._etcd.get(self._keys.id) is not None:
+            log.info("etcd has cluster '%s': there is nothing to recover", me.cluster)
+            return
+        if not me.home:
+            raise BrokerError(f"the data directory is not that of a node of cluster '{me.cluster}': nothing to recover")
+        entry = applied + AHEAD
+        topology = Topology("", home=0, shared=True)
+        topology.restore(found)
+        topology.applied = entry << PLACE_BITS
+        homes = max(me.home, *topology.homes, *topology.forgotten)
+        head = await write_snapshot(self._etcd, self._keys, entry, entry, records_of(topology))
+        begins = [
+            put(self._keys.format, FORMAT),
+            put(self._keys.id, me.id),
+            put(self._keys.secret, secrets.token_hex(32)),
+            put(self._keys.homes, str(homes)),
+            put(self._keys.member(me.node), _member(me.home, me)),
+            put(self._keys.recovered, str(entry)),
+            put(self._keys.entry(entry), json.dumps({"id": uuid.uuid4().hex, "home": me.home, "changes": []})),
+            head.put(self._keys),
+        ]
+        if (await self._etcd.transaction([absent(self._keys.id)], begins))[0]:
+            log.warning("cluster '%s' was recovered from what node '%s' had applied, up to entry %d of the log",
+                        me.cluster, me.node, applied)  # fmt: skip
+
+    async def _created(self, me: Membership, applied: int, found: list[Record]) -> str:
         """The identity of the cluster, which is made unless it is there.
 
         Raises:
@@ -142,7 +184,7 @@ class Joining:
         """
         while (identity := await self._etcd.get(self._keys.id)) is None:
             if me.home:
-                raise BrokerError(set_back(me.cluster, 0))
+                raise BrokerError(f"{set_back(me.cluster, 0)}; the last entry of the log here is {applied}")
             records = self._first_definitions(found)
             head = await write_snapshot(self._etcd, self._keys, 0, 1, records)
             begins = [
@@ -173,8 +215,21 @@ class Joining:
             said = "none" if found is None else found.value.decode()[:20]
             raise BrokerError(f"the cluster's log is of format {said}, and this release knows format {FORMAT}")
 
-    async def _with_home(self, me: Membership) -> Membership:
-        """This node with its home, whose number is given to it unless it has one."""
+    async def _with_home(self, me: Membership, applied: int) -> Membership:
+        """This node with its home, whose number is given to it unless it has one.
+
+        Raises:
+            BrokerError: the cluster was recovered from a node that knew less than this one.
+        """
+        recovered = await self._etcd.get(self._keys.recovered)
+        if recovered is not None and me.home and applied < (begin := int(recovered.value)):
+            if applied > begin - AHEAD:
+                raise BrokerError(
+                    f"cluster '{me.cluster}' was recovered from entry {begin - AHEAD} of its log, and this node has "
+                    f"entry {applied}: recover it from this node, or give this node an empty data directory"
+                )
+            name = self._keys.member(me.node)  # etcd had lost who is a member
+            await self._etcd.transaction([absent(name)], [put(name, _member(me.home, me))])
         while True:
             member = await self._etcd.get(self._keys.member(me.node))
             if member is not None:

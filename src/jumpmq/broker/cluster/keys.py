@@ -4,6 +4,7 @@
 ``format``             version of the log, and of the rules that decide outcomes
 ``id``                 the cluster's identity, which each member's data directory keeps too
 ``secret``             what the ends of links prove to each other that they know
+``recovered``          the entry that the log began with when a node's definitions took the place of what was lost
 ``homes``              the last number that was given to a home
 ``members/NODE``       the home of a node, and what tells its data directory from others of that name
 ``live/NODE``          where the node's links are taken; gone some seconds after the node is
@@ -43,6 +44,10 @@ class Keys:
     @property
     def secret(self) -> str:
         return self._key("secret")
+
+    @property
+    def recovered(self) -> str:
+        return self._key("recovered")
 
     @property
     def homes(self) -> str:

@@ -43,7 +43,14 @@ async def enter(
         raise BrokerError("the data directory is one of several workers' homes: it cannot join a cluster")
     settings = EtcdSettings.of(config)
     etcd, keys = settings.client(), Keys(settings.cluster)
-    joining = Joining(etcd, keys, store, turns.committed, lambda records: _first_definitions(records, config))
+    joining = Joining(
+        etcd,
+        keys,
+        store,
+        turns.committed,
+        lambda records: _first_definitions(records, config),
+        config.recover_cluster,
+    )
     told, pause = "", PAUSES[0]
     try:
         while True:
