@@ -1,7 +1,8 @@
 """Kills and stops the processes of a broker under load, and counts every message.
 
 ``python -m fuzzing.workers --seconds 60 --workers 3``: publishers with confirms and consumers with acknowledgements use
-durable queues of all homes, while processes are killed (SIGKILL) and stopped (SIGSTOP) at random. Nothing that was
+durable queues of all homes, which move from home to home, while processes are killed (SIGKILL) and stopped (SIGSTOP) at
+random. Nothing that was
 confirmed may be missing, messages of a queue come in the order of publishing, and twice only where ``redelivered`` says
 so or the publisher has published again.
 """
@@ -23,6 +24,7 @@ from typing import Any
 import pika
 
 import jumpmq
+from jumpmq.management import ManagementClient, ManagementError
 
 GONE = (pika.exceptions.AMQPError, OSError)
 QUEUES = 9
@@ -137,6 +139,31 @@ class Consumer(Client):
         channel.basic_ack(method.delivery_tag)
 
 
+class Mover(threading.Thread):
+    """Moves one queue after the other to another home, until told to stop.
+
+    Attributes:
+        count: how many moves were begun.
+    """
+
+    def __init__(self, url: str, queues: list[str], seed: int, stop: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.count = 0
+        self._api, self._queues, self._choose, self._stop_moving = (
+            ManagementClient(url, 5.0),
+            queues,
+            random.Random(seed),
+            stop,
+        )
+
+    def run(self) -> None:
+        while not self._stop_moving.wait(self._choose.uniform(0.05, 0.5)):
+            with contextlib.suppress(ManagementError, OSError):  # on its way already, or its home is down
+                queue = self._choose.choice(self._queues)
+                self._api.post("queues", "/", queue, "actions", body={"action": "move"})
+                self.count += 1
+
+
 def workers_of(pid: int) -> list[int]:
     """The processes that a process has started."""
     found = []
@@ -175,7 +202,8 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
             connection.close()
         publishers = [Publisher(lambda: broker.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
         consumers = [Consumer(lambda: broker.port, ledger, queues[place::2], stop) for place in range(2)]
-        for client in (*publishers, *consumers):
+        mover = Mover(broker.http_url, queues, seed, stop_publishing)
+        for client in (*publishers, *consumers, mover):
             client.start()
         end, blows = time.monotonic() + seconds, 0
         while time.monotonic() < end:
@@ -185,7 +213,7 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
             print(f"{done}; {sum(ledger.confirmed.values())} confirmed", file=sys.stderr, flush=True)
         time.sleep(5)
         stop_publishing.set()
-        for client in publishers:
+        for client in (*publishers, mover):
             client.join(30)
         until = time.monotonic() + 60
         while time.monotonic() < until:
@@ -196,7 +224,7 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
         stop.set()
         for client in consumers:
             client.join(30)
-    print(f"{sum(ledger.confirmed.values())} messages confirmed, {blows} blows")
+    print(f"{sum(ledger.confirmed.values())} messages confirmed, {blows} blows, {mover.count} moves")
     return ledger.problems()
 
 

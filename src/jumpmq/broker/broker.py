@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.broker.bulk.reader_groups import ReaderGroups
 from jumpmq.broker.bulk.writers import Writers
+from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
@@ -49,7 +50,7 @@ from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Batch, Store, StoreError
-from jumpmq.store.definitions import ON_WAY, named, numbered, on_way
+from jumpmq.store.definitions import BEHIND, PARTS, named, numbered, part_of
 from jumpmq.topology import Topology, changes, records
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ class Broker:
                 self.other_homes.served_channels.serve(self._services, self.memory)
                 await self.other_homes.join(self.topology, self.node, self._services.deliver_reply)
                 self.other_homes.usage.serve(self._services.user_limits)
+                self.other_homes.moves.serve(self.topology, self._channels)
             if (member := self._member) is not None:
                 pause = self.pause
                 pause.on_late = lambda: member.after_stop(lambda: pause.end(STOPPED))
@@ -269,9 +271,14 @@ class Broker:
         return self._directory is not None
 
     @property
+    def running_homes(self) -> set[int]:
+        """The numbers of the homes that answer, this one among them."""
+        return {self.config.home} if self.other_homes is None else {self.config.home, *self.other_homes.links.homes}
+
+    @property
     def running_nodes(self) -> list[str]:
         """The nodes of this cluster that answer, this one among them, in the order of joining."""
-        up = {self.config.home} if self.other_homes is None else {self.config.home, *self.other_homes.links.homes}
+        up = self.running_homes
         return [node for node, homes in self.topology.nodes.items() if not up.isdisjoint(homes)]
 
     @property
@@ -385,6 +392,11 @@ class Broker:
     def _restore_contents(
         self, store: Store, definitions: list[tuple[str, str, Any]], batches: dict[int, list[Batch]]
     ) -> None:
+        for queue in self._queues():
+            waits = not queue.id & BEHIND and queue.id | BEHIND in batches
+            if waits and queue.behind is None:  # all has come from where it was, and this had not entered yet
+                definition = self.topology.vhosts[queue.vhost].definition(queue)
+                queue.behind = self.topology.make_behind(definition, queue.id)
         next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
         delivered = {key: value for kind, key, value in definitions if kind == "delivered"}
         attempts: dict[int, dict[int, int]] = {}
@@ -523,16 +535,23 @@ class Broker:
 
     def _queue_name(self, number: int) -> str:
         """What the log calls a queue. Any thread may ask."""
-        if number & ON_WAY:
-            return on_way(self._queue_name(number ^ ON_WAY))
+        if number & PARTS:
+            return part_of(number, self._queue_name)
         found = [one for host in list(self.topology.vhosts.values()) for one in list(host.queues.values())]
         return next((named(one.name, one.vhost) for one in found if one.id == number), numbered(number))
 
     def _deliveries(self) -> list[Deliveries]:
         return [channel.unacknowledged for one in self.connections for channel in one.channels.values()]
 
+    def _channels(self) -> list[Channel]:
+        own = [channel for one in self.connections for channel in one.channels.values()]
+        return own if self.other_homes is None else [*own, *self.other_homes.served_channels.channels()]
+
     def _queues(self) -> list[Queue]:
-        return [queue for vhost in self.topology.vhosts.values() for queue in vhost.queues.values()]
+        """All contents, those of queues that move among them."""
+        hosts = self.topology.vhosts.values()
+        found = [queue for host in hosts for one in (host.queues, host.departed) for queue in one.values()]
+        return [*found, *(queue.behind for queue in found if queue.behind is not None)]
 
     # --- what the management API asks ---
 

@@ -45,7 +45,6 @@ REASONS: dict[str, str] = {
     "disable": _PLUGINS,
     "disable_auth_attempt_source_tracking": _LOGINS,
     "discover_peers": "nodes find each other in etcd: `jumpmqctl cluster_status`",
-    "drain": "`jumpmqctl suspend_listeners` has a node take no new clients",
     "enable": _PLUGINS,
     "enable_auth_attempt_source_tracking": _LOGINS,
     "enable_feature_flag": _FLAGS,
@@ -88,7 +87,8 @@ REASONS: dict[str, str] = {
     "peek": "the page and `POST /api/queues/VHOST/NAME/get` show messages",
     "post_upgrade": "a new version needs no tasks after its start",
     "quorum_status": _MEMBERS,
-    "rebalance": "queues stay where they were declared, see --queue-leader-locator",
+    "rebalance": "`jumpmqctl move_queue` and `drain` move queues; new ones are shared out with "
+    "--queue-leader-locator balanced",
     "reclaim_quorum_memory": _ERLANG,
     "reconcile_vhosts": _VHOSTS,
     "remote_shell": _ERLANG,

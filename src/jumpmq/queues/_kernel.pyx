@@ -261,7 +261,8 @@ cdef struct Packed:
     uint8_t routing_key
     uint8_t exchange
     uint8_t persistent
-    uint8_t unused[5]
+    uint8_t redelivered
+    uint8_t unused[4]
 
 
 def pack(list messages, double now):
@@ -306,6 +307,7 @@ cdef bytes packed(list messages, list exchanges, Py_ssize_t size, double now):
         head.routing_key = PyBytes_GET_SIZE(message.routing_key)
         head.exchange = PyBytes_GET_SIZE(exchange)
         head.persistent = message.persistent
+        head.redelivered = message.redelivered
         at = placed(at, <const char*>&head, sizeof(Packed))
         at = placed(at, PyBytes_AS_STRING(exchange), head.exchange)
         at = placed(at, PyBytes_AS_STRING(message.routing_key), head.routing_key)
@@ -353,6 +355,7 @@ def unpack(const uint8_t[::1] octets, Py_ssize_t at, Py_ssize_t count, double pu
         message.body = PyBytes_FromStringAndSize(start + at, head.body)
         at += head.body
         message.persistent = head.persistent != 0
+        message.redelivered = head.redelivered != 0
         message.published_at = published_at
         if head.lives >= 0:
             message.expires_at = now + head.lives

@@ -67,6 +67,10 @@ class Limits:
         what is too much does not keep what is dead."""
         return self.dead_letter_strategy == "at-least-once" and self.overflow == "reject-publish"
 
+    def unbounded(self) -> "Limits":
+        """The same for what waits to enter the queue: for any number, for ever, and for no consumer."""
+        return replace(self, max_length=None, max_length_bytes=None, expires=None, single_active_consumer=False)
+
     def serving_one(self) -> "Limits":
         """The same for a queue that serves one consumer at a time."""
         return replace(self, single_active_consumer=True)

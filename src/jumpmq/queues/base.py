@@ -151,6 +151,8 @@ class Queue(ABC):
         last_used: when a client last used it, by :mod:`~jumpmq.queues.clock` (``x-expires``).
         wakes_at: when it is to be looked after, as far as somebody was asked to.
         deleted: whether it is gone; what is done with its messages then is without effect.
+        moved: whether its home is another now, and what is here on its way there.
+        behind: what is published while others come from another home, to go before it; None where none do.
         published, delivered, acknowledged: message counts since the broker started.
         delivered_unasked: of the delivered, those to consumers that do not acknowledge.
         got, got_unasked: of the delivered, those that were got one by one, to be acknowledged or not.
@@ -214,7 +216,8 @@ class Queue(ABC):
         self.limits = self.limits_under(NO_POLICY)
         self.on_gone: list[Callable[[Queue], None]] = []
         self.last_used = clock.now()
-        self.deleted = False
+        self.deleted = self.moved = False
+        self.behind: Queue | None = None
         self.published = self.delivered = self.acknowledged = 0
         self.delivered_unasked = self.got = self.got_unasked = self.got_nothing = self.redelivered = 0
         self.returned = False
@@ -246,8 +249,9 @@ class Queue(ABC):
 
     @property
     def message_count(self) -> int:
-        """Ready and unacknowledged messages."""
-        return self.ready_count + self.unacknowledged_count
+        """Ready and unacknowledged messages, those of :attr:`behind` among them."""
+        count = self.ready_count + self.unacknowledged_count
+        return count if self.behind is None else count + self.behind.message_count
 
     @property
     @abstractmethod
@@ -331,6 +335,15 @@ class Queue(ABC):
         Returns:
             The messages that were refused (``x-overflow`` is ``reject-publish``).
         """
+
+    def push_ahead(self, messages: list[Message]) -> None:
+        """Add messages that the queue had at another home, before those of :attr:`behind`."""
+        raise NotImplementedError
+
+    def follow_up(self, count: int) -> bool:
+        """Have up to ``count`` messages of :attr:`behind` enter; returns whether some did. After the last it is gone,
+        and what is published enters at once."""
+        raise NotImplementedError
 
     @property
     def knows_next(self) -> bool:

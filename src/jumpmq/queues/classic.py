@@ -198,10 +198,30 @@ class ClassicQueue(Queue):
         return refused
 
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
+        if self.behind is not None:
+            return self.behind.push(messages)
         if self._limited and self.limits.overflow != "drop-head" and not fitting:
             return self._push_what_fits(messages)
         self._enter(messages)
         return []
+
+    def push_ahead(self, messages: list[Message]) -> None:
+        self.published -= len(messages)
+        self.returned = self.returned or any(message.redelivered for message in messages)
+        self._enter(messages)
+
+    def follow_up(self, count: int) -> bool:
+        behind = self.behind
+        assert isinstance(behind, ClassicQueue)
+        messages = behind.take_for_delivery(count)
+        if messages:
+            self._expiring = self._expiring or behind._expiring
+            self._enter([_apart(message) for message in messages])
+            behind.settle(messages, Outcome.ACKNOWLEDGED)
+        elif not behind.message_count and not behind.purging:
+            self.behind = None
+            behind.delete()
+        return bool(messages)
 
     def _enter(self, messages: list[Message]) -> None:
         messages, count = enter_queue(messages, self, self._next_seq), len(messages)
@@ -221,6 +241,8 @@ class ClassicQueue(Queue):
 
     def expect_expiry(self) -> None:
         self._expiring = True
+        if self.behind is not None:
+            self.behind.expect_expiry()
 
     @property
     def knows_next(self) -> bool:
@@ -422,7 +444,7 @@ class ClassicQueue(Queue):
     def purge(self) -> int:
         count = len(self._ready)
         self._let_go(self._ready.leave().settle(self._count_transient_gone))
-        return count
+        return count if self.behind is None else count + self.behind.purge()
 
     def _count_transient_gone(self, count: int, octets: int) -> None:
         if self._transient:
@@ -436,6 +458,8 @@ class ClassicQueue(Queue):
     def delete(self) -> int:
         self.tell_gone()
         count = len(self._ready)
+        if self.behind is not None:
+            count += self.behind.delete()
         self.deleted = True
         self.wakes_at = NEVER
         self._let_go(self._ready.leave().forget())
@@ -447,6 +471,10 @@ class ClassicQueue(Queue):
         self._ready.close()
         self._tell_next()
         return count
+
+    def leave_consumers(self) -> None:
+        """Cancel all consumers: the queue is at another home now."""
+        self._delivery.cancel_all()
 
     # --- consumers ---
 
@@ -495,6 +523,8 @@ class ClassicQueue(Queue):
     def set_limits(self, limits: Limits) -> None:
         self.limits = limits
         self._limited = limits.has_length
+        if self.behind is not None:
+            self.behind.set_limits(limits.unbounded())
         self._delivery.serve_one(limits.single_active_consumer)
         self.touch()
         self._mind_lease()
@@ -639,6 +669,13 @@ class ClassicQueue(Queue):
         """Make messages that were read back from the store the queue's again."""
         for message in messages:
             message.queue = self
+
+
+def _apart(message: Message) -> Message:
+    """A message of another queue, to enter this one: it may have been delivered before a crash."""
+    apart = message.copy()
+    apart.expires_at, apart.redelivered = message.expires_at, message.redelivered
+    return apart
 
 
 def _copied(message: Message) -> Message:

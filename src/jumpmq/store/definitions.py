@@ -21,6 +21,15 @@ FILE_NAME = "definitions"
 ON_WAY = 1 << 61
 """A bit in the number of a queue: under that number messages are kept that are on their way to it, at another home."""
 
+AHEAD = 1 << 60
+"""The same, of messages that the queue had where its home was before: they go before what is published now."""
+
+BEHIND = 1 << 59
+"""The same, of messages that were published to a queue while others were on their way to go before them."""
+
+PARTS = ON_WAY | AHEAD | BEHIND
+"""All of these bits."""
+
 _NAMED = {"id", "name", "vhost"}
 _TITLE = b"JumpMQ definitions"
 
@@ -53,17 +62,23 @@ def queue_naming(definitions: Mapping[tuple[str, str], str]) -> Callable[[int], 
         if names is None:  # most of the time nobody asks
             found = [json.loads(text) for (kind, _), text in definitions.items() if kind == "queue"]
             whole = [one for one in found if isinstance(one, dict) and one.keys() >= _NAMED]
-            names = {one["id"]: named(one["name"], one["vhost"]) for one in whole}
-        if number & ON_WAY:
-            return on_way(name(number ^ ON_WAY))
+            ids = [(one[key], one) for one in whole for key in ("id", "before") if key in one]
+            names = {id: named(one["name"], one["vhost"]) for id, one in ids}
+        if number & PARTS:
+            return part_of(number, name)
         return names.get(number) or numbered(number)
 
     return name
 
 
-def on_way(queue: str) -> str:
-    """What messages on their way to a queue are called."""
-    return f"what is on its way to {queue}"
+def part_of(number: int, name: Callable[[int], str]) -> str:
+    """What messages of a queue are called that are kept under a number of their own (:data:`PARTS`).
+
+    Args:
+        name: what operators call the queue of a number.
+    """
+    queue = name(number & ~PARTS)
+    return f"what is on its way to {queue}" if number & ON_WAY else f"what waits to enter {queue}"
 
 
 def named(name: str, vhost: str) -> str:

@@ -251,6 +251,29 @@ class DeleteQueue(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class MoveQueue(Change):
+    """Have a queue at another home, with another number; its messages follow. Nothing changes where there is none of
+    this name and number.
+
+    What is published from now on goes there, and is behind those that follow.
+    """
+
+    vhost: str
+    name: str
+    id: int
+    home: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndMove(Change):
+    """All messages of a queue of this name and number have come from the home where it was before."""
+
+    vhost: str
+    name: str
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Bind(Change):
     """Add a binding; nothing changes where it exists.
 

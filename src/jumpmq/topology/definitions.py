@@ -5,6 +5,14 @@ from typing import Any
 
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 
+HOME_BITS = 40
+"""Bits of a queue's id behind the number of its home."""
+
+
+def home_of(id: int) -> int:
+    """The home of the queue with an id; those from before there were several homes are of the first one."""
+    return id >> HOME_BITS or 1
+
 
 @dataclass(frozen=True, slots=True)
 class ExchangeDefinition:
@@ -41,6 +49,7 @@ class QueueDefinition:
         id: ``home << 40 | counter``, never given again; 0 until it is declared.
         home: number of the home where its messages are.
         user: who declared it first; "" where there was none, as of shards.
+        before: while it moves from another home, the id that it had there; else 0.
     """
 
     vhost: str
@@ -54,6 +63,7 @@ class QueueDefinition:
     id: int = 0
     user: str = ""
     home: int = 1
+    before: int = 0
 
     @property
     def is_kept(self) -> bool:

@@ -6,9 +6,11 @@ No clock, no random number and no name of this node has a say here: a log of cha
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.topology import changes
+from jumpmq.topology.definitions import home_of
 from jumpmq.topology.exchanges import ConsistentHashExchange, make_exchange
 from jumpmq.topology.policies import Policies, policy_of
 from jumpmq.topology.preparing import Preparation
@@ -17,6 +19,7 @@ from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
 
 if TYPE_CHECKING:
+    from jumpmq.topology.declared import DeclaredQueue
     from jumpmq.topology.topology import Topology
 
 
@@ -233,6 +236,11 @@ def _forget_node(topology: Topology, change: changes.ForgetNode) -> Steps:
         topology.records.put_forgotten_home(home, change.node)
     for shards in prepared:
         shards.reveal()
+    for vhost in topology.vhosts.values():
+        for declared in vhost.declared.values():
+            before = declared.definition.before
+            if before and home_of(before) in gone:  # what was left there is gone with it
+                _end_move_of(topology, declared)
     topology.records.hand_over()
     return [
         changes.DeleteQueue(declared.definition.vhost, declared.name, declared.id)
@@ -308,6 +316,32 @@ def _delete_queue(topology: Topology, change: changes.DeleteQueue) -> Steps:
     return []
 
 
+def _move_queue(topology: Topology, change: changes.MoveQueue) -> None:
+    vhost = topology.vhost(change.vhost)
+    old = vhost.declared.get(change.name)
+    if old is None or old.id != change.id or old.definition.home == change.home:
+        return
+    moved = topology.make_queue(topology.at_home(old.definition, change.home))
+    vhost.replace_queue(old, moved)
+    topology.records.put_queue(moved.definition)
+
+
+def _end_move(topology: Topology, change: changes.EndMove) -> None:
+    declared = topology.vhost(change.vhost).declared.get(change.name)
+    if declared is not None and declared.id == change.id:
+        _end_move_of(topology, declared)
+
+
+def _end_move_of(topology: Topology, declared: DeclaredQueue) -> None:
+    vhost = topology.vhosts[declared.vhost]
+    departed = vhost.departed.pop(declared.name, None)
+    if departed is not None:
+        vhost.past.add_queue(departed)
+        departed.delete()
+    declared.definition = replace(declared.definition, before=0)
+    topology.records.put_queue(declared.definition)
+
+
 def _bind(topology: Topology, change: changes.Bind) -> None:
     vhost, binding = topology.vhost(change.vhost), change.binding
     source = vhost.exchanges[binding.source]
@@ -339,6 +373,8 @@ _EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], changes.Change | 
     changes.SetGlobalParameter: _set_global_parameter,
     changes.ClearGlobalParameter: _clear_global_parameter,
     changes.DeclareQueue: _declare_queue,
+    changes.MoveQueue: _move_queue,
+    changes.EndMove: _end_move,
     changes.Bind: _bind,
     changes.Unbind: _unbind,
 }

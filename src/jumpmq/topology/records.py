@@ -192,7 +192,10 @@ class Records:
     def put_queue(self, definition: QueueDefinition) -> None:
         if definition.is_kept or self._shared:
             self.put_counter(definition.home, (definition.id & COUNTER) + 1)
-            self._put("queue", _key(definition.vhost, definition.name), to_json(definition))
+            value = to_json(definition)
+            if not definition.before:
+                del value["before"]
+            self._put("queue", _key(definition.vhost, definition.name), value)
 
     def delete_queue(self, definition: QueueDefinition) -> None:
         if definition.is_kept or self._shared:

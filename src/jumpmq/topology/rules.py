@@ -13,6 +13,7 @@ from jumpmq.amqp.errors import AccessRefused, NotFound, PreconditionFailed
 from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology import changes, equivalence, limits
 from jumpmq.topology.bindings import Binding
+from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges import Exchange, exchange_type, make_exchange
 from jumpmq.topology.policies import policy_of
 from jumpmq.topology.queue_arguments import check_arguments, check_properties
@@ -189,6 +190,28 @@ def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> No
     check_properties(definition)
 
 
+def _check_move_queue(topology: Topology, change: changes.MoveQueue) -> None:
+    if (declared := topology.vhost(change.vhost).declared.get(change.name)) is not None and declared.id == change.id:
+        refuse_move(topology, declared.definition, change.home)
+
+
+def refuse_move(topology: Topology, definition: QueueDefinition, home: int) -> None:
+    """Refuse that a queue moves which cannot.
+
+    Raises:
+        PreconditionFailed: with the reason.
+    """
+    subject = f"queue '{definition.name}' in vhost '{definition.vhost}'"
+    if home not in topology.homes:
+        raise PreconditionFailed(f"{subject} cannot be moved: there is no home {home}")
+    if definition.before:
+        raise PreconditionFailed(f"{subject} is on its way already")
+    if not definition.is_kept or definition.auto_delete:
+        raise PreconditionFailed(f"{subject} cannot be moved: it ends with who uses it, or with its node")
+    if QUEUE_TYPES[definition.type].append_only:
+        raise PreconditionFailed(f"{subject} cannot be moved: it is a {definition.type}")
+
+
 def _refuse_beyond_limit(vhost: VirtualHost, name: str) -> None:
     limit = limits.reached(vhost.limits, "max-queues", len(vhost.declared))
     if limit is not None:
@@ -280,6 +303,8 @@ _CHECKS: dict[type[changes.Change], Callable[[Topology, Any], object]] = {
     changes.DeleteExchange: _check_delete_exchange,
     changes.DeclareQueue: _check_declare_queue,
     changes.DeleteQueue: lambda topology, change: topology.vhost(change.vhost),
+    changes.MoveQueue: _check_move_queue,
+    changes.EndMove: lambda topology, change: topology.vhost(change.vhost),
     changes.Bind: _check_bind,
     changes.Unbind: _check_unbind,
 }

@@ -208,6 +208,10 @@ class Sharding:
                 best, fewest = shard, count
                 if not fewest:
                     break
+        for declared in vhost.moved_shards(name, self._node) if fewest else ():
+            assert declared.contents is not None
+            if (count := len(declared.contents.consumers)) < fewest:
+                best, fewest = declared.name, count
         return best
 
     def first_shard(self, vhost: VirtualHost, name: str) -> str:

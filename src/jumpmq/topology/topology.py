@@ -8,6 +8,7 @@ whole, in one commit. A change that is refused changes nothing.
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,13 +17,14 @@ from jumpmq.amqp.fields import Field
 from jumpmq.queues import Queue, make_queue
 from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, QueueContext, Wake, never_wake
 from jumpmq.queues.memory import MemoryAccount
+from jumpmq.store.definitions import BEHIND
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import changes, records, rules
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.common_log import ANYWHERE, CommonLog
 from jumpmq.topology.declared import DeclaredQueue
-from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.definitions import HOME_BITS, QueueDefinition, home_of
 from jumpmq.topology.effects import take_effect
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.holdings import Holdings
@@ -43,9 +45,6 @@ LOCATORS = "queue-leader-locator", "queue-master-locator"
 
 CLIENT_LOCAL = "client-local"
 """The locator that has a queue where its client is; all others have it where the fewest queues are."""
-
-HOME_BITS = 40
-"""Bits of a queue's id behind the number of its home."""
 
 Listener = Callable[[changes.Change, Asker], None]
 """Is told of each change that took effect, and who asked for it; may propose others."""
@@ -290,9 +289,32 @@ class Topology:
         self.counters[definition.home] = counter + 1
         return definition.numbered(definition.home << HOME_BITS | counter, self.node_of(definition.home))
 
+    def at_home(self, definition: QueueDefinition, home: int) -> QueueDefinition:
+        """The definition of a queue that moves to another home, with the next number of that."""
+        counter = self.counters.get(home, 1)
+        self.counters[home] = counter + 1
+        return replace(definition, id=home << HOME_BITS | counter, home=home, before=definition.id)
+
+    def is_to_come(self, id: int) -> bool:
+        """Whether an id is one that this home is to give to a queue by a change that has not taken effect here yet."""
+        return home_of(id) == self.home and id & records.COUNTER >= self.counters.get(self.home, 1)
+
     def make_queue(self, definition: QueueDefinition) -> DeclaredQueue:
         """A queue that the rules admit, or that the records keep; it is in no virtual host yet."""
-        return DeclaredQueue(definition, self._make_contents(definition) if definition.home == self.home else None)
+        contents = self._make_contents(definition) if definition.home == self.home else None
+        if contents is not None and definition.before:
+            contents.behind = self.make_behind(definition, definition.id)
+        return DeclaredQueue(definition, contents)
+
+    def make_behind(self, definition: QueueDefinition, id: int) -> Queue:
+        """What is published to a queue while its messages come from another home; it waits behind them.
+
+        Args:
+            id: that of the queue here, which may be on its way to yet another home.
+        """
+        kept = ("x-queue-type", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-message-ttl")
+        arguments = Arguments([field for field in definition.arguments.fields if field.name in kept])
+        return self._make_contents(replace(definition, id=id | BEHIND, home=self.home, arguments=arguments))
 
     def _make_contents(self, definition: QueueDefinition) -> Queue:
         return make_queue(
@@ -353,11 +375,18 @@ class Topology:
         for kind, restore in (
             ("tracing", self._restore_tracing),
             ("exchange", lambda value: self.vhosts[value["vhost"]].insert_exchange(records.read_exchange(value))),
-            ("queue", lambda value: self.insert_queue(records.read_queue(value))),
+            ("queue", lambda value: self._restore_queue(records.read_queue(value))),
             ("binding", lambda value: self._restore_binding(*records.read_binding(value))),
             ("ring", self._restore_ring),
         ):
             _restore_each(found, kind, restore)
+
+    def _restore_queue(self, definition: QueueDefinition) -> None:
+        self.insert_queue(definition)
+        if definition.before and home_of(definition.before) == self.home:
+            departed = self._make_contents(replace(definition, id=definition.before, home=self.home))
+            departed.moved = True
+            self.vhosts[definition.vhost].departed[definition.name] = departed
 
     def _restore_counters(self, found: Mapping[str, list[Any]]) -> None:
         self.counters = {records.home_of_counter(key): value for key, value in found["counter"]}

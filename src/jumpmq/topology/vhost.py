@@ -57,6 +57,7 @@ class VirtualHost:
         exchanges: by name.
         declared: all queues, by name.
         queues: the contents of those whose home is here, by name.
+        departed: what is here of those that are on their way to another home, by name.
         default_queue_type: of durable queues whose declaration names none.
         description, tags: words for operators.
         tracing: whether what is published and delivered is copied to `amq.rabbitmq.trace`; not kept over a restart.
@@ -77,6 +78,7 @@ class VirtualHost:
         self.exchanges: dict[str, Exchange] = {}
         self.declared: dict[str, DeclaredQueue] = {}
         self.queues: dict[str, Queue] = {}
+        self.departed: dict[str, Queue] = {}
         self.policies = Policies()
         self.limits: dict[str, int] = {}
         self.past = Past()
@@ -107,7 +109,7 @@ class VirtualHost:
             raise NotFound(f"no exchange '{name}' in vhost '{self.name}'") from None
 
     def queue(self, name: str, connection: str | None = None) -> Queue:
-        """The contents of the queue of this name.
+        """The contents of the queue of this name. One that departs is served here until all homes know where it is.
 
         Args:
             connection: the identity of who wants it; None may have any.
@@ -120,6 +122,8 @@ class VirtualHost:
             queue = self.queues[name]
         except KeyError:
             declared = self.declared_queue(name, connection)
+            if (departed := self.departed.get(name)) is not None and not departed.moved:
+                return departed
             raise NotFound(f"queue '{name}' in vhost '{self.name}' is at home {declared.definition.home}") from None
         if queue.exclusive and connection is not None and queue.owner != connection:
             raise self.locked(name)
@@ -171,6 +175,11 @@ class VirtualHost:
         """The same, wherever their homes on the node are."""
         found = self._shards.get(exchange, {})
         return [(number, found[named, number]) for named, number in sorted(found) if named == node]
+
+    def moved_shards(self, exchange: str, node: str) -> list[DeclaredQueue]:
+        """The shards of other nodes that are here by now, on this node."""
+        found = self._shards.get(exchange, {})
+        return [declared for (named, _), declared in found.items() if named != node and declared.contents is not None]
 
     def queues_of(self, home: int) -> list[DeclaredQueue]:
         """The queues of a home."""
@@ -398,6 +407,27 @@ class VirtualHost:
             _discard(self._shards, shard[0], (definition.node, shard[1]))
         self._remove_bindings_to(declared.destination)
         self.records.delete_queue(definition)
+
+    def replace_queue(self, old: DeclaredQueue, new: DeclaredQueue) -> None:
+        """Have a queue of the same name in the place of another, whose home is another, with its bindings."""
+        self._in_force.pop(old.destination, None)
+        in_force = self.prepare_queue(new, self.policies)
+        self.declared[new.name] = new
+        if old.contents is not None:
+            self.departed[old.name] = self.queues.pop(old.name)
+        if new.contents is not None:
+            self.queues[new.name] = new.contents
+        self._holdings.queues_by_home[old.definition.home] -= 1
+        self._holdings.queues_by_home[new.definition.home] += 1
+        if (shard := new.shard) is not None:
+            self._shards[shard[0]][new.definition.node, shard[1]] = new
+        self._hold_in_force(new.destination, in_force)
+        bound = self._bound_to[new.destination] = self._bound_to.pop(old.destination)
+        by_source: dict[str, list[Binding]] = {}
+        for binding in bound:
+            by_source.setdefault(binding.source, []).append(binding)
+        for source, bindings in by_source.items():
+            self.exchanges[source].lead(bindings, new.destination)
 
     # --- bindings ---
 

@@ -289,7 +289,7 @@ class ConsumerGroups:
         unbound = {
             queue.name: queue
             for queue in set(live.queues.values())
-            if queue.name not in bound and not queue.deleted and queue.message_count
+            if queue.name not in bound and not queue.deleted and not queue.moved and queue.message_count
         }
         live.unbound = set(unbound)
         queues: dict[Unit, Queue] = {}

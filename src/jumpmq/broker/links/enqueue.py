@@ -9,6 +9,7 @@ A link is always read, so a home that is slow holds up no other. It is the clien
 answers that are not read, until it has (:data:`CREDIT`).
 """
 
+import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,7 @@ from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, REFUSED, Par
 from jumpmq.broker.commit.turns import Client, Turns
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
-from jumpmq.broker.links.units import Unit, decoded, destination
+from jumpmq.broker.links.units import NotKnownYet, Unit, decoded, destination
 from jumpmq.broker.routing.elsewhere import Sent, may_refuse
 from jumpmq.broker.routing.routing import push_to
 from jumpmq.queues.base import FIRST_LINK
@@ -36,6 +37,9 @@ INDEX_BITS = 24
 unit as a whole."""
 
 WHOLE = (1 << INDEX_BITS) - 1
+
+PAUSE = 0.005
+"""Seconds until it is looked again whether a queue is known here."""
 
 _ANSWER = struct.Struct("!QI")
 """The last unit that is complete; how many refused messages follow, each unit and place."""
@@ -166,9 +170,10 @@ class Enqueue:
         self.on_ready: list[Callable[[Link], None]] = []
         self._outgoing: dict[int, _Outgoing] = {}  # by home
         self._incoming: dict[int, _Incoming] = {}  # the same
-        links.handlers[UNIT] = self._take
+        self._early: dict[int, deque[tuple[int, bytes]]] = {}  # by home, what names a queue that is not known here yet
+        links.handlers[UNIT] = lambda link, payload: self._take(link, UNIT, payload)
         links.handlers[ANSWER] = self._answered
-        links.handlers[REPLY] = self._take_reply
+        links.handlers[REPLY] = lambda link, payload: self._take(link, REPLY, payload)
         links.handlers[READY] = lambda link, payload: self._ready(link)
         links.on_up.append(self._up)
         links.on_down.append(self._down)
@@ -246,14 +251,46 @@ class Enqueue:
 
     # --- taking ---
 
-    def _take(self, link: Link, payload: memoryview) -> None:
+    def _take(self, link: Link, kind: int, payload: memoryview) -> None:
+        early = self._early.get(link.peer)
+        if early is not None:
+            early.append((kind, bytes(payload)))
+        elif kind == REPLY:
+            self._take_reply(link, payload)
+        elif not self._take_unit(link, payload):
+            self._early[link.peer] = deque([(kind, bytes(payload))])
+            asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
+
+    def _take_early(self, link: Link) -> None:
+        """Look again whether the queues are known here."""
+        early = self._early.get(link.peer)
+        if early is None or self._links.to(link.peer) is not link:
+            return
+        with self._turns.turn():
+            while early:
+                kind, payload = early[0]
+                if kind == REPLY:
+                    self._take_reply(link, memoryview(payload))
+                elif not self._take_unit(link, memoryview(payload)):
+                    asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
+                    return
+                early.popleft()
+            del self._early[link.peer]
+
+    def _take_unit(self, link: Link, payload: memoryview) -> bool:
+        """Push a unit's messages, unless it names a queue that is not known here yet: one that has just moved here."""
         unit, flags, messages, queues, at = decoded(payload)
+        shares = []
+        try:
+            for _ in range(queues):
+                queue, chosen, at = destination(self._topology, payload, at)
+                if queue is not None:  # else it was deleted meanwhile: they reach no queue
+                    shares.append((queue, chosen))
+        except NotKnownYet:
+            return False
         refused: set[int] = set()
         sources = 0
-        for _ in range(queues):
-            queue, chosen, at = destination(self._topology, payload, at)
-            if queue is None:  # deleted meanwhile: they reach no queue
-                continue
+        for queue, chosen in shares:
             share = messages[chosen] if isinstance(chosen, slice) else [messages[place] for place in chosen]
             sources |= queue.source
             back = push_to(queue, share, flags)
@@ -261,6 +298,7 @@ class Enqueue:
                 places = {id(message): place for place, message in enumerate(messages)}
                 refused.update(places[id(message)] for message in back)
         self._incoming[link.peer].add(unit, sources, sorted(refused))
+        return True
 
     def _take_reply(self, link: Link, payload: memoryview) -> None:
         unit, _, messages, _, _ = decoded(payload)
@@ -272,6 +310,7 @@ class Enqueue:
 
     def _up(self, link: Link) -> None:
         self._incoming[link.peer] = _Incoming(link, self._turns)
+        self._early.pop(link.peer, None)
         if self._serves:
             link.send(READY)
 

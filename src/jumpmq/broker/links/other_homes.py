@@ -12,6 +12,7 @@ from jumpmq.broker.links.directory import Directory
 from jumpmq.broker.links.enqueue import Enqueue
 from jumpmq.broker.links.links import Links, Ways
 from jumpmq.broker.links.log_link import FollowedLog, OnDisk, serve_log
+from jumpmq.broker.links.moving import Moves
 from jumpmq.broker.links.outbox import Outbox
 from jumpmq.broker.links.remote_channels import ChannelLinks
 from jumpmq.broker.links.served_channels import ServedChannels
@@ -57,6 +58,7 @@ class OtherHomes:
         enqueue: sends messages to their queues.
         outbox: keeps messages until they are there.
         taking: takes what the others have kept so.
+        moves: has queues move from home to home.
         usage: tells what limited users have open; to be served once clients may come.
         channels: what clients' channels ask there.
         served_channels: what clients of other homes ask here.
@@ -81,6 +83,7 @@ class OtherHomes:
         self.outbox = Outbox(self.links, turns, account, store)
         self.taking = Taking(self.links, turns, store)
         self.enqueue.on_ready.append(self.outbox.ready)
+        self.moves = Moves(self.links, turns, self.outbox)
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links)
         self.served_channels = ServedChannels(self.links)
@@ -173,6 +176,7 @@ class OtherHomes:
         if self._member is not None:
             await self._member.stop()
         self.usage.stop()
+        self.moves.stop()
         self.outbox.stop()
         await self._on_disk.stop()
         await self.links.stop()

@@ -19,6 +19,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from jumpmq.amqp.messages import Message, check_properties
@@ -30,9 +31,10 @@ from jumpmq.broker.links.units import Unit
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount, held_octets
 from jumpmq.queues.runs import enter_queue, settle_stored
 from jumpmq.store import Batch, Store
-from jumpmq.store.definitions import ON_WAY
+from jumpmq.store.definitions import AHEAD, ON_WAY
 from jumpmq.topology import Asker, Change, DeleteQueue, Topology
 from jumpmq.topology.declared import DeclaredQueue
+from jumpmq.topology.definitions import home_of
 
 FORWARD, TAKEN = 96, 97
 """Kinds of records: a slice of the outbox; whether it is on disk there."""
@@ -210,6 +212,10 @@ class Outbox:
             self._source = uuid.UUID(kept["source"])
             self._next = max(self._next, kept["first"] + (1 << TICKS))
         queues = {one.id: one for host in topology.vhosts.values() for one in host.declared.values()}
+        for one in [one for one in queues.values() if one.definition.before]:
+            before = one.definition.before
+            queues[before] = DeclaredQueue(replace(one.definition, id=before, home=home_of(before)), None)
+            queues[one.id | AHEAD] = ahead_of(one)
         for number in [number for number in batches if number & ON_WAY]:
             found = [batch for batch in batches.pop(number) if batch.remaining]
             queue = queues.get(number ^ ON_WAY)
@@ -300,6 +306,10 @@ class Outbox:
             line = self._lines[queue.id] = _Line(queue, self._next)
         return line
 
+    def has_for(self, queue: int) -> bool:
+        """Whether messages are on their way to the queue with this id."""
+        return queue in self._lines
+
     def _way(self, home: int) -> _Way:
         return self._ways.setdefault(home, _Way())
 
@@ -316,8 +326,12 @@ class Outbox:
 
     def _follow(self, change: Change, asker: Asker) -> None:
         """What is for a queue that is deleted is gone, as if it had been in it."""
-        if not isinstance(change, DeleteQueue) or (line := self._lines.pop(change.id, None)) is None:
-            return
+        if isinstance(change, DeleteQueue):
+            for queue in change.id, change.id | AHEAD:
+                if (line := self._lines.pop(queue, None)) is not None:
+                    self._drop(line)
+
+    def _drop(self, line: _Line) -> None:
         line.gone = True
         self._count(line, -line.count, -line.octets)
         self._hold(line, -line.held)
@@ -407,6 +421,7 @@ class Outbox:
                 log.error("%d messages for %r are lost", batch.remaining - len(messages), line.queue)
             for message in messages:
                 message.persistent = check_properties(message.properties) == 2
+                message.redelivered = bool(line.number & AHEAD)  # it may have been, where it was
             line.is_reading = False
             line.unread.popleft()
             line.earlier.extend(messages)
@@ -463,6 +478,11 @@ class Outbox:
                 line.earlier.extendleft(reversed(share))
                 self._make_due(line)
         way.on_way_octets = 0
+
+
+def ahead_of(queue: DeclaredQueue) -> DeclaredQueue:
+    """A queue that moves, as what was in it before is sent to it: with an id with :data:`AHEAD`."""
+    return DeclaredQueue(replace(queue.definition, id=queue.id | AHEAD), None)
 
 
 def _estimate(batch: Batch) -> int:

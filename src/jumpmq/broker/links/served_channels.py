@@ -269,6 +269,10 @@ class ServedChannels:
         )
         self._memory = memory
 
+    def channels(self) -> list[Channel]:
+        """All of them."""
+        return [served.channel for served in self._served.values()]
+
     def _open(self, link: Link, payload: memoryview) -> None:
         opened = json.loads(bytes(payload))
         if self._services is not None and opened["vhost"] in self._services.topology.vhosts:

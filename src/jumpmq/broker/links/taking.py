@@ -17,12 +17,13 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.outbox import ANSWER, FORWARD, HEADER, TAKEN
-from jumpmq.broker.links.units import decoded, destination
+from jumpmq.broker.links.units import Ahead, NotKnownYet, decoded, destination
 from jumpmq.broker.routing.routing import push_to
 from jumpmq.queues import Queue
 from jumpmq.queues.base import STORE
 from jumpmq.store import Store
-from jumpmq.topology import Asker, Change, DeleteQueue, Topology
+from jumpmq.store.definitions import AHEAD
+from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, Topology
 
 KIND = "taken"
 """Kind of the record of the last message that was taken, by home and queue."""
@@ -103,6 +104,8 @@ class Taking:
         self._topology = topology
         topology.listeners.append(self._follow)
         here = {queue.id for host in topology.vhosts.values() for queue in host.queues.values()}
+        here |= {queue | AHEAD for queue in here}
+        here |= {queue.id for host in topology.vhosts.values() for queue in host.departed.values()}
         for key, value in [(key, value) for kind, key, value in definitions if kind == KIND]:
             home, queue = map(int, key.split())
             if queue in here:
@@ -112,9 +115,14 @@ class Taking:
 
     def _follow(self, change: Change, asker: Asker) -> None:
         if isinstance(change, DeleteQueue):
-            for home in self._last.pop(change.id, ()):
-                if self._store is not None:
-                    self._store.delete(KIND, f"{home} {change.id}")
+            self._forget(change.id)
+        if isinstance(change, DeleteQueue | EndMove):
+            self._forget(change.id | AHEAD)
+
+    def _forget(self, queue: int) -> None:
+        for home in self._last.pop(queue, ()):
+            if self._store is not None:
+                self._store.delete(KIND, f"{home} {queue}")
 
     def _up(self, link: Link) -> None:
         self._answers[link.peer] = _Answers(link, self._turns)
@@ -128,8 +136,12 @@ class Taking:
             answers.refuse(attempt, number)
             return
         last = struct.unpack_from(f"!{queues}Q", payload, HEADER.size)
-        with payload[HEADER.size + 8 * queues :] as unit:
-            flags, shares = self._shares(unit)
+        try:
+            with payload[HEADER.size + 8 * queues :] as unit:
+                flags, shares = self._shares(unit)
+        except NotKnownYet:
+            answers.refuse(attempt, number)
+            return
         if any(queue is None for queue, _ in shares) and self._topology.applied < applied:
             answers.refuse(attempt, number)  # it may be that its declaration is still to come
             return
@@ -141,10 +153,10 @@ class Taking:
                     push_to(queue, new, flags, fitting=True)
         answers.add(attempt, number, sources)
 
-    def _shares(self, unit: memoryview) -> tuple[int, list[tuple[Queue | None, list[Message]]]]:
+    def _shares(self, unit: memoryview) -> tuple[int, list[tuple[Queue | Ahead | None, list[Message]]]]:
         """The flags of a unit's messages, and which queue gets which; None is one that is not here."""
         _, flags, messages, queues, at = decoded(unit)
-        shares: list[tuple[Queue | None, list[Message]]] = []
+        shares: list[tuple[Queue | Ahead | None, list[Message]]] = []
         for _ in range(queues):
             queue, chosen, at = destination(self._topology, unit, at)
             share = messages[chosen] if isinstance(chosen, slice) else [messages[place] for place in chosen]

@@ -8,6 +8,7 @@ from time import time
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue, clock
 from jumpmq.queues.runs import pack, unpack
+from jumpmq.store.definitions import AHEAD, PARTS
 from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
 
@@ -19,6 +20,25 @@ _QUEUE = struct.Struct("!QHHI?")
 place of the first follows, or that of each."""
 
 _PLACE = struct.Struct("!I")
+
+
+class NotKnownYet(Exception):
+    """Another home knows a queue of this one that this one does not know."""
+
+
+class Ahead:
+    """The place in a queue before what waits to enter it: where messages go that come from its earlier home."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.id = queue.id | AHEAD
+        self.source = queue.source
+        self.expect_expiry = queue.expect_expiry
+        self._queue = queue
+
+    def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
+        """Add messages; none is refused."""
+        self._queue.push_ahead(messages)
+        return []
 
 
 class Unit:
@@ -70,8 +90,17 @@ def decoded(payload: memoryview) -> tuple[int, int, list[Message], int, int]:
     return unit, flags, messages, queues, at
 
 
-def destination(topology: Topology, payload: memoryview, at: int) -> tuple[Queue | None, tuple[int, ...] | slice, int]:
-    """A queue of a unit, the places of what it gets, and where the next begins; None for one that is not there."""
+def destination(
+    topology: Topology, payload: memoryview, at: int
+) -> tuple[Queue | Ahead | None, tuple[int, ...] | slice, int]:
+    """A queue of a unit, the places of what it gets, and where the next begins; None for one that is not there.
+
+    Of one that has moved it is what is still here; under a number with :data:`~jumpmq.store.definitions.AHEAD`, the
+    place before what waits to enter it.
+
+    Raises:
+        NotKnownYet: it has come here by a change that is not known here yet.
+    """
     number, host_octets, name_octets, count, side_by_side = _QUEUE.unpack_from(payload, at)
     at += _QUEUE.size
     vhost = bytes(payload[at : at + host_octets]).decode(errors="surrogateescape")
@@ -88,4 +117,11 @@ def destination(topology: Topology, payload: memoryview, at: int) -> tuple[Queue
         at += 4 * count
     host = topology.vhosts.get(vhost)
     queue = None if host is None else host.queues.get(name)
-    return (queue if queue is not None and queue.id == number else None), chosen, at
+    if queue is None or queue.id != number:
+        if queue is not None and queue.id | AHEAD == number:
+            return Ahead(queue), chosen, at
+        departed = None if host is None else host.departed.get(name)
+        if topology.is_to_come(number & ~PARTS):
+            raise NotKnownYet
+        return (departed if departed is not None and departed.id == number else None), chosen, at
+    return queue, chosen, at

@@ -1,6 +1,6 @@
 """From an exchange to the queues: the one place where messages are routed, pushed and counted, for all who publish."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.messages import Message
@@ -93,7 +93,14 @@ def count(
         tally.drop_unroutable += unroutable
 
 
-def push_to(queue: Queue, messages: list[Message], flags: int, *, fitting: bool = False) -> list[Message]:
+class Pushable(Protocol):
+    """What messages are pushed to: a queue mostly."""
+
+    def expect_expiry(self) -> None: ...
+    def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]: ...
+
+
+def push_to(queue: Pushable, messages: list[Message], flags: int, *, fitting: bool = False) -> list[Message]:
     """Push messages to a queue; returns those that it refused: none that were found ``fitting``."""
     if flags & EXPIRATION:
         queue.expect_expiry()

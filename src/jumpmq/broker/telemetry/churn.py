@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jumpmq.topology import Change, DeclareQueue, DeleteQueue, Topology
-from jumpmq.topology.topology import HOME_BITS
+from jumpmq.topology.definitions import home_of
 
 
 @dataclass(slots=True, eq=False)
@@ -31,5 +31,5 @@ class Churn:
                 self.queue_declared += 1
                 queue = topology.vhosts[definition.vhost].declared.get(definition.name)
                 self.queue_created += queue is not None and queue.id == definition.id
-            case DeleteQueue(id=id) if (id >> HOME_BITS or 1) == topology.home:
+            case DeleteQueue(id=id) if home_of(id) == topology.home:
                 self.queue_deleted += 1

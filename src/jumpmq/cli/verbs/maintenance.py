@@ -48,6 +48,43 @@ def await_online_nodes(
         raise CommandError(text, os.EX_SOFTWARE) from None
 
 
+AT_ONCE = 20
+"""Queues that `drain` has on their way at a time."""
+
+LOOK = 0.2
+"""Seconds until it looks again."""
+
+
+def drain(session: Session) -> None:
+    """Moves the queues of a node to the others, and waits until their messages are there; lists those that stay.
+
+    Streams stay, and queues that end with the node or their connections. Can be interrupted and repeated at will.
+    """
+    node, api = session.node_name, session.api
+    session.inform(f"Moving the queues of node {node} to others ...")
+    stay: dict[tuple[str, str], str] = {}
+    told = -1
+    while True:
+        found = {(one["vhost"], one["name"]): one for one in api.get("queues")}
+        here = [key for key, one in found.items() if one["node"] == node and key not in stay]
+        moving = sum(1 for one in found.values() if one.get("moving_from") == node)
+        if not here and not moving:
+            break
+        if len(here) + moving != told:
+            told = len(here) + moving
+            session.inform(f"{told} to go")
+        for vhost, name in here[: max(0, AT_ONCE - moving)]:
+            try:
+                api.post("queues", vhost, name, "actions", body={"action": "move"})
+            except Refusal as refusal:
+                if "is on its way already" not in str(refusal):
+                    stay[vhost, name] = str(refusal)
+        time.sleep(LOOK)
+    session.inform(f"{len(stay)} queues stay on the node:" if stay else "No queue is left on the node.")
+    for (vhost, name), reason in stay.items():
+        session.say(f"{vhost}\t{name}\t{reason}")
+
+
 def shutdown(session: Session) -> None:
     """Stops the broker in order, and waits until it does not answer any more."""
     session.require_asked()
@@ -173,6 +210,7 @@ VERBS = (
     wait,
     suspend_listeners,
     resume_listeners,
+    drain,
     set_log_level,
     shutdown,
     set_cluster_name,

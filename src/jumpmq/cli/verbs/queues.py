@@ -1,8 +1,9 @@
-"""`purge_queue`, `delete_queue`, `list_slots` and `explain`."""
+"""`purge_queue`, `delete_queue`, `move_queue`, `list_slots` and `explain`."""
 
 from __future__ import annotations
 
 import os
+import time
 from typing import Annotated
 
 import typer
@@ -12,6 +13,9 @@ from jumpmq.cli.session import Session
 from jumpmq.management import Refusal
 
 SLOT_COLUMNS = ["slot", "state", "messages_ready", "messages_unacknowledged", "oldest_published_at"]
+
+LOOK = 0.2
+"""Seconds until it is asked again whether a move is over."""
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="name of the queue")]
 
@@ -49,6 +53,29 @@ def delete_queue(
                 raise CommandError(f"Queue is {words}", os.EX_USAGE) from None
         raise
     session.inform(f"Queue was successfully deleted with {found.get('messages_ready', 0)} ready messages")
+
+
+def move_queue(
+    session: Session,
+    queue: Name,
+    to: Annotated[str | None, typer.Option("--to", help="name of a node; else that with the fewest queues")] = None,
+    home: Annotated[int | None, typer.Option("--home", min=1, help="number of a worker, or of a node's home")] = None,
+) -> None:
+    """Moves a queue to another node or worker, and waits until its messages are there.
+
+    Its consumers are cancelled; what they hold and do not settle within five seconds is delivered again. What is
+    published meanwhile is behind what was in the queue. Ctrl-C ends the waiting only.
+    """
+    if to is not None and home is not None:
+        raise CommandError("give --to or --home, not both", os.EX_USAGE)
+    session.inform(f"Moving queue '{queue}' in vhost '{session.vhost}' ...")
+    if session.api.find("queues", session.vhost, queue) is None:
+        raise CommandError("Queue not found", os.EX_USAGE)
+    target = {name: value for name, value in (("node", to), ("home", home)) if value is not None}
+    session.api.post("queues", session.vhost, queue, "actions", body={"action": "move", **target})
+    while (found := session.api.get("queues", session.vhost, queue)).get("moving_from"):
+        time.sleep(LOOK)
+    session.say(f"Queue '{queue}' is on node {found['node']}")
 
 
 def list_slots(session: Session, queue: Name) -> None:
@@ -93,4 +120,4 @@ def _require_slots(session: Session, queue: str) -> None:
         raise CommandError(f"Queue '{queue}' in vhost '{session.vhost}' has no slots", os.EX_DATAERR)
 
 
-VERBS = (purge_queue, delete_queue, list_slots, explain)
+VERBS = (purge_queue, delete_queue, move_queue, list_slots, explain)

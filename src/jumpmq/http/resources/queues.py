@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.amqp.errors import NotFound
+from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.figures.values import QueueFigures
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
@@ -19,9 +19,9 @@ from jumpmq.http.rates import Rates
 from jumpmq.http.resources import connections, consumers
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.samples import add_samples
-from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape, one_of
-from jumpmq.topology import DeclareQueue, rules
-from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, INTEGER, TEXT, Shape, one_of
+from jumpmq.topology import DeclareQueue, MoveQueue, Topology, rules
+from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.names import stripped
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ SHAPE = Shape(
     {"durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS, "node": TEXT},
     ignored=("name", "vhost", "queue_type"),
 )
-ACTION = Shape({"action": one_of("sync", "cancel_sync")}, required=("action",))
+ACTION = Shape({"action": one_of("sync", "cancel_sync", "move"), "node": TEXT, "home": INTEGER}, required=("action",))
 
 
 AT_HAND: dict[str, Callable[[QueueDefinition], Any]] = {
@@ -115,10 +115,45 @@ async def delete_queue(request: Request) -> Response:
 
 
 async def act(request: Request) -> Response:
-    """``POST /api/queues/{vhost}/{queue}/actions``: ``sync`` or ``cancel_sync``: there are no mirrors to sync."""
-    requested.queue_definition(request)
-    await requested.shaped_body(request, ACTION)
+    """``POST /api/queues/{vhost}/{queue}/actions``: ``move`` a queue to another node, or home. ``sync`` and
+    ``cancel_sync`` do nothing: there are no mirrors.
+
+    The queue is at its new home at once, and ``moving_from`` says whence messages are still on their way. Without
+    ``node`` or ``home`` it is the home with the fewest queues, on another node if there is one.
+    """
+    definition = requested.queue_definition(request)
+    body = await requested.shaped_body(request, ACTION)
+    if body["action"] == "move":
+        await _move(request, definition, body)
     return changing.deleted()
+
+
+async def _move(request: Request, definition: QueueDefinition, body: dict[str, Any]) -> None:
+    broker = requested.broker(request)
+    topology, node = broker.topology, body.get("node")
+    up = broker.running_homes
+    if "home" in body:
+        homes = [body["home"]]
+        rules.refuse_move(topology, definition, body["home"])
+    elif node is not None:
+        homes = [home for home in topology.nodes.get(node, ()) if home in up]
+    else:
+        others = [home for home in up if home != definition.home]
+        here = topology.node_of(definition.home)
+        homes = [home for home in others if topology.node_of(home) != here] or others
+    if not homes or not set(homes) <= up:
+        raise BadRequest(f"Node {node} could not be contacted" if node is not None else "no other node runs")
+    if definition.home in homes:
+        return
+    home = min(homes, key=lambda number: (topology.holdings.queues_by_home[number], number))
+    rules.refuse_move(topology, definition, home)
+    queue = topology.vhosts[definition.vhost].queues.get(definition.name)
+    if queue is not None and (group := broker.reader_groups.reader_of(queue)) is not None:
+        raise PreconditionFailed(
+            f"queue '{queue.name}' in vhost '{queue.vhost}' cannot be moved: reader group '{group.shown_name}' has "
+            "messages of it; end its query, or release the group"
+        )
+    await changing.apply(request, MoveQueue(definition.vhost, definition.name, definition.id, home))
 
 
 async def rebalance(request: Request) -> Response:
@@ -130,7 +165,8 @@ async def _answer(request: Request, queues: list[QueueDefinition]) -> Response:
     wanted, broker = request.query_params.get("type"), requested.broker(request)
     kinds = None if wanted is None else wanted.split(",")
     node = request.query_params.get("node")
-    chosen = [one for one in queues if (kinds is None or one.type in kinds) and node in (None, one.node)]
+    node_of = broker.topology.node_of
+    chosen = [one for one in queues if (kinds is None or one.type in kinds) and node in (None, node_of(one.home))]
 
     async def show(part: Sequence[QueueDefinition]) -> list[dict[str, Any] | None]:
         found = zip(part, await broker.figures.queues(part), strict=True)
@@ -174,11 +210,17 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
             "idle_since": rates.idle_since(figures),
             "last_seq": figures.last_seq,
         }
+        | _move_under_way(requested.broker(request).topology, declared.definition)
         | _message_figures(figures)
         | _attendance(rates, figures)
         | dict(figures.status)
         | in_force(host, declared.destination)
     )
+
+
+def _move_under_way(topology: Topology, definition: QueueDefinition) -> dict[str, Any]:
+    before = definition.before
+    return {"moving_from": topology.node_of(home_of(before))} if before else {}
 
 
 def _message_figures(figures: QueueFigures) -> dict[str, Any]:
@@ -224,7 +266,9 @@ async def _owner(request: Request, definition: QueueDefinition) -> dict[str, Any
 
 
 ROUTES = [
-    Endpoint("POST", "/api/queues/{vhost}/{queue}/actions", act, access=Access.ADMINISTRATOR, shape=ACTION),
+    Endpoint(
+        "POST", "/api/queues/{vhost}/{queue}/actions", act, access=Access.ADMINISTRATOR, shape=ACTION, at_home=True
+    ),
     Endpoint("POST", "/api/rebalance/queues", rebalance, access=Access.ADMINISTRATOR),
     Endpoint("GET", "/api/queues", all_queues),
     Endpoint("GET", "/api/queues/{vhost}", queues_of_host),

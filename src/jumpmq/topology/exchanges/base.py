@@ -90,6 +90,20 @@ class Exchange(ABC):
             self._count_further(destination, -1)
         self.removed(binding, destination)
 
+    def lead(self, bindings: list[Binding], destination: Destination) -> None:
+        """Have bindings that are there, all those to one queue, lead to what has taken its place.
+
+        Args:
+            bindings: the oldest first.
+        """
+        for binding in bindings:
+            before = self.bindings[binding]
+            if not isinstance(before, Queue):
+                self._count_further(before, -1)
+            self.removed(binding, before)
+        for binding in bindings:
+            self.bind(binding, destination)  # in its place among the others
+
     def _count_further(self, destination: Destination, number: int) -> None:
         if isinstance(destination, Exchange):
             self.fed_further += number

@@ -79,6 +79,12 @@ class ConsistentHashExchange(Exchange):
         twin.ring = HashRing.restore(self.ring.state())  # how it came about decides how keys move
         return twin
 
+    def lead(self, bindings: list[Binding], destination: Destination) -> None:
+        ring = self.ring.state()
+        super().lead(bindings, destination)
+        self.ring = HashRing.restore(ring)  # no key moves
+        self._order = None
+
     def restore_ring(self, state: dict[str, Any]) -> None:
         """Put a stored ring in place of the one that the bindings made, so that every key goes where it went before.
 

@@ -1,0 +1,241 @@
+"""Queues on their way to another home: what they hold follows them, in order, and nothing of it twice.
+
+A change says where the queue is from now on (:class:`~jumpmq.topology.changes.MoveQueue`). What is published after that
+goes to the new home, and waits there (:attr:`~jumpmq.queues.Queue.behind`). When all homes know of it, the queue's
+consumers at the old home are cancelled, and what they do not settle soon is taken back. What is there then goes to the
+new home through the :mod:`~jumpmq.broker.links.outbox`, and enters the queue, where consumers get it at once. When the
+old home has nothing more, and no other home can send it any, another change says so
+(:class:`~jumpmq.topology.changes.EndMove`), and what waits enters, too.
+
+All of that is in the definitions and in the stores of both homes: whichever process is killed, it goes on.
+"""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.channel.returning import give_back
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.consumer_groups.group import Counts
+from jumpmq.broker.links.link import Link
+from jumpmq.broker.links.links import Links
+from jumpmq.broker.links.outbox import Outbox, ahead_of
+from jumpmq.broker.upkeep.slices import decided
+from jumpmq.queues import Outcome, Queue
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, MoveQueue, Topology
+from jumpmq.topology.declared import DeclaredQueue
+
+ASK, ANSWER = 112, 113
+"""Kinds of records: a question whether a home knows that a queue has moved, and that it does."""
+
+QUESTION = struct.Struct("!QQ?")
+"""The id that the queue had; the change of definitions since which it has another; whether what is asked is also that
+the home's outbox has nothing more for it where it was."""
+
+GRACE = 5.0
+"""Seconds that consumers have to settle what they hold of a queue that moves, before it goes along, and they have it
+again."""
+
+SLICE = 1000
+"""Messages that go together at most."""
+
+PAUSE, ASKED_AGAIN = 0.02, 2.0
+"""Seconds until what is waited for is looked at again, and until a home that has not answered is asked again."""
+
+log = logging.getLogger(__name__)
+
+
+class Moves:
+    """The moves that this home takes part in."""
+
+    def __init__(self, links: Links, turns: Turns, outbox: Outbox) -> None:
+        self._links = links  # one to each other home
+        self._turns = turns  # those of the broker
+        self._outbox = outbox  # keeps what is on its way
+        self._topology: Topology  # knows the queues
+        self._channels: Callable[[], Iterable[Channel]]  # all that may hold deliveries
+        self._serves = False  # whether the queues are there
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # by the id that a queue had, and by that which it has
+        self._leaving: dict[int, ClassicQueue] = {}  # what is here of queues that leave, by the ids that they have
+        self._answered: dict[bytes, set[int]] = {}  # by question, the homes that have answered it
+        links.handlers[ASK] = self._asked
+        links.handlers[ANSWER] = self._answer
+
+    def serve(self, topology: Topology, channels: Callable[[], Iterable[Channel]]) -> None:
+        """Go on with the moves that are under way, and begin others.
+
+        Args:
+            channels: lists all that may hold deliveries of queues here.
+        """
+        self._topology, self._channels, self._serves = topology, channels, True
+        topology.listeners.append(self._follow)
+        for host in topology.vhosts.values():
+            for name, departed in host.departed.items():
+                self._leave(host.declared[name])
+                self._follow_up(departed)
+            for name, queue in host.queues.items():
+                if not host.declared[name].definition.before:
+                    self._follow_up(queue)
+
+    def stop(self) -> None:
+        """Go on in the next run."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _follow(self, change: Change, asker: Asker) -> None:
+        match change:
+            case MoveQueue(vhost, name) if name in self._topology.vhosts[vhost].departed:
+                if (queue := self._topology.vhosts[vhost].declared[name]).id not in self._leaving:
+                    self._leave(queue)
+            case EndMove(vhost, name, number):
+                self._leaving.pop(number, None)
+                declared = self._topology.vhosts[vhost].declared.get(name)
+                if declared is not None and declared.id == number and declared.contents is not None:
+                    self._follow_up(declared.contents)
+            case DeleteQueue(id=number):
+                if (task := self._tasks.pop(number, None)) is not None:
+                    task.cancel()
+                if (contents := self._leaving.pop(number, None)) is not None:
+                    if (host := self._topology.vhosts.get(contents.vhost)) is not None:
+                        host.departed.pop(contents.name, None)
+                    contents.delete()
+
+    def _run(self, queue: DeclaredQueue | Queue, steps: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            try:
+                await steps
+            except Exception:
+                log.exception("%r stands still on its way from home to home, until this process starts again", queue)
+            if self._tasks.get(queue.id) is asyncio.current_task():
+                del self._tasks[queue.id]
+
+        self._tasks[queue.id] = asyncio.get_running_loop().create_task(run())
+
+    # --- at the old home ---
+
+    def _leave(self, queue: DeclaredQueue) -> None:
+        contents = self._topology.vhosts[queue.vhost].departed[queue.name]
+        assert isinstance(contents, ClassicQueue)
+        self._leaving[queue.id] = contents
+        self._run(queue, self._send(queue, contents, self._topology.applied))
+
+    async def _send(self, queue: DeclaredQueue, contents: ClassicQueue, applied: int) -> None:
+        before, ahead = queue.definition.before, ahead_of(queue)
+        await self._ask(QUESTION.pack(before, applied, False), all_homes=False)
+        with self._turns.turn():
+            contents.moved = True
+            contents.tell_gone()
+            contents.leave_consumers()
+        await self._take_back(contents)
+        while True:
+            await self._send_all(contents, ahead)
+            # What others had sent is here when they have answered, as links keep the order.
+            await self._ask(QUESTION.pack(before, applied, True), all_homes=True)
+            if not contents.message_count:
+                break
+        pending = self._topology.propose(EndMove(queue.vhost, queue.name, queue.id))
+        await decided(pending)
+        pending.result()
+
+    async def _send_all(self, contents: ClassicQueue, ahead: DeclaredQueue) -> None:
+        """Send what there is; returns when it is on the disk of the new home."""
+        while contents.message_count or contents.undelivered_count or self._outbox.has_for(ahead.id):
+            is_full = self._outbox.full_home([ahead.definition.home]) is not None
+            if is_full or not self._send_some(contents, ahead):
+                await asyncio.sleep(PAUSE)
+            await self._turns.committed()
+
+    async def _take_back(self, contents: ClassicQueue) -> None:
+        """Have what consumers hold back: what they settle soon is done with, the rest goes along."""
+        until = asyncio.get_running_loop().time() + GRACE
+        while contents.unacknowledged_count and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110
+            await asyncio.sleep(PAUSE)
+        for channel in list(self._channels()) if contents.unacknowledged_count else ():
+            with self._turns.turn():
+                tags = [tag for tag, message in channel.unacknowledged.items() if message.queue is contents]
+                if tags:
+                    taken = Deliveries()
+                    taken.put(tags, channel.unacknowledged.claim(tags))
+                    channel.revoke(tags, Counts())
+                    give_back(channel.upkeep, taken, Outcome.CONSUMER_GONE)
+        while contents.unacknowledged_count:  # noqa: ASYNC110
+            await asyncio.sleep(PAUSE)
+
+    def _send_some(self, contents: ClassicQueue, ahead: DeclaredQueue) -> bool:
+        """Put some messages into the outbox; returns whether there were any."""
+        with self._turns.turn(), self._turns.together():
+            messages = contents.take_for_delivery(SLICE)
+            if messages:
+                self._outbox.add(self._outbox.forwarding(), ahead, [_apart(message) for message in messages])
+                contents.settle(messages, Outcome.ACKNOWLEDGED)
+                contents.delivered -= len(messages)
+                contents.acknowledged -= len(messages)
+        return bool(messages)
+
+    async def _ask(self, question: bytes, all_homes: bool) -> None:
+        """Ask the other homes until they have answered: all of them, or those whose links are up."""
+        answered, again = self._answered.setdefault(question, set()), 0.0
+        try:
+            while True:
+                others = self._topology.homes if all_homes else self._links.homes
+                missing = {*others} - answered - {self._topology.home}
+                if not missing:
+                    return
+                now = asyncio.get_running_loop().time()
+                if now >= again:
+                    again = now + ASKED_AGAIN
+                    with self._turns.turn():
+                        for link in filter(None, map(self._links.to, missing)):
+                            link.send(ASK, question)
+                await asyncio.sleep(PAUSE)
+        finally:
+            del self._answered[question]
+
+    def _answer(self, link: Link, payload: memoryview) -> None:
+        if (answered := self._answered.get(bytes(payload))) is not None:
+            answered.add(link.peer)
+
+    # --- at other homes ---
+
+    def _asked(self, link: Link, payload: memoryview) -> None:
+        question = bytes(payload)
+        before, applied, is_empty = QUESTION.unpack(question)
+
+        def look() -> None:
+            if not (link.up and self._serves):  # it is asked again
+                return
+            if self._topology.applied < applied or (is_empty and self._outbox.has_for(before)):
+                asyncio.get_running_loop().call_later(PAUSE, look)
+                return
+            with self._turns.turn():
+                link.send(ANSWER, question)
+
+        look()
+
+    # --- at the new home ---
+
+    def _follow_up(self, contents: Queue) -> None:
+        if contents.behind is not None:
+            self._run(contents, self._enter(contents))
+
+    async def _enter(self, contents: Queue) -> None:
+        """Have what waits enter the queue."""
+        while contents.behind is not None and not contents.deleted:
+            with self._turns.turn(), self._turns.together():
+                some = contents.follow_up(SLICE)
+            await self._turns.committed()
+            if not some:
+                await asyncio.sleep(PAUSE)
+
+
+def _apart(message: Message) -> Message:
+    """A message that is in no queue, and may have been delivered before."""
+    apart = message.copy()
+    apart.expires_at, apart.redelivered = message.expires_at, message.redelivered
+    return apart

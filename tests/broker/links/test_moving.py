@@ -1,0 +1,254 @@
+"""Queues that move from home to home: nothing is lost, doubled or out of order, whatever is done meanwhile."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from tests.broker.links.test_enqueue import bind, bodies, declare, queue_of, with_channel
+from tests.broker.links.test_outbox import keep
+from tests.broker.links.test_remote_channels import filled
+from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
+from tests.topology.state import state_of
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.broker import Broker
+from jumpmq.topology import (
+    ConsistentHashExchange,
+    DeclareExchange,
+    DeleteQueue,
+    DeleteVirtualHost,
+    ExchangeDefinition,
+    MoveQueue,
+    SetPolicy,
+)
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+async def move(broker: Broker, name: str, home: int) -> None:
+    """Have a queue move; returns when the change is known."""
+    queue = broker.topology.vhosts["/"].declared[name]
+    await propose(broker, MoveQueue("/", name, queue.id, home))
+
+
+def is_over(*brokers: Broker) -> bool:
+    """Whether nothing moves any more."""
+    hosts = [broker.topology.vhosts["/"] for broker in brokers]
+    moving = any(one.before for host in hosts for one in host.queue_definitions())
+    waiting = any(queue.behind for host in hosts for queue in host.queues.values())
+    return not moving and not waiting and not any(host.departed for host in hosts)
+
+
+def publish(broker: Broker, exchange: str, key: str, first: int, count: int) -> Any:
+    def work(channel: Any) -> None:
+        channel.confirm_delivery()
+        for number in range(first, first + count):
+            channel.basic_publish(exchange, key, b"%d" % number, PERSISTENT)
+
+    return with_channel(broker, work)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@in_loop
+async def test_what_a_queue_holds_follows_it_before_what_is_published_meanwhile(tmp_path: Path, kind: str) -> None:
+    async with homes(3, tmp_path) as brokers:
+        first, second, third = brokers
+        await declare(first, "q", **{"x-queue-type": kind})
+        await bind(first, "amq.fanout", "q")
+        await publish(first, "amq.fanout", "", 0, 3000)
+        publishing = asyncio.ensure_future(
+            asyncio.gather(publish(third, "", "q", 10_000, 1000), publish(first, "amq.fanout", "", 3000, 1000))
+        )
+        await asyncio.sleep(0.2)
+        await move(third, "q", 2)
+        await publishing
+        await until(lambda: is_over(*brokers))
+        found = [int(body) for body in bodies(second, "q")]
+        assert [one for one in found if one < 10_000] == list(range(4000))
+        assert [one for one in found if one >= 10_000] == list(range(10_000, 11_000))
+        assert state_of(first.topology) == state_of(second.topology) == state_of(third.topology)
+        assert first.outbox is not None
+        assert not any(count or octets for _, count, octets in first.outbox.figures())
+        for broker in brokers:
+            await stopped(broker)
+        again = [await started(config_of(home, 3, tmp_path)) for home in (1, 2, 3)]
+        try:
+            assert [int(body) for body in bodies(again[1], "q")] == found
+            assert state_of(again[0].topology) == state_of(again[1].topology)
+            assert is_over(*again)
+        finally:
+            for broker in again:
+                await stopped(broker)
+
+
+@in_loop
+async def test_consumers_are_cancelled_and_find_it_where_it_is(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        await filled(brokers[0], "q", 100)
+
+        def consume(channel: Any) -> tuple[list[tuple[int, bool]], list[str]]:
+            """Acknowledge every other delivery; consume again when that is cancelled."""
+            found: list[tuple[int, bool]] = []
+            cancelled: list[str] = []
+            channel.basic_qos(prefetch_count=20)
+
+            def take(channel: Any, delivery: Any, properties: Any, body: bytes) -> None:
+                found.append((int(body), delivery.redelivered))
+                if len(cancelled) or len(found) % 2:
+                    channel.basic_ack(delivery.delivery_tag)
+
+            def again(frame: Any) -> None:
+                cancelled.append(frame.method.consumer_tag)
+                channel.basic_consume("q", take)
+
+            channel.add_on_cancel_callback(again)
+            channel.basic_consume("q", take)
+            started_consuming.set()
+            while len({number for number, _ in found}) < 100 or len(cancelled) < 1:
+                channel.connection.process_data_events(0.05)
+            channel.basic_ack(0, multiple=True)  # what was taken back is no longer its own: nothing happens
+            channel.connection.process_data_events(0.2)
+            return found, cancelled
+
+        started_consuming = threading.Event()
+        consuming = asyncio.ensure_future(with_channel(brokers[1], consume))
+        await asyncio.to_thread(started_consuming.wait)
+        await asyncio.sleep(0.3)
+        await move(brokers[0], "q", 3)
+        found, cancelled = await asyncio.wait_for(consuming, 30)
+        assert len(cancelled) == 1
+        twice = [number for number, again in found if again]
+        assert len(found) == 100 + len(twice)
+        assert len(set(twice)) == len(twice) <= 20
+        await until(lambda: is_over(*brokers))
+        assert queue_of(brokers[2], "q").message_count == 0
+
+
+@in_loop
+async def test_rings_and_bindings_stay_as_they_are(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        first, second = brokers
+        await propose(first, DeclareExchange(ExchangeDefinition("/", "hash", "x-consistent-hash", durable=True)))
+        await propose(first, SetPolicy("/", "p", "^q", {"message-ttl": 600_000}, 0, "queues"))
+        for number in range(4):
+            await declare(first, f"q{number}")
+            await bind(first, "hash", f"q{number}", "3")
+            await bind(first, "hash", f"q{number}", "2")
+        ring = first.topology.vhosts["/"].exchanges["hash"]
+        assert isinstance(ring, ConsistentHashExchange)
+        before = ring.ring.state()
+        await move(first, "q2", 2)
+        await move(first, "q1", 2)
+        assert ring.ring.state() == before
+        await until(lambda: is_over(*brokers))
+        assert state_of(first.topology) == state_of(second.topology)
+        assert queue_of(second, "q1").limits.message_ttl == 600_000
+        for broker in brokers:
+            await stopped(broker)
+        again = [await started(config_of(home, 2, tmp_path)) for home in (1, 2)]
+        try:
+            assert state_of(again[0].topology) == state_of(first.topology)
+        finally:
+            for broker in again:
+                await stopped(broker)
+
+
+@in_loop
+async def test_what_was_in_an_outbox_for_it_goes_before_what_comes_after(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        first, second, third = brokers
+        await declare(first, "q")
+        await keep(third, "q", *(b"%d" % number for number in range(500)))
+        await move(third, "q", 2)
+        await keep(third, "q", *(b"%d" % number for number in range(500, 600)))
+        await until(lambda: is_over(*brokers))
+        await until(lambda: queue_of(second, "q").ready_count == 600)
+        assert [int(body) for body in bodies(second, "q")] == list(range(600))
+
+
+@in_loop
+async def test_it_goes_on_after_either_home_was_away(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        first, second, third = brokers
+        await declare(second, "q")
+        await publish(second, "", "q", 0, 500)
+        await stopped(third)
+        await move(first, "q", 3)
+        await stopped(second)
+        brokers[1] = second = await started(config_of(2, 3, tmp_path))
+        assert second.topology.vhosts["/"].departed
+        brokers[2] = third = await started(config_of(3, 3, tmp_path))
+        await publish(first, "", "q", 500, 10)
+        await until(lambda: is_over(first, second, third))
+        try:
+            assert [int(body) for body in bodies(third, "q")] == list(range(510))
+        finally:
+            await stopped(second)
+            await stopped(third)
+
+
+@in_loop
+async def test_back_and_forth(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        await declare(brokers[0], "q", **{"x-max-length": 100})
+        published = 0
+        for home in (2, 3, 1, 2, 1):
+            await publish(brokers[home - 1], "", "q", published, 30)
+            published += 30
+            await move(brokers[0], "q", home)
+            await until(lambda: is_over(*brokers))
+        assert [int(body) for body in bodies(brokers[0], "q")] == list(range(50, 150))
+
+
+@in_loop
+async def test_one_that_is_deleted_on_its_way_leaves_nothing(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        first, second = brokers
+        for name in ("q", "r"):
+            await filled(first, name, 50)
+
+        def hold(channel: Any) -> None:  # the move waits for it
+            channel.basic_get("q")
+            held.set()
+            gone.wait()
+
+        held, gone = threading.Event(), threading.Event()
+        holding = asyncio.ensure_future(with_channel(first, hold))
+        await asyncio.to_thread(held.wait)
+        await move(first, "q", 2)
+        await propose(second, DeleteQueue("/", "q", second.topology.vhosts["/"].declared["q"].id))
+        assert not first.topology.vhosts["/"].departed
+        gone.set()
+        await holding
+        await move(first, "r", 2)
+        await propose(second, DeleteVirtualHost("/"))
+        assert first.store is not None
+        await first.committed()
+        await stopped(second)
+        await stopped(first)
+        again = await started(config_of(1, 2, tmp_path))
+        assert again.store is not None
+        assert not again.losses
+        await stopped(again)
+
+
+@in_loop
+async def test_what_cannot_move_is_refused(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        await declare(brokers[0], "s", **{"x-queue-type": "stream"})
+        await declare(brokers[0], "t", durable=False)
+        await declare(brokers[0], "q")
+        for name, home, reason in (
+            ("s", 2, "queue 's' in vhost '/' cannot be moved: it is a stream"),
+            ("t", 2, "it ends with who uses it, or with its node"),
+            ("q", 3, "there is no home 3"),
+        ):
+            with pytest.raises(PreconditionFailed, match=reason):
+                await move(brokers[0], name, home)
+        queue = brokers[0].topology.vhosts["/"].declared["q"].id
+        await propose(brokers[0], MoveQueue("/", "none", 1, 2))
+        await move(brokers[0], "q", 1)
+        assert brokers[0].topology.vhosts["/"].declared["q"].id == queue

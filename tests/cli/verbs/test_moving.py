@@ -1,0 +1,89 @@
+"""`move_queue` and `drain`, as operators call them."""
+
+import json
+
+import pika
+import pytest
+import requests
+from tests.cli.commands import run
+from tests.etcd import needs_etcd
+from tests.several_nodes import SeveralNodes
+
+import jumpmq
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+def queues_of(url: str) -> dict[str, dict]:
+    return {one["name"]: one for one in requests.get(f"{url}/api/queues", timeout=10).json()}
+
+
+def test_a_queue_moves_from_worker_to_worker() -> None:
+    with jumpmq.running(workers=2) as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("q", durable=True)
+            for number in range(10):
+                channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+            for home in ("2", "1"):
+                result = run("jumpmqctl", "move_queue", "q", "--home", home, "--url", broker.http_url)
+                assert result.stdout.endswith("Queue 'q' is on node " + queues_of(broker.http_url)["q"]["node"] + "\n")
+            found = [channel.basic_get("q", auto_ack=True)[2] for _ in range(10)]
+            assert [int(body) for body in found] == list(range(10))
+        for options, status, reason in (
+            (("none",), 64, "Queue not found"),
+            (("q", "--home", "7"), 69, "queue 'q' in vhost '/' cannot be moved: there is no home 7"),
+            (("q", "--to", "other@host"), 69, "Node other@host could not be contacted"),
+            (("q", "--to", "x", "--home", "1"), 64, "give --to or --home, not both"),
+        ):
+            result = run("jumpmqctl", "move_queue", *options, "--url", broker.http_url)
+            assert result.returncode == status
+            assert reason in result.stderr
+
+
+def test_a_broker_alone_has_nowhere_to_move_a_queue_to(running: jumpmq.RunningBroker, channel, failure) -> None:
+    channel.queue_declare("stays", durable=True)
+    assert failure("move_queue", "stays") == (69, "Error:\nno other node runs\n")
+
+
+def test_a_queue_that_spark_reads_stays() -> None:
+    with jumpmq.running(workers=2) as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q", durable=True)
+            channel.basic_publish("", "q", b"1", PERSISTENT)
+            body = {"queues": {"q": 1}}
+            answer = requests.post(f"{broker.http_url}/api/readers/%2F/g/reserve", json=body, timeout=10)
+            assert answer.status_code == 200, answer.text
+        result = run("jumpmqctl", "move_queue", "q", "--url", broker.http_url)
+        assert result.returncode == 69
+        assert "reader group 'g' has messages of it; end its query, or release the group" in result.stderr
+
+
+@needs_etcd
+@pytest.mark.parametrize("again", [False, True])
+def test_a_node_is_drained(again: bool) -> None:
+    with SeveralNodes(2) as broker:
+        url = f"http://guest:guest@127.0.0.1:{broker.http_port}"
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            names = [f"q{number}" for number in range(8)]
+            for name in names:
+                channel.queue_declare(name, durable=True)
+                for number in range(20):
+                    channel.basic_publish("", name, b"%d" % number, PERSISTENT)
+            channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+            channel.queue_declare("own", exclusive=True)
+            there = queues_of(url)["s"]["node"]
+            for _ in range(1 + again):
+                result = run("jumpmqctl", "-n", there, "drain", "--url", url)
+                assert result.returncode == 0, result.stderr
+                assert "/\ts\tqueue 's' in vhost '/' cannot be moved: it is a stream" in result.stdout
+            found = queues_of(url)
+            assert {name for name in names if found[name]["node"] == there} == set()
+            assert json.dumps(found).count("moving_from") == 0
+            for name in names:
+                bodies = [int(channel.basic_get(name, auto_ack=True)[2]) for _ in range(20)]
+                assert bodies == list(range(20))
