@@ -390,7 +390,10 @@ class ClassicQueue(Queue):
         return [message for message in found if message is not None]
 
     def _unpaged(self, messages: list[Message]) -> list[Message]:
-        """The deliveries with their bodies again; those whose body cannot be read any more are gone."""
+        """The deliveries with their bodies again, without those whose body cannot be read.
+
+        Those stay in the store: a read may fail that works after the next start.
+        """
         missing = of_body(messages, PAGED)
         if not missing:
             return messages
@@ -401,7 +404,6 @@ class ClassicQueue(Queue):
             if self.slots is not None:
                 self.slots.settled(lost)
             self._forget(lost)
-            settle_stored(lost)
         self._count_unpaged([message for message in missing if message.body is not PAGED])
         return [message for message in messages if message.body is not PAGED] if lost else messages
 

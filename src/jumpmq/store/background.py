@@ -1,10 +1,13 @@
 """Work of the store in the background: a thread of its own, which hands its results back to the store's."""
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 Work = tuple[Callable[[], Any], Callable[[Any], None]]
 
@@ -26,10 +29,19 @@ class Background:
         self._given = self._done = 0
 
     def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Have ``work()`` done; ``then`` gets its result, or the exception it raised, in the store's thread."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+        """Have ``work()`` done; ``then`` gets its result, or the exception it raised, in the store's thread.
+
+        Where the system gives no thread, ``then`` gets the RuntimeError that says so. A dead thread is replaced.
+        """
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._results.append((then, error))
+                self._wake()
+                return
+            self._thread = thread
         self._given += 1
         self._work.put((work, then))
 
@@ -49,6 +61,8 @@ class Background:
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
+            if not self._work.empty():  # the thread had died
+                self._run()
         if deliver:
             self.deliver()
 
@@ -59,7 +73,12 @@ class Background:
                 result = work()
             except Exception as error:
                 result = error
+            except BaseException as error:  # the thread has more to do
+                result = RuntimeError(repr(error))
             self._results.append((then, result))
             self._done += 1
             del item, work, then, result
-            self._wake()
+            try:
+                self._wake()
+            except Exception:
+                log.exception("%s: cannot tell that work is done; it is fetched with what comes next", self._name)

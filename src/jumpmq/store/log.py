@@ -3,6 +3,8 @@
 A position is one number: the segment's in the upper half, the offset in its file in the lower.
 """
 
+import contextlib
+import errno
 import os
 import secrets
 import threading
@@ -107,11 +109,13 @@ class Log:
         self._next_number = 1
         self._opened: dict[int, File] = {}
         self._lock = threading.Lock()
+        self._spare: int | None = None  # a descriptor that is given up when clients have taken all others
 
     def adopt(self, segments: list[Segment], after: int) -> None:
         """Take over what was found at the start, in order; new segments get numbers ``after`` that one."""
         self.segments = {segment.number: segment for segment in segments}
         self._next_number = after + 1
+        self._take_spare()
 
     def begin(self, first_commit: int) -> Segment:
         """Go on in a new segment, whose first commit has that number.
@@ -205,12 +209,42 @@ class Log:
         with self._lock:
             file = self._opened.pop(number, None)
             if file is None:
-                file = File(self.files, self.files.open(self.path(number)))
+                file = File(self.files, self._open(self.path(number)))
             if number in self.segments:  # else it is forgotten, and its room is given back with the last descriptor
                 self._opened[number] = file
             if len(self._opened) > OPEN_FILES:
                 del self._opened[next(iter(self._opened))]
             return file
+
+    def _open(self, path: Path) -> int:
+        """A segment's file, also where the process may open no more: another that is kept open is closed for it."""
+        while True:
+            try:
+                descriptor = self.files.open(path)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._close_one():
+                    raise
+                continue
+            self._take_spare()
+            return descriptor
+
+    def _take_spare(self) -> None:
+        if self._spare is None:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _close_one(self) -> bool:
+        """Close the file that was read longest ago, or the spare descriptor; returns whether there was one."""
+        current = None if self.current is None else self.current.number
+        for number in self._opened:
+            if number != current:
+                del self._opened[number]
+                return True
+        if self._spare is None:
+            return False
+        os.close(self._spare)
+        self._spare = None
+        return True
 
     def read(self, position: int, length: int) -> bytes:
         """Octets of the log; fewer where the file ends.
@@ -218,8 +252,14 @@ class Log:
         Raises:
             OSError: they cannot be read.
         """
-        file = self.file(position >> OFFSET_BITS)
-        return read_whole(file.descriptor, length, position & _OFFSETS)
+        number = position >> OFFSET_BITS
+        file = self.file(number)
+        try:
+            return read_whole(file.descriptor, length, position & _OFFSETS)
+        except OSError:
+            with self._lock:
+                self._opened.pop(number, None)  # the next read tries another descriptor
+            raise
 
     def salt(self, position: int) -> int:
         """With which the checksums of the segment begin."""
@@ -232,6 +272,17 @@ class Log:
         """Let go of all files."""
         with self._lock:
             self._opened.clear()
+            if self._spare is not None:
+                os.close(self._spare)
+                self._spare = None
+
+    def unreadable(self, position: int, what: str) -> StoreError:
+        """The error for octets that the system does not give, whatever they are."""
+        path = self.path(position >> OFFSET_BITS)
+        return StoreError(
+            f"{path} cannot be read at octet {position & _OFFSETS} ({what}); they are left out until the broker is "
+            "started again, and stay on disk"
+        )
 
     def damaged(self, position: int, what: str) -> StoreError:
         """The error for octets that are not what was written."""

@@ -1,5 +1,6 @@
 """Reading messages back from the log, for any thread."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
@@ -16,8 +17,12 @@ SPAN = 4 << 20
 """Most octets that are read in one call, but for a block that is longer."""
 
 
+RETRIES = 2
+"""So often a read that fails is tried again at once."""
+
+
 class Reader:
-    """Reads blocks; what is damaged is left out, and named once.
+    """Reads blocks; what is damaged or cannot be read is left out, and named once. Nothing of it is settled by that.
 
     Args:
         log: the segments.
@@ -41,14 +46,14 @@ class Reader:
             start = span[0][0]
             length = span[-1][0] + span[-1][1] - start
             try:
-                salt, octets = self._log.salt(start), self._log.read(start, length)
+                salt, octets = self._log.salt(start), self._read(start, length)
             except FileNotFoundError:
                 raise StoreError(
                     f"messages {batch.first_seq} to {batch.last_seq} of queue number {batch.queue_id} are no longer in "
                     f"{self._log.directory}"
                 ) from None
             except OSError as error:
-                self._name(batch, start, error.strerror or str(error))
+                self._name(batch, start, error.strerror or str(error), self._log.unreadable)
                 continue
             for position, size in span:
                 block = octets if size == length else octets[position - start : position - start + size]
@@ -84,14 +89,22 @@ class Reader:
         return found
 
     def is_damaged(self, batch: Batch) -> bool:
-        """Whether something of the batch was found damaged when it was read."""
+        """Whether something of the batch was found damaged, or could not be read."""
         return bool(self._named) and not self._named.isdisjoint(batch.positions)
 
-    def _name(self, batch: Batch, position: int, what: str) -> None:
+    def _read(self, position: int, length: int) -> bytes:
+        for _ in range(RETRIES):
+            with contextlib.suppress(OSError):
+                return self._log.read(position, length)
+        return self._log.read(position, length)
+
+    def _name(
+        self, batch: Batch, position: int, what: str, error: Callable[[int, str], StoreError] | None = None
+    ) -> None:
         if position not in self._named:
             self._named.add(position)
             of = f"messages among {batch.first_seq} to {batch.last_seq} of {self.queue_name(batch.queue_id)}"
-            self._on_loss(str(self._log.damaged(position, f"{of}: {what}")))
+            self._on_loss(str((error or self._log.damaged)(position, f"{of}: {what}")))
 
 
 def _spans(blocks: Iterator[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
