@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tests.store.opened import Opened, make_messages
 
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.base import Outcome, QueueContext
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.files import Files
+from jumpmq.store.log import OPEN_FILES
 from jumpmq.store.reader import RETRIES
 
 
@@ -58,6 +64,27 @@ def test_what_cannot_be_read_is_named_and_there_at_the_next_start(tmp_path: Path
     assert "cannot be read" in loss and "stay on disk" in loss and "queue number 1" in loss
     files.failures = 0
     assert numbers(opened.restart()) == [*range(1, 101)]
+    opened.close()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REQUEUED, Outcome.REJECTED])
+def test_deliveries_that_come_back_and_cannot_be_read_stay_on_disk(tmp_path: Path, outcome: Outcome) -> None:
+    files, count = FailingReads(), OPEN_FILES + 20
+    opened = Opened(tmp_path / "store", files, segment_bytes=256)
+    context = QueueContext(journal=opened.store, memory=MemoryAccount(1))
+    queue = ClassicQueue("/", "q", id=1, durable=True, context=context)
+    for number in range(count):
+        queue.push([Message("", b"q", b"\x10\0\2", b"%d" % number * 500, True)])
+        opened.commit()
+    held = queue.take(count)
+    queue.page_held(held)
+    files.failures = 1_000_000
+    queue.settle(held[:5], outcome)  # from files that are no longer open
+    opened.commit()
+    assert (queue.ready_count, queue.unacknowledged_count) == (0, count - 5)
+    assert len(opened.store.losses.listed()) == 5
+    files.failures = 0
+    assert numbers(opened.restart()) == [*range(1, count + 1)]
     opened.close()
 
 

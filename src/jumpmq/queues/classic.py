@@ -344,6 +344,9 @@ class ClassicQueue(Queue):
             return
         if outcome is not Outcome.ACKNOWLEDGED:
             messages = self._unpaged(messages)
+            if not messages:
+                self.dispatch()
+                return
         freed = self.slots is not None and self.slots.settled(messages)
         self.unacknowledged_count -= len(messages)
         if outcome is Outcome.ACKNOWLEDGED:
