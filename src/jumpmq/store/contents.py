@@ -64,6 +64,10 @@ class Contents:
 
         self._background.run(lambda: [self._read(*one) for one in ranges], deliver)
 
+    def is_unread(self, batch: Batch) -> bool:
+        """Whether something of a batch was left out as the disk did not give it: it may later."""
+        return self._reader.is_unread(batch)
+
     def arrow(self, batch: Batch) -> pa.RecordBatch:
         """All messages of a batch, also settled ones, as Arrow columns.
 

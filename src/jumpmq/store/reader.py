@@ -39,6 +39,7 @@ class Reader:
         self._log = log
         self._on_loss = on_loss
         self._named: set[int] = set()
+        self._unread: set[int] = set()  # where a read has failed, and none has succeeded since
 
     def contents(self, batch: Batch, first: int | None, last: int | None) -> Iterator[Content]:
         """The blocks of a batch that may hold messages ``first`` to ``last``."""
@@ -53,9 +54,11 @@ class Reader:
                     f"{self._log.directory}"
                 ) from None
             except OSError as error:
+                self._unread.update(position for position, _ in span)
                 self._name(batch, start, error.strerror or str(error), self._log.unreadable)
                 continue
             for position, size in span:
+                self._unread.discard(position)
                 block = octets if size == length else octets[position - start : position - start + size]
                 if len(block) == size and block_is_whole(block, salt):
                     yield Content(block)
@@ -91,6 +94,10 @@ class Reader:
     def is_damaged(self, batch: Batch) -> bool:
         """Whether something of the batch was found damaged, or could not be read."""
         return bool(self._named) and not self._named.isdisjoint(batch.positions)
+
+    def is_unread(self, batch: Batch) -> bool:
+        """Whether the last read of something of the batch has failed: it may succeed later."""
+        return bool(self._unread) and not self._unread.isdisjoint(batch.positions)
 
     def _read(self, position: int, length: int) -> bytes:
         for _ in range(RETRIES):

@@ -727,6 +727,10 @@ class Store:
         """As :meth:`read`, by a thread: see :meth:`Contents.read_soon`."""
         self._contents.read_soon(ranges, then)
 
+    def is_unread(self, batch: Batch) -> bool:
+        """Whether something of a batch was left out as the disk did not give it: see :meth:`Contents.is_unread`."""
+        return self._contents.is_unread(batch)
+
     def arrow(self, batch: Batch) -> pa.RecordBatch:
         """All messages of a batch as Arrow columns: see :meth:`Contents.arrow`. Any thread may call it."""
         return self._contents.arrow(batch)

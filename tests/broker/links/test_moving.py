@@ -15,6 +15,7 @@ from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
+from jumpmq.broker.links import moving
 from jumpmq.topology import (
     ConsistentHashExchange,
     DeclareExchange,
@@ -252,3 +253,33 @@ async def test_what_cannot_move_is_refused(tmp_path: Path) -> None:
         await propose(brokers[0], MoveQueue("/", "none", 1, 2))
         await move(brokers[0], "q", 1)
         assert brokers[0].topology.vhosts["/"].declared["q"].id == queue
+
+
+@in_loop
+async def test_what_a_move_waits_for_is_said_and_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A transaction that is not committed holds what it has acknowledged."""
+    monkeypatch.setattr(moving, "TOLD", 0.2)
+    monkeypatch.setattr(moving, "GRACE", 0.1)
+    async with homes(2, tmp_path) as brokers:
+        await filled(brokers[0], "q", 5)
+
+        def hold(channel: Any) -> None:
+            channel.tx_select()
+            for _ in range(2):
+                channel.basic_ack(channel.basic_get("q")[0].delivery_tag)
+            held.set()
+            committed.wait()
+            channel.tx_commit()
+
+        held, committed = threading.Event(), threading.Event()
+        holding = asyncio.ensure_future(with_channel(brokers[0], hold))
+        await asyncio.to_thread(held.wait)
+        await move(brokers[0], "q", 2)
+        waits = "waits for consumers to settle 2 messages, or to commit that they have since"
+        await until(lambda: waits in caplog.text)
+        committed.set()
+        await holding
+        await until(lambda: is_over(*brokers))
+        assert bodies(brokers[1], "q") == [b"2", b"3", b"4"]

@@ -1,11 +1,13 @@
 """What is published in batches for queues of other homes: kept until it is there, and there exactly once."""
 
 import asyncio
+import errno
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 
+import pytest
 from tests.broker.links.test_enqueue import bodies, declare, queue_of
 from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
 
@@ -14,6 +16,7 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.broker import Broker
 from jumpmq.broker.links.log_link import LOG
 from jumpmq.broker.links.outbox import TAKEN, Forwarding
+from jumpmq.store.log import Log
 from jumpmq.topology import DeclareQueue, DeleteQueue
 
 PERSISTENT, TRANSIENT = (Properties(delivery_mode=mode).encode() for mode in (2, 1))
@@ -144,6 +147,73 @@ async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(
         second.set_limits(memory=1 << 30)
         await until(lambda: kept(first) == [(2, 0, 0)])
         assert bodies(second, "q") == [b"1", b"2", b"3"]
+        await stopped(first)
+
+
+@in_loop
+async def test_what_is_kept_at_another_home_than_the_first_is_sent_when_it_starts_again(tmp_path: Path) -> None:
+    """The other homes say that their queues are there before this one knows what it has kept for them."""
+    async with homes(2, tmp_path) as (first, second):
+        await declare(first, "q")
+        first.set_limits(memory=0)
+        await keep(second, "q", b"1", b"2")
+        await stopped(second)
+        first.set_limits(memory=1 << 30)
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: bodies(first, "q") == [b"1", b"2"])
+        await until(lambda: kept(second) == [(1, 0, 0)])
+        await stopped(second)
+
+
+@in_loop
+async def test_what_is_damaged_on_its_way_is_named_and_waited_for_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        second.set_limits(memory=0)
+        await keep(first, "q", b"that is damaged")
+        queue = first.topology.vhosts["/"].declared["q"].id
+        await stopped(first)
+        for path in (tmp_path / "home-1").rglob("*.log"):
+            path.write_bytes(path.read_bytes().replace(b"that is damaged", b"that is DAMAGED"))
+        first = await started(config_of(1, 2, tmp_path))
+        second.set_limits(memory=1 << 30)
+        assert first.outbox is not None
+        await until(lambda: not first.outbox.has_for(queue))  # type: ignore[union-attr]
+        assert kept(first) == [(2, 0, 0)]
+        assert "1 messages for" in caplog.text
+        await keep(first, "q", b"2")
+        await until(lambda: bodies(second, "q") == [b"2"])
+        await stopped(first)
+
+
+@in_loop
+async def test_what_cannot_be_read_for_a_while_is_sent_later_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        second.set_limits(memory=0)
+        await keep(first, "q", b"1", b"2")
+        await stopped(first)
+        fails = True
+
+        def read(log: Log, position: int, length: int) -> bytes:
+            if fails:
+                raise OSError(errno.EIO, "Input/output error")
+            return reads(log, position, length)
+
+        reads = Log.read
+        monkeypatch.setattr(Log, "read", read)
+        first = await started(config_of(1, 2, tmp_path))
+        second.set_limits(memory=1 << 30)
+        await keep(first, "q", b"3")
+        await asyncio.sleep(0.3)
+        assert bodies(second, "q") == []
+        fails = False
+        await until(lambda: bodies(second, "q") == [b"1", b"2", b"3"])
+        await until(lambda: kept(first) == [(2, 0, 0)])
         await stopped(first)
 
 

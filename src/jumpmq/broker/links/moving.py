@@ -48,6 +48,9 @@ SLICE = 1000
 PAUSE, ASKED_AGAIN = 0.02, 2.0
 """Seconds until what is waited for is looked at again, and until a home that has not answered is asked again."""
 
+TOLD = 30.0
+"""Seconds without a step forward after which the log says what a queue on its way waits for, and again each time."""
+
 log = logging.getLogger(__name__)
 
 
@@ -64,6 +67,7 @@ class Moves:
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by the id that a queue had, and by that which it has
         self._leaving: dict[int, ClassicQueue] = {}  # what is here of queues that leave, by the ids that they have
         self._answered: dict[bytes, set[int]] = {}  # by question, the homes that have answered it
+        self._waiting: dict[int, str] = {}  # what a queue on its way waits for, as the tasks
         links.handlers[ASK] = self._asked
         links.handlers[ANSWER] = self._answer
 
@@ -108,14 +112,29 @@ class Moves:
 
     def _run(self, queue: DeclaredQueue | Queue, steps: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:
+            watching = asyncio.get_running_loop().create_task(self._watch(queue))
             try:
                 await steps
             except Exception:
                 log.exception("%r stands still on its way from home to home, until this process starts again", queue)
+            finally:
+                watching.cancel()
+                self._waiting.pop(queue.id, None)
             if self._tasks.get(queue.id) is asyncio.current_task():
                 del self._tasks[queue.id]
 
         self._tasks[queue.id] = asyncio.get_running_loop().create_task(run())
+
+    async def _watch(self, queue: DeclaredQueue | Queue) -> None:
+        """Say in the log when there is no step forward."""
+        before, since = "", asyncio.get_running_loop().time()
+        while True:
+            await asyncio.sleep(TOLD)
+            what, now = self._waiting.get(queue.id, "a change of definitions"), asyncio.get_running_loop().time()
+            if what == before:
+                log.warning("%r is on its way from home to home, and waits for %s since %d s", queue, what, now - since)
+            else:
+                before, since = what, now
 
     # --- at the old home ---
 
@@ -127,36 +146,48 @@ class Moves:
 
     async def _send(self, queue: DeclaredQueue, contents: ClassicQueue, applied: int) -> None:
         before, ahead = queue.definition.before, ahead_of(queue)
-        await self._ask(QUESTION.pack(before, applied, False), all_homes=False)
+        await self._ask(queue, QUESTION.pack(before, applied, False), all_homes=False)
         with self._turns.turn():
             contents.moved = True
             contents.tell_gone()
             contents.leave_consumers()
-        await self._take_back(contents)
+        await self._take_back(queue, contents)
         while True:
-            await self._send_all(contents, ahead)
+            await self._send_all(queue, contents, ahead)
             # What others had sent is here when they have answered, as links keep the order.
-            await self._ask(QUESTION.pack(before, applied, True), all_homes=True)
+            await self._ask(queue, QUESTION.pack(before, applied, True), all_homes=True)
             if not contents.message_count:
                 break
+        self._waiting.pop(queue.id, None)
         pending = self._topology.propose(EndMove(queue.vhost, queue.name, queue.id))
         await decided(pending)
         pending.result()
 
-    async def _send_all(self, contents: ClassicQueue, ahead: DeclaredQueue) -> None:
+    async def _send_all(self, queue: DeclaredQueue, contents: ClassicQueue, ahead: DeclaredQueue) -> None:
         """Send what there is; returns when it is on the disk of the new home."""
+        home = ahead.definition.home
         while contents.message_count or contents.undelivered_count or self._outbox.has_for(ahead.id):
+            left = contents.message_count + self._outbox.count_for(ahead.id)
+            self._waiting[queue.id] = f"home {home} to have {left} messages on disk"
             is_full = self._outbox.full_home([ahead.definition.home]) is not None
             if is_full or not self._send_some(contents, ahead):
                 await asyncio.sleep(PAUSE)
             await self._turns.committed()
 
-    async def _take_back(self, contents: ClassicQueue) -> None:
+    async def _take_back(self, queue: DeclaredQueue, contents: ClassicQueue) -> None:
         """Have what consumers hold back: what they settle soon is done with, the rest goes along."""
-        until = asyncio.get_running_loop().time() + GRACE
-        while contents.unacknowledged_count and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110
+        loop = asyncio.get_running_loop()
+        until = loop.time() + GRACE
+        while count := contents.unacknowledged_count:
+            self._waiting[queue.id] = f"consumers to settle {count} messages, or to commit that they have"
+            if loop.time() >= until:
+                self._claim(contents)
+                until = loop.time() + GRACE
             await asyncio.sleep(PAUSE)
-        for channel in list(self._channels()) if contents.unacknowledged_count else ():
+
+    def _claim(self, contents: ClassicQueue) -> None:
+        """Take back what consumers hold, but for what they have settled in a transaction that is not committed."""
+        for channel in list(self._channels()):
             with self._turns.turn():
                 tags = [tag for tag, message in channel.unacknowledged.items() if message.queue is contents]
                 if tags:
@@ -164,8 +195,6 @@ class Moves:
                     taken.put(tags, channel.unacknowledged.claim(tags))
                     channel.revoke(tags, Counts())
                     give_back(channel.upkeep, taken, Outcome.CONSUMER_GONE)
-        while contents.unacknowledged_count:  # noqa: ASYNC110
-            await asyncio.sleep(PAUSE)
 
     def _send_some(self, contents: ClassicQueue, ahead: DeclaredQueue) -> bool:
         """Put some messages into the outbox; returns whether there were any."""
@@ -178,7 +207,7 @@ class Moves:
                 contents.acknowledged -= len(messages)
         return bool(messages)
 
-    async def _ask(self, question: bytes, all_homes: bool) -> None:
+    async def _ask(self, queue: DeclaredQueue, question: bytes, all_homes: bool) -> None:
         """Ask the other homes until they have answered: all of them, or those whose links are up."""
         answered, again = self._answered.setdefault(question, set()), 0.0
         try:
@@ -187,6 +216,7 @@ class Moves:
                 missing = {*others} - answered - {self._topology.home}
                 if not missing:
                     return
+                self._waiting[queue.id] = f"home {', '.join(map(str, sorted(missing)))} to answer"
                 now = asyncio.get_running_loop().time()
                 if now >= again:
                     again = now + ASKED_AGAIN

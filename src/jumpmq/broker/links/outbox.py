@@ -60,6 +60,9 @@ PAUSE, LONGEST_PAUSE = 0.1, 1.0
 """Seconds until a home is asked again that did not take a slice: the first time, and so much more each time, and at
 most."""
 
+READ_AGAIN = 1.0
+"""Seconds until what an earlier run has kept, and could not be read, is read again; what is behind it waits."""
+
 AWAITED = 5.0
 """Seconds for which who has published waits for other homes that are up."""
 
@@ -113,7 +116,8 @@ class _Line:
         next: the number of the next message.
         gone: whether the queue is deleted.
         is_due: whether it waits to be sent from.
-        is_reading: whether a batch is being read.
+        is_reading: whether a batch is being read, or is to be read again.
+        is_late: whether the log says that one cannot be read.
         count, octets: messages, and octets that they have, sent ones included.
         held: of these, octets in memory.
         earlier, unread, new: what is to be sent.
@@ -124,7 +128,7 @@ class _Line:
         self.queue = queue
         self.next = first
         self.number = queue.id | ON_WAY
-        self.gone = self.is_due = self.is_reading = False
+        self.gone = self.is_due = self.is_reading = self.is_late = False
         self.count = self.octets = self.held = 0
         self.earlier: deque[Message] = deque()
         self.unread: deque[Batch] = deque()
@@ -194,6 +198,7 @@ class Outbox:
         self._staged: list[tuple[_Line, list[Message]]] = []  # whose commit is not on disk, as far as is known
         self._awaited: set[Forwarding] = set()  # what is waited for
         self._committing: asyncio.Task[None] | None = None  # waits for that
+        self._is_stopped = False
         links.handlers[TAKEN] = self._answered
         links.on_down.append(self._down)
 
@@ -217,7 +222,7 @@ class Outbox:
             queues[before] = DeclaredQueue(replace(one.definition, id=before, home=home_of(before)), None)
             queues[one.id | AHEAD] = ahead_of(one)
         for number in [number for number in batches if number & ON_WAY]:
-            found = [batch for batch in batches.pop(number) if batch.remaining]
+            found = batches.pop(number)
             queue = queues.get(number ^ ON_WAY)
             if queue is None:
                 if self._store is not None:
@@ -229,9 +234,12 @@ class Outbox:
                 line.next = max(line.next, batch.last_seq + 1)
                 self._count(line, batch.remaining, _estimate(batch))
             self._make_due(line)
+        with self._turns.turn():
+            self._send_all()  # other homes may have said before that their queues are there
 
     def stop(self) -> None:
         """Wait for nothing more."""
+        self._is_stopped = True
         if self._committing is not None:
             self._committing.cancel()
 
@@ -309,6 +317,11 @@ class Outbox:
     def has_for(self, queue: int) -> bool:
         """Whether messages are on their way to the queue with this id."""
         return queue in self._lines
+
+    def count_for(self, queue: int) -> int:
+        """How many messages are on their way to the queue with this id."""
+        line = self._lines.get(queue)
+        return 0 if line is None else line.count
 
     def _way(self, home: int) -> _Way:
         return self._ways.setdefault(home, _Way())
@@ -412,9 +425,15 @@ class Outbox:
         )
 
     def _on_read(self, line: _Line, batch: Batch, found: list[list[Message]] | None) -> None:
-        if line.gone:
+        if line.gone or self._store is None or self._is_stopped:
             return
-        messages = [] if found is None else found[0]
+        if found is None or (len(found[0]) < batch.remaining and self._store.is_unread(batch)):
+            if not line.is_late:
+                log.error("what is kept for %r cannot be read; it waits until it can", line.queue)
+            line.is_late = True
+            asyncio.get_running_loop().call_later(READ_AGAIN, self._read_again, line)
+            return
+        messages = found[0]
         with self._turns.turn():
             self._count(line, -batch.remaining, -_estimate(batch))
             if len(messages) != batch.remaining:  # the log of the store says what is damaged
@@ -422,14 +441,22 @@ class Outbox:
             for message in messages:
                 message.persistent = check_properties(message.properties) == 2
                 message.redelivered = bool(line.number & AHEAD)  # it may have been, where it was
-            line.is_reading = False
+            line.is_reading = line.is_late = False
             line.unread.popleft()
             line.earlier.extend(messages)
             octets = held_octets(messages)
             self._count(line, len(messages), octets)
             self._hold(line, octets)
-            self._make_due(line)
-            self._send(line.queue.definition.home)
+            if line.count:
+                self._make_due(line)
+                self._send(line.queue.definition.home)
+            else:  # nothing is left of it
+                self._end(line)
+
+    def _read_again(self, line: _Line) -> None:
+        line.is_reading = False
+        if not self._is_stopped:
+            self._read_on(line)
 
     # --- answers ---
 
@@ -467,8 +494,12 @@ class Outbox:
         while line.waiters and line.waiters[0][0] <= messages[-1].seq:
             line.waiters.popleft()[1].end()
         if not line.count:
-            del self._lines[line.queue.id]
-            self._next = max(self._next, line.next)
+            self._end(line)
+
+    def _end(self, line: _Line) -> None:
+        """Nothing is on its way to a queue any more."""
+        del self._lines[line.queue.id]
+        self._next = max(self._next, line.next)
 
     def _take_back(self, way: _Way) -> None:
         """What is on its way is to be sent again, in the same order."""
