@@ -26,6 +26,9 @@ AT_ONCE = 1 << 20
 """Octets that are read or written in one go."""
 
 CAPABILITIES = ("publisher_confirms", "consumer_cancel_notify", "authentication_failure_close", "basic.nack")
+MOST_DECLARATIONS = 64
+"""That are on their way at once."""
+
 PRODUCT = {"product": "JumpMQ client", "capabilities": dict.fromkeys(CAPABILITIES, True)}
 
 
@@ -38,11 +41,13 @@ class Refused(Exception):
 
     Attributes:
         code: the reply code.
+        is_open: whether the connection is open still, and only its channel closed.
     """
 
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code: int, text: str, *, is_open: bool = False) -> None:
         super().__init__(text)
         self.code = code
+        self.is_open = is_open
 
 
 class AMQPConnection:
@@ -106,6 +111,32 @@ class AMQPConnection:
             Refused: there is none (404).
         """
         return self.call(m.QueueDeclare(queue=queue, passive=True), m.QueueDeclareOk)
+
+    def declare_all(self, declarations: list[m.QueueDeclare]) -> list[m.QueueDeclareOk | Refused]:
+        """The answers to declarations, in their order; many are on their way at once.
+
+        A refusal closes the channel, and with it go the declarations that are behind: it is opened again, and they are
+        sent again, fewer at once, as others may be refused, too.
+
+        Raises:
+            Refused: the broker closed the connection.
+        """
+        found: list[m.QueueDeclareOk | Refused] = []
+        at_once = MOST_DECLARATIONS
+        while rest := declarations[len(found) : len(found) + at_once]:
+            at_once = min(2 * at_once, MOST_DECLARATIONS)
+            try:
+                self._write(map(self._frame, rest))
+                for _ in rest:
+                    found.append(self._reply(m.QueueDeclareOk))  # noqa: PERF401 (those before a refusal count)
+            except Refused as refused:
+                if not refused.is_open:
+                    raise
+                found += [self._reply(m.QueueDeclareOk) for _ in range(len(self._replies))]  # that came before it
+                found.append(refused)
+                at_once = 1
+                self.call(m.ChannelOpen(), m.ChannelOpenOk)
+        return found
 
     def consume(self, queue: str, prefetch: int, arguments: dict[str, object] | None = None) -> str:
         """Begin to consume; the answer is the consumer's tag.
@@ -293,7 +324,7 @@ class AMQPConnection:
             case Returned():
                 self.returned.append(event)
             case m.ChannelClose(reply_code=code, reply_text=text):
-                raise self._closed(m.ChannelCloseOk(), code, text)
+                raise self._closed(m.ChannelCloseOk(), code, text, is_open=True)
             case m.ConnectionClose(reply_code=code, reply_text=text):
                 raise self._closed(m.ConnectionCloseOk(), code, text)
             case m.BasicCancel(consumer_tag=tag):
@@ -303,10 +334,10 @@ class AMQPConnection:
             case _:
                 self._replies.append(event)
 
-    def _closed(self, answer: m.Method, code: int, text: str) -> Refused:
+    def _closed(self, answer: m.Method, code: int, text: str, *, is_open: bool = False) -> Refused:
         with suppress(ConnectionLost):  # a broker that does not wait for the answer
             self._write([self._frame(answer)])
-        return Refused(code, text)
+        return Refused(code, text, is_open=is_open)
 
     def _settled(self, tags: list[int], *, multiple: bool) -> None:
         """Messages are confirmed, or refused."""

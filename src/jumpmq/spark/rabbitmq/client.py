@@ -14,20 +14,24 @@ from typing import Any
 
 import pyarrow as pa
 
+from jumpmq.amqp import methods as m
 from jumpmq.amqp.client import Delivery, stream_offset
-from jumpmq.client import AMQPConnection
-from jumpmq.spark.errors import BrokerAway, Gone, JumpMQError, NotThere
+from jumpmq.client import AMQPConnection, Refused
+from jumpmq.spark.errors import BrokerAway, Gone, JumpMQError
 from jumpmq.spark.options import Broker
 from jumpmq.spark.patience import taken_up
 from jumpmq.spark.rabbitmq.columns import AT_ONCE, batch_of
-from jumpmq.spark.rabbitmq.kinds import is_stream
-from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
+from jumpmq.spark.rabbitmq.kinds import streams_among
+from jumpmq.spark.rabbitmq.link import NOT_FOUND, address_of, connect, said_here
 
 MOST_PREFETCH = 65535
 """The largest prefetch that AMQP can say."""
 
 WINDOW = 10_000
 """Messages of a stream that are on their way at once."""
+
+ATTACHED = 50
+"""Streams that are attached to at once, to find where they begin and end."""
 
 QUIET = 0.3
 """Seconds without a message after which a stream is taken to be at its end."""
@@ -47,7 +51,7 @@ class AMQPClient:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._address = address_of(broker)
-        self._streams: dict[str, bool] = {}
+        self._streams: dict[str, bool] = {}  # what is known of queues
         self.identity: str | None = None  # AMQP does not tell
 
     def require_broker(self) -> None:
@@ -72,7 +76,16 @@ class AMQPClient:
             raise JumpMQError(
                 "AMQP does not say which queues are bound to an exchange: name them, with option 'queue' or 'queues'"
             )
-        return {name: found for name in queues if (found := self._range(name, timestamp, missing)) is not None}
+        with said_here(self._address), connect(self._broker) as amqp:
+            counts = _counts(amqp, queues, missing)
+            unknown = [name for name in counts if name not in self._streams]
+            streams = streams_among(self._broker, amqp, unknown)
+            self._streams |= {name: name in streams for name in unknown}
+            found = self._bounds([name for name in counts if self._streams[name]], timestamp)
+        for name, count in counts.items():
+            if name not in found:
+                found[name] = {"type": "classic", "id": 0, "first_seq": 1, "last_seq": count, "messages": count}
+        return {name: found[name] for name in counts}
 
     def ready(self, slices: list[list[Any]], columns: list[str]) -> Iterator[pa.RecordBatch]:
         """As many messages of each queue as its slice ``[queue, first, last]`` says; they go back to the queue.
@@ -106,41 +119,33 @@ class AMQPClient:
 
         return taken_up(self._broker.retry_seconds, rest)
 
-    def _range(self, queue: str, timestamp: float | None, missing: bool) -> dict[str, Any] | None:
-        try:
-            with said_here(self._address), connect(self._broker) as amqp:
-                count = amqp.declared(queue).message_count
-                if queue not in self._streams:
-                    self._streams[queue] = is_stream(self._broker, queue)
-                if not self._streams[queue]:
-                    return {"type": "classic", "id": 0, "first_seq": 1, "last_seq": count, "messages": count}
-        except NotThere:
-            if missing:
-                return None
-            raise
-        with said_here(self._address):
-            first, last = self._first(queue, "first") or 0, self._last(queue)
-            found = {"type": "stream", "id": 0, "first_seq": first, "last_seq": last, "messages": last - first + 1}
-            if timestamp is not None:
-                at = self._first(queue, datetime.fromtimestamp(timestamp, UTC))
-                found["seq_at"] = last + 1 if at is None else at
+    def _bounds(self, streams: list[str], timestamp: float | None) -> dict[str, dict[str, Any]]:
+        """First and last offsets of streams, and that at a time."""
+        found: dict[str, dict[str, Any]] = {}
+        for start in range(0, len(streams), ATTACHED):
+            some = streams[start : start + ATTACHED]
+            firsts, lasts = self._offsets(some, "first", 1), self._offsets(some, "last", WINDOW)
+            at = {} if timestamp is None else self._offsets(some, datetime.fromtimestamp(timestamp, UTC), 1)
+            for name in some:
+                first = firsts[name][0] if name in firsts else 0
+                last = lasts[name][1] if name in lasts else -1
+                found[name] = {
+                    "type": "stream", "id": 0, "first_seq": first, "last_seq": last, "messages": last - first + 1,
+                }  # fmt: skip
+                if timestamp is not None:
+                    found[name]["seq_at"] = at[name][0] if name in at else last + 1
         return found
 
-    def _first(self, stream: str, place: str | datetime) -> int | None:
-        """The first offset from some place on; None where there is none."""
+    def _offsets(self, streams: list[str], place: str | datetime, prefetch: int) -> dict[str, tuple[int, int]]:
+        """The first and the last offset that come of each stream from some place on, where any come."""
+        found: dict[str, tuple[int, int]] = {}
         with connect(self._broker) as amqp:
-            _attach(amqp, stream, place, 1)
-            return stream_offset(amqp.deliveries[0]) if amqp.wait(QUIET) else None
-
-    def _last(self, stream: str) -> int:
-        """The last offset; -1 where there is none."""
-        last = -1
-        with connect(self._broker) as amqp:
-            _attach(amqp, stream, "last", WINDOW)
+            names = {_attach(amqp, name, place, prefetch): name for name in streams}
             while amqp.wait(QUIET):
-                last = stream_offset(amqp.deliveries[-1]) or 0
-                amqp.deliveries.clear()
-        return last
+                for one in _taken(amqp, len(amqp.deliveries)):
+                    name, offset = names[one.consumer], stream_offset(one) or 0
+                    found[name] = found.get(name, (offset, 0))[0], offset
+        return found
 
     def _alone(self, queue: str, count: int) -> AMQPConnection:
         """A connection that consumes up to ``count`` messages; it waits for other consumers to leave, for a while.
@@ -175,8 +180,20 @@ class AMQPClient:
             )
 
 
-def _attach(amqp: AMQPConnection, stream: str, place: str | int | datetime, prefetch: int) -> None:
-    amqp.consume(stream, prefetch, {"x-stream-offset": place})
+def _counts(amqp: AMQPConnection, queues: list[str], missing: bool) -> dict[str, int]:
+    """How many messages queues have; those that are not there are left out where they may be missing."""
+    counts: dict[str, int] = {}
+    answers = amqp.declare_all([m.QueueDeclare(queue=name, passive=True) for name in queues])
+    for name, answer in zip(queues, answers, strict=True):
+        if not isinstance(answer, Refused):
+            counts[name] = answer.message_count
+        elif answer.code != NOT_FOUND or not missing:
+            raise answer
+    return counts
+
+
+def _attach(amqp: AMQPConnection, stream: str, place: str | int | datetime, prefetch: int) -> str:
+    return amqp.consume(stream, prefetch, {"x-stream-offset": place})
 
 
 def _messages(amqp: AMQPConnection, stream: str, first: int, last: int) -> Iterator[list[Delivery]]:

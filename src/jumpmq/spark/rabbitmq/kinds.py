@@ -1,4 +1,4 @@
-"""Whether a queue is a stream, which AMQP does not say in so many words."""
+"""Whether queues are streams, which AMQP does not say in so many words."""
 
 from __future__ import annotations
 
@@ -19,30 +19,34 @@ MAY_HAVE = ("x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes"
 DIFFERENT = re.compile(r"inequivalent arg '([^']+)'.* current is the value '([^']*)' of type '(\w+)'")
 
 
-def is_stream(broker: Broker, queue: str) -> bool:
-    """Whether a queue that is there is a stream.
+def streams_among(broker: Broker, amqp: AMQPConnection, queues: list[str]) -> set[str]:
+    """Which of some queues that are there are streams.
 
-    It is declared again as one: that is granted to a stream, and refused with the difference for any other queue. A
-    user who may not configure it gets a message instead, which a stream refuses, and gives it back.
+    They are declared again as such: that is granted to a stream, and refused with the difference for any other queue. A
+    user who may not configure one gets a message instead, which a stream refuses, and gives it back.
     """
-    arguments: dict[str, Any] = {"x-queue-type": "stream"}
-    while True:
-        try:
-            with connect(broker) as amqp:
-                table = [Field(name, *typed(value)) for name, value in arguments.items()]
-                return _declares(amqp, queue, table)
-        except Refused as refused:
-            if refused.code == ACCESS_REFUSED:
-                return _refuses_get(broker, queue)
-            found = DIFFERENT.search(str(refused))
-            if refused.code != PRECONDITION_FAILED or found is None or found[1] not in MAY_HAVE:
-                return False
-            arguments[found[1]] = found[2] if found[3] == "longstr" else int(found[2])
+    streams: set[str] = set()
+    asked: dict[str, dict[str, Any]] = {queue: {"x-queue-type": "stream"} for queue in queues}
+    while asked:
+        answers = amqp.declare_all([_declaration(queue, arguments) for queue, arguments in asked.items()])
+        again: dict[str, dict[str, Any]] = {}
+        for (queue, arguments), answer in zip(asked.items(), answers, strict=True):
+            if not isinstance(answer, Refused):
+                streams.add(queue)
+            elif answer.code == ACCESS_REFUSED:
+                if _refuses_get(broker, queue):
+                    streams.add(queue)
+            elif answer.code == PRECONDITION_FAILED:
+                found = DIFFERENT.search(str(answer))
+                if found is not None and found[1] in MAY_HAVE and found[1] not in arguments:
+                    again[queue] = arguments | {found[1]: found[2] if found[3] == "longstr" else int(found[2])}
+        asked = again
+    return streams
 
 
-def _declares(amqp: AMQPConnection, queue: str, arguments: list[Field]) -> bool:
-    amqp.call(m.QueueDeclare(queue=queue, durable=True, arguments=arguments), m.QueueDeclareOk)
-    return True
+def _declaration(queue: str, arguments: dict[str, Any]) -> m.QueueDeclare:
+    table = [Field(name, *typed(value)) for name, value in arguments.items()]
+    return m.QueueDeclare(queue=queue, durable=True, arguments=table)
 
 
 def _refuses_get(broker: Broker, queue: str) -> bool:
