@@ -9,6 +9,7 @@ so or the publisher has published again.
 
 import argparse
 import contextlib
+import faulthandler
 import os
 import random
 import signal
@@ -28,6 +29,13 @@ from jumpmq.management import ManagementClient, ManagementError
 
 GONE = (pika.exceptions.AMQPError, OSError)
 QUEUES = 9
+SHOWN = {
+    "queues": ("name", "node", "messages", "messages_ready", "messages_unacknowledged", "consumers", "moving_from"),
+    "consumers": ("queue", "consumer_tag", "channel_details", "active"),
+    "channels": ("name", "consumer_count", "messages_unacknowledged", "prefetch_count", "state"),
+}
+"""What is told of a run that stands still, by the path of the API."""
+
 IN_FLIGHT = 50
 
 
@@ -187,6 +195,15 @@ def strike(choose: random.Random, victims: list[int]) -> str:
     return f"SIGSTOP {seconds:g} s"
 
 
+def tell(url: str) -> None:
+    """Print what waits: the clients' stacks, and what the broker says of queues, consumers and channels."""
+    faulthandler.dump_traceback(all_threads=True)
+    api = ManagementClient(url, 5.0)
+    for path, names in SHOWN.items():
+        for one in api.get(path):
+            print(path, {name: one.get(name) for name in names}, file=sys.stderr)
+
+
 def run(seconds: float, count: int, seed: int) -> list[str]:
     """One run; returns what is wrong."""
     choose = random.Random(seed)
@@ -221,6 +238,8 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
                 if all(len(ledger.acknowledged[queue]) >= count for queue, count in ledger.confirmed.items()):
                     break
             time.sleep(0.2)
+        else:
+            tell(broker.http_url)
         stop.set()
         for client in consumers:
             client.join(30)
