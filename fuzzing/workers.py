@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import pika
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 import jumpmq
 from jumpmq.management import ManagementClient, ManagementError
 
-GONE = (pika.exceptions.AMQPError, OSError)
+GONE = (pika.exceptions.AMQPError, AMQPConnectorException, OSError)
 QUEUES = 9
 SHOWN = {
     "queues": ("name", "node", "messages", "messages_ready", "messages_unacknowledged", "consumers", "moving_from"),
