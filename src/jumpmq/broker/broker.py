@@ -194,7 +194,10 @@ class Broker:
                     kept = records.kept_node(definitions, 1)
                 self.node = kept or self.node
             self._make_parts()
-            self._restore(definitions)
+            try:
+                self._restore(definitions)
+            except StoreError as error:
+                raise BrokerError(str(error)) from None
             if self.other_homes is not None:
                 self.other_homes.served_channels.serve(self._services, self.memory)
                 await self.other_homes.join(self.topology, self.node, self._services.deliver_reply)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
+from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed, ResourceError
 from jumpmq.amqp.frames import APART, FRAME_METHOD, encode_content, encode_frame, with_header
 from jumpmq.amqp.messages import Message, encode_rows
 from jumpmq.amqp.properties import Properties
@@ -27,6 +27,7 @@ from jumpmq.queues.runs import carries
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
 from jumpmq.store import Batch
 from jumpmq.store.definitions import named
+from jumpmq.store.errors import Unreadable
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import SEGMENT_BYTES
 from jumpmq.store.stream_segment import messages_of
@@ -42,6 +43,9 @@ ROWS_OCTETS = 1 << 20
 
 SEARCHED = 100_000
 """Rows that are searched for a consumer with a filter in one step, give or take a chunk."""
+
+READ_AGAIN = 1.0
+"""Seconds until what the disk has not given is read again for a consumer; nothing is passed over for that."""
 
 _SENT = ("exchange", "routing_key", "properties", "body")
 
@@ -150,16 +154,22 @@ class Stream(Queue):
             self._charge(-self._staged.popleft()[1])
 
     def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch]":
-        return self._log.read(first_seq, last_seq)
+        try:
+            yield from self._log.read(first_seq, last_seq)
+        except Unreadable as error:
+            raise ResourceError(self._unreadable(error)) from None
 
     def ready_range(self) -> tuple[int, int]:
         return self.first, self.end - 1
 
     def seq_at(self, timestamp: float) -> int:
-        return self._log.offset_of(timestamp)
+        try:
+            return self._log.offset_of(timestamp)
+        except Unreadable as error:
+            raise ResourceError(self._unreadable(error)) from None
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        return (list(messages_of(batch)) for batch in self._log.read(first_seq, last_seq))
+        return (list(messages_of(batch)) for batch in self.record_batches(first_seq, last_seq))
 
     def take(self, count: int) -> list[Message]:
         raise self._unsupported("basic.get")
@@ -229,10 +239,15 @@ class Stream(Queue):
             self._serve(reader)
 
     def _serve(self, reader: "_Reader") -> None:
-        searched = 0
+        searched, reader.waits_for_disk = 0, False
         while (capacity := reader.consumer.capacity()) > 0 and reader.offset < self._log.end:
             if reader.rows is None or not reader.rows.has(reader.offset):
-                chunk = self._log.chunk_from(reader.offset)
+                try:
+                    chunk = self._log.chunk_from(reader.offset)
+                except Unreadable:
+                    reader.waits_for_disk = True
+                    self.wake(clock.now() + READ_AGAIN)
+                    return
                 if chunk is None:  # all that is left is damaged
                     reader.offset = self._log.end
                     return
@@ -261,8 +276,14 @@ class Stream(Queue):
         """The first offset that a consumer wants.
 
         Raises:
-            PreconditionFailed: it cannot be told from ``x-stream-offset``.
+            PreconditionFailed: it cannot be told from ``x-stream-offset``, or the disk does not tell.
         """
+        try:
+            return self._wanted(consumer)
+        except Unreadable as error:
+            raise PreconditionFailed(self._unreadable(error)) from None
+
+    def _wanted(self, consumer: Consumer) -> int:
         field = next((field for field in consumer.arguments if field.name == OFFSET), None)
         if field is None:
             return self._log.end
@@ -271,10 +292,10 @@ class Stream(Queue):
             if value in ("first", "last", "next"):
                 return {"first": self.first, "last": self._log.last_chunk, "next": self._log.end}[value]
             if (age := seconds_of(value)) is not None:
-                return self.seq_at(time.time() - age)
+                return self._log.offset_of(time.time() - age)
             shown = f'{{longstr,<<"{value}">>}}'
         elif field.type == "T":
-            return self.seq_at(float(value))
+            return self._log.offset_of(float(value))
         elif field.type in "bBsuIilL":
             return max(int(value), self.first)
         else:
@@ -283,6 +304,9 @@ class Stream(Queue):
             f"invalid arg '{OFFSET}' for queue '{self.name}' in vhost '{self.vhost}': "
             f"{{invalid_stream_offset_arg,{shown}}}"
         )
+
+    def _unreadable(self, error: Unreadable) -> str:
+        return f"stream '{self.name}' in vhost '{self.vhost}' cannot be read: {error.reason}"
 
     def _unsupported(self, what: str) -> NotImplementedByServer:
         return NotImplementedByServer(
@@ -298,7 +322,7 @@ class Stream(Queue):
 
     def trim(self, now: float) -> None:
         self._retain()
-        for reader in [one for one in self._readers.values() if one.filter is not None]:
+        for reader in [one for one in self._readers.values() if one.filter is not None or one.waits_for_disk]:
             self._serve(reader)
 
     def _on_growth(self, begun: bool) -> None:
@@ -397,9 +421,10 @@ class _Reader:
         rows: the chunk that it is in.
         filter: what it filters by; None if it takes everything.
         wanted: the rows of the chunk that it takes, with a filter.
+        waits_for_disk: whether the next chunk could not be read yet.
     """
 
-    __slots__ = ("consumer", "filter", "offset", "rows", "wanted")
+    __slots__ = ("consumer", "filter", "offset", "rows", "waits_for_disk", "wanted")
 
     def __init__(self, consumer: Consumer, offset: int) -> None:
         self.consumer = consumer
@@ -407,6 +432,7 @@ class _Reader:
         self.rows: Rows | None = None
         self.filter = StreamFilter.of(consumer.arguments)
         self.wanted: list[int] = []
+        self.waits_for_disk = False
 
 
 def _without_offset(message: Message) -> Message:

@@ -9,5 +9,17 @@ class DirectoryInUse(StoreError):
     """Another process has the data directory."""
 
 
+class Unreadable(StoreError):
+    """The disk does not give what it has: it may later, so nothing is given up for that.
+
+    Attributes:
+        reason: what the system says, without the name of the file.
+    """
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
 class Damaged(StoreError):
     """A file that cannot be trusted."""

@@ -6,6 +6,7 @@ readers once it is on disk. A chunk that is damaged is told of and set aside; re
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 from bisect import bisect_right
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store.errors import StoreError
+from jumpmq.store.errors import StoreError, Unreadable
 from jumpmq.store.files import Files
 from jumpmq.store.stream_bounds import Bounds
 from jumpmq.store.stream_end import StreamEnd, segment_path
@@ -81,6 +82,7 @@ class StreamLog:
         self._end = StreamEnd(directory, self._segments[-1] if whole else None, files, sync, self.end)
         self._cache: OrderedDict[int, Chunk] = OrderedDict()
         self._damaged: set[int] = set()
+        self._unreadable: set[str] = set()  # what was told of that
 
     @property
     def first(self) -> int:
@@ -101,6 +103,12 @@ class StreamLog:
 
     def _on_loss(self, loss: str) -> None:
         self._tell(loss + self._name)
+
+    def _on_unreadable(self, error: Unreadable) -> None:
+        """Tell of it, once."""
+        if str(error) not in self._unreadable:
+            self._unreadable.add(str(error))
+            self._on_loss(str(error))
 
     def _hold_against(self, bounds: Bounds) -> None:
         """Tell of what the store says is there and is not. Offsets go on behind it."""
@@ -140,13 +148,27 @@ class StreamLog:
         self.on_growth(len(self._segments) > before)
 
     def chunk_from(self, offset: int) -> Chunk | None:
-        """The chunk that holds a message, or where that is lost the next one; None where there is none."""
+        """The chunk that holds a message, or where that is lost the next one; None where there is none.
+
+        Raises:
+            Unreadable: the disk does not give it.
+        """
         begin = max(0, bisect_right(self._segments, offset, key=lambda segment: segment.first) - 1)
-        for segment in self._segments[begin:]:
-            for row in range(max(segment.row_of(offset), 0), segment.rows):
-                if segment.bounds(row)[1] > offset and (found := self._chunk(segment, row)) is not None:
-                    return found
+        with self._tells():
+            for segment in self._segments[begin:]:
+                for row in range(max(segment.row_of(offset), 0), segment.rows):
+                    if segment.bounds(row)[1] > offset and (found := self._chunk(segment, row)) is not None:
+                        return found
         return None
+
+    @contextlib.contextmanager
+    def _tells(self) -> Iterator[None]:
+        """Tell of what cannot be read, and raise it."""
+        try:
+            yield
+        except Unreadable as error:
+            self._on_unreadable(error)
+            raise
 
     def _chunk(self, segment: Segment, row: int) -> Chunk | None:
         """A chunk; None where it is damaged."""
@@ -155,6 +177,8 @@ class StreamLog:
         if found is None and first not in self._damaged:
             try:
                 found = self._cache[first] = segment.chunk(row)
+            except Unreadable:
+                raise
             except StoreError as error:
                 self._on_loss(f"{error}: offsets {first} to {end - 1} are lost")
                 self._damaged.add(first)
@@ -168,24 +192,33 @@ class StreamLog:
         What is there when the first is asked for is read to its end, whatever retention lets go of meanwhile. Nothing
         is copied: the columns lie in mapped files. See :func:`jumpmq.store.columns.schema`; ``seq`` is the offset. What
         is damaged is left out.
+
+        Raises:
+            Unreadable: the disk does not give something.
         """
-        for segment in [one for one in self._segments if first < one.end and one.first <= last]:
-            for row in range(max(segment.row_of(first), 0), segment.row_of(last) + 1):
-                if (chunk := self._chunk(segment, row)) is not None:
-                    start, stop = max(first - chunk.first, 0), min(last + 1 - chunk.first, chunk.rows)
-                    if start < stop:
-                        yield chunk.batch.slice(start, stop - start)
+        with self._tells():
+            for segment in [one for one in self._segments if first < one.end and one.first <= last]:
+                for row in range(max(segment.row_of(first), 0), segment.row_of(last) + 1):
+                    if (chunk := self._chunk(segment, row)) is not None:
+                        start, stop = max(first - chunk.first, 0), min(last + 1 - chunk.first, chunk.rows)
+                        if start < stop:
+                            yield chunk.batch.slice(start, stop - start)
 
     def offset_of(self, timestamp: float) -> int:
-        """Offset of the first message published at ``timestamp`` (seconds since the epoch) or later, else ``end``."""
+        """Offset of the first message published at ``timestamp`` (seconds since the epoch) or later, else ``end``.
+
+        Raises:
+            Unreadable: the disk does not give what tells.
+        """
         time = int(timestamp * 1e6)
-        for segment in self._segments:
-            if segment.last_time < time or (row := segment.row_at(time)) is None:
-                continue
-            if (chunk := self._chunk(segment, row)) is None:
-                return segment.bounds(row)[0]
-            times = chunk.batch.column("published_at").cast("int64").to_pylist()
-            return chunk.first + next(place for place, one in enumerate(times) if one >= time)
+        with self._tells():
+            for segment in self._segments:
+                if segment.last_time < time or (row := segment.row_at(time)) is None:
+                    continue
+                if (chunk := self._chunk(segment, row)) is None:
+                    return segment.bounds(row)[0]
+                times = chunk.batch.column("published_at").cast("int64").to_pylist()
+                return chunk.first + next(place for place, one in enumerate(times) if one >= time)
         return self.end
 
     def retain(self, max_bytes: int | None, oldest: float | None) -> None:
@@ -198,11 +231,17 @@ class StreamLog:
         while len(self._segments) > 1:
             first = self._segments[0]
             too_much = max_bytes is not None and self.size - first.size >= max_bytes
-            too_old = oldest is not None and first.last_time < oldest * 1e6
-            if not (too_much or too_old):
+            if not (too_much or (oldest is not None and self._is_older(first, oldest))):
                 return
             del self._segments[0]
             self._on_retire(first)
+
+    def _is_older(self, segment: Segment, oldest: float) -> bool:
+        try:
+            return segment.last_time < oldest * 1e6
+        except Unreadable as error:
+            self._on_unreadable(error)
+            return False
 
     # --- its end ---
 
@@ -251,9 +290,13 @@ def check(directory: Path, bounds: Bounds | None = None) -> Iterator[str]:
     paths = _paths(directory)
     ends = [_first(path) for path in paths[1:]]
     for path, end in zip(paths, [*ends, None], strict=False):
-        segment = Segment.open(path, end, on_loss=lambda loss: None)
+        try:
+            segment = Segment.open(path, end, on_loss=lambda loss: None)
+            lost = [segment.bounds(row) for row in range(segment.rows) if not segment.is_whole(row)]
+        except Unreadable as error:
+            yield str(error)
+            continue
         segments.append(segment)
-        lost = [segment.bounds(row) for row in range(segment.rows) if not segment.is_whole(row)]
         for first, behind in sorted(lost + segment.lost):
             yield f"{path} is damaged or too short: offsets {first} to {behind - 1} are lost"
     if bounds is not None:

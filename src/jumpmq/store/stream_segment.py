@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store import columns
-from jumpmq.store.errors import StoreError
+from jumpmq.store.errors import StoreError, Unreadable
+from jumpmq.store.file_octets import FileOctets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +115,8 @@ def _columns(messages: list[Message], first: int) -> pa.RecordBatch:
 class Segment:
     """A segment file as it is read. What was appended is made known by :meth:`add`.
 
-    The chunks of a file that is there are looked for when they are first asked about, as there may be many.
+    The chunks of a file that is there are looked for when they are first asked about, as there may be many: whatever
+    tells of them raises :class:`Unreadable` where the disk does not give them.
 
     Args:
         first: offset of its first message; the file is named after it.
@@ -139,16 +141,22 @@ class Segment:
         self._on_loss = on_loss
         self._size = 0
         self._last_time = 0
+        self._losses: list[str] = []  # that are to be told
         self._firsts = array("q")
         self._positions = array("q")
         self._times = array("q")
         self._ends = array("q")
         self._known = False
+        self._file: FileOctets | None = None  # kept open once its name is gone
         self._map: mmap.mmap | None = None
 
     @classmethod
     def open(cls, path: Path, end: int | None = None, on_loss: Callable[[str], object] = log.error) -> Segment:
-        """A file that is there."""
+        """A file that is there.
+
+        Raises:
+            Unreadable: it is the last one, and the disk does not give it. Nothing is cut for that.
+        """
         segment = cls(path, int(path.name.removesuffix(SUFFIX)), end, on_loss)
         segment._size = path.stat().st_size
         if end is None:
@@ -198,6 +206,7 @@ class Segment:
         """It has had offsets up to this one, which are lost at its end; nothing more is appended."""
         if self.end < end:
             self._report_lost(end)
+            self._tell_losses()
             self.end, self._is_last = end, False
 
     def add(self, place: ChunkPlace) -> None:
@@ -227,20 +236,26 @@ class Segment:
 
     def is_whole(self, row: int) -> bool:
         """Whether a chunk is as it was written."""
-        return _is_whole(self._mapped(), self._positions[row])
+        with self._reads() as octets:
+            return _is_whole(octets, self._positions[row])
 
     def chunk(self, row: int) -> Chunk:
         """Read a chunk.
 
+        It is checked as it is read from the file, and then lies in mapped memory, which the kernel may take back and
+        give again: what was read a moment ago it has.
+
         Raises:
+            Unreadable: the disk does not give it.
             StoreError: it is damaged.
         """
         import pyarrow as pa
 
         position = self._positions[row]
-        if not _is_whole(self._mapped(), position):
-            raise StoreError(f"{self.path} is damaged {position} octets from its start")
-        octets = memoryview(self._mapped())
+        with self._reads() as file:
+            if not _is_whole(file, position):
+                raise StoreError(f"{self.path} is damaged {position} octets from its start")
+            octets = memoryview(self._mapped())
         _, _, length, count, first, *_ = HEADER.unpack_from(octets, position)
         body = octets[position + HEADER.size : position + HEADER.size + length]
         return Chunk(first, count, pa.ipc.read_record_batch(pa.py_buffer(body), columns.schema()))
@@ -248,6 +263,7 @@ class Segment:
     def remove(self) -> None:
         """Delete the file; its readers read on."""
         with contextlib.suppress(OSError, ValueError):
+            self._file = FileOctets(self.path)
             self._mapped()
         self.path.unlink(missing_ok=True)
 
@@ -256,21 +272,47 @@ class Segment:
         missing is named in the log."""
         if self._known:
             return
-        self._known = True
         end, size = self.end, self._size
+        losses, self._losses = self._losses, []
         self.end, self._size = self.first, 0
-        if size:
-            octets = self._mapped(size)
-            while (place := self._next_place(octets, size)) is not None:
-                self.add(place)
-            if self._is_last:
-                self._drop_torn(octets)
+        try:
+            if size:
+                with self._reads() as octets:
+                    while (place := self._next_place(octets, size)) is not None:
+                        self.add(place)
+                    if self._is_last:
+                        self._drop_torn(octets)
+        except Unreadable:
+            for found in self._firsts, self._positions, self._times, self._ends:
+                del found[:]
+            self.lost.clear()
+            self.end, self._size, self._losses = end, size, losses
+            raise
+        self._known = True
         if not self._is_last:
             if self.end < end:
                 self._report_lost(end)
             self.end, self._size = end, size
+        self._tell_losses()
 
-    def _next_place(self, octets: mmap.mmap, size: int) -> ChunkPlace | None:
+    def _tell_losses(self) -> None:
+        while self._losses:
+            self._on_loss(self._losses.pop(0))
+
+    @contextlib.contextmanager
+    def _reads(self) -> Iterator[FileOctets]:
+        """The file, to be read.
+
+        Raises:
+            Unreadable: the disk does not give something.
+        """
+        try:
+            yield self._file or FileOctets(self.path)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise Unreadable(f"{self.path} cannot be read: {reason}; it stays as it is", reason) from None
+
+    def _next_place(self, octets: FileOctets, size: int) -> ChunkPlace | None:
         """Where the next chunk lies, whether or not it is whole; None behind the last one."""
         position = self._size
         place = _place(octets, position)
@@ -285,7 +327,7 @@ class Segment:
         self._report_lost(found.first)
         return found
 
-    def _places_behind(self, octets: mmap.mmap, position: int) -> Iterator[ChunkPlace]:
+    def _places_behind(self, octets: FileOctets, position: int) -> Iterator[ChunkPlace]:
         """Whole chunks behind a position at which there is none."""
         end, salt = self.end, self.salt
         while (position := octets.find(_MAGIC_OCTETS, position + 1)) >= 0:
@@ -300,9 +342,9 @@ class Segment:
     def _report_lost(self, end: int) -> None:
         self.lost.append((self.end, end))
         where = f"{self.path} is damaged or cut {self._size} octets from its start"
-        self._on_loss(f"{where}: offsets {self.end} to {end - 1} are lost")
+        self._losses.append(f"{where}: offsets {self.end} to {end - 1} are lost")
 
-    def _drop_torn(self, octets: mmap.mmap) -> None:
+    def _drop_torn(self, octets: FileOctets) -> None:
         """Forget chunks of the last commit from the first on that is not whole."""
         if not self._positions:
             return
@@ -341,26 +383,31 @@ def salt_of(path: Path) -> int:
 _MAGIC_OCTETS = MAGIC.to_bytes(4, "little")
 
 
-def _place(octets: mmap.mmap, position: int) -> ChunkPlace | None:
+def _place(octets: FileOctets, position: int) -> ChunkPlace | None:
     """Where the chunk lies whose header is there, if one is that can be relied on; the chunk need not be whole."""
-    if position + HEADER.size > len(octets):
+    head = octets.head(position, HEADER.size)
+    if len(head) < HEADER.size:
         return None
-    magic, _, length, count, first, first_time, last_time, commit, salt, crc = HEADER.unpack_from(octets, position)
+    magic, _, length, count, first, first_time, last_time, commit, salt, crc = HEADER.unpack(head)
     if magic != MAGIC or not count:
         return None
-    is_sound = zlib.crc32(octets[position + CHECKED.start : position + CHECKED.stop]) == crc
+    is_sound = zlib.crc32(head[CHECKED]) == crc
     if not is_sound and not _is_whole(octets, position):
         return None
     length += HEADER.size + -length % ALIGNMENT
     return ChunkPlace(first, count, position, length, first_time, last_time, commit, salt)
 
 
-def _is_whole(octets: mmap.mmap, position: int) -> bool:
+def _is_whole(octets: FileOctets, position: int) -> bool:
     """Whether a chunk is as it was written."""
-    magic, crc, length, *_ = HEADER.unpack_from(octets, position)
-    end = position + HEADER.size + length
-    with memoryview(octets) as view:
-        return bool(magic == MAGIC and end <= len(octets) and zlib.crc32(view[position + 8 : end]) == crc)
+    head = octets.head(position, HEADER.size)
+    if len(head) < HEADER.size:
+        return False
+    magic, crc, length, *_ = HEADER.unpack(head)
+    if magic != MAGIC or position + HEADER.size + length > len(octets):
+        return False
+    with memoryview(octets.read(position + 8, HEADER.size - 8 + length)) as view:
+        return bool(len(view) == HEADER.size - 8 + length and zlib.crc32(view) == crc)
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import cast
 
 from starlette.responses import StreamingResponse
@@ -37,6 +37,8 @@ async def arrow_stream(
         alive: called whenever a part of the stream has been taken off by the reader.
     """
     await asyncio.to_thread(load_pyarrow)
+    rest = iter(parts)
+    parts = chain(list(islice(rest, 1)), rest)  # what cannot be read at all is answered with an error
     return StreamingResponse(_octets(parts, columns, alive), media_type=MEDIA_TYPE, headers=headers)
 
 

@@ -1,0 +1,61 @@
+"""The octets of a file that is read here and there, as calls, so that an error of the disk is an exception."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+WINDOW = 4096
+"""Octets that are read along with a header, as the next may be near."""
+
+SEARCHED_AT_ONCE = 1 << 20
+"""Octets that are read at once to find something."""
+
+
+class FileOctets:
+    """An open file. Memory that a file is mapped to would end the process (SIGBUS) where that is cut or cannot be read.
+
+    Raises:
+        OSError: it cannot be opened; so does every method where it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = -1
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._size = os.fstat(self._descriptor).st_size
+        self._window, self._window_at = b"", 0  # what was read last of headers, and where it begins
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, position: int, length: int) -> bytes:
+        """So many octets; fewer where the file ends."""
+        octets = os.pread(self._descriptor, length, position)
+        while octets and len(octets) < length:
+            more = os.pread(self._descriptor, length - len(octets), position + len(octets))
+            if not more:
+                break
+            octets += more
+        return octets
+
+    def head(self, position: int, length: int) -> bytes:
+        """As :meth:`read`, for few octets that others are read behind."""
+        start = position - self._window_at
+        if not 0 <= start <= len(self._window) - length:
+            self._window, self._window_at, start = self.read(position, max(WINDOW, length)), position, 0
+        return self._window[start : start + length]
+
+    def find(self, what: bytes, start: int) -> int:
+        """Where something is next, from a position on; -1 where it is not."""
+        while start < self._size:
+            octets = self.read(start, SEARCHED_AT_ONCE)
+            if (at := octets.find(what)) >= 0:
+                return start + at
+            if len(octets) < SEARCHED_AT_ONCE:
+                break
+            start += SEARCHED_AT_ONCE - len(what) + 1
+        return -1
