@@ -300,7 +300,7 @@ def _declare_queue(topology: Topology, change: changes.DeclareQueue) -> changes.
         return None
     definition = topology.number(change.definition)
     topology.insert_queue(definition)
-    topology.records.put_queue(definition)
+    topology.records.put_numbered_queue(definition)
     return changes.DeclareQueue(definition, change.server_named)
 
 
@@ -323,7 +323,7 @@ def _move_queue(topology: Topology, change: changes.MoveQueue) -> None:
         return
     moved = topology.make_queue(topology.at_home(old.definition, change.home))
     vhost.replace_queue(old, moved)
-    topology.records.put_queue(moved.definition)
+    topology.records.put_numbered_queue(moved.definition)
 
 
 def _end_move(topology: Topology, change: changes.EndMove) -> None:

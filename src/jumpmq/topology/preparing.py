@@ -131,7 +131,7 @@ class Preparation:
         declared = self._topology.make_queue(definition)
         coming = None if self._exchange_coming is None else self._exchange_coming.name
         self._coming.add_queue(declared, self._vhost.prepare_queue(declared, self._policies, coming))
-        self._topology.records.put_queue(definition)
+        self._topology.records.put_numbered_queue(definition)
 
     def _bind(self, binding: Binding) -> None:
         exchange = self._exchange(binding)

@@ -189,9 +189,14 @@ class Records:
     def put_counter(self, home: int, number: int) -> None:
         self._put("counter", _counter_key(home), number)
 
-    def put_queue(self, definition: QueueDefinition) -> None:
+    def put_numbered_queue(self, definition: QueueDefinition) -> None:
+        """Record a queue that has just got its number."""
         if definition.is_kept or self._shared:
             self.put_counter(definition.home, (definition.id & COUNTER) + 1)
+        self.put_queue(definition)
+
+    def put_queue(self, definition: QueueDefinition) -> None:
+        if definition.is_kept or self._shared:
             value = to_json(definition)
             if not definition.before:
                 del value["before"]

@@ -283,3 +283,39 @@ async def test_what_a_move_waits_for_is_said_and_it_goes_on(
         await holding
         await until(lambda: is_over(*brokers))
         assert bodies(brokers[1], "q") == [b"2", b"3", b"4"]
+
+
+@in_loop
+async def test_a_number_that_a_queue_has_had_is_never_given_again(tmp_path: Path) -> None:
+    """Else a home that starts again names queues otherwise than the others do, and nothing reaches them."""
+    async with homes(2, tmp_path) as brokers:
+        first = brokers[0]
+        for name in ("q", "r"):
+            await declare(first, name)
+            await publish(first, "", name, 0, 5)
+
+        def hold(channel: Any) -> None:  # the move waits for it
+            channel.basic_get("q")
+            held.set()
+            moved.wait()
+
+        held, moved = threading.Event(), threading.Event()
+        holding = asyncio.ensure_future(with_channel(first, hold))
+        await asyncio.to_thread(held.wait)
+        await move(first, "q", 2)
+        await move(first, "r", 2)
+        await until(lambda: not first.topology.vhosts["/"].declared["r"].definition.before)
+        moved.set()
+        await holding
+        await until(lambda: is_over(*brokers))
+        await move(first, "r", 1)
+        await until(lambda: is_over(*brokers))
+        for start_again in (2, 1):
+            await stopped(brokers[start_again - 1])
+            brokers[start_again - 1] = await started(config_of(start_again, 2, tmp_path))
+            assert state_of(brokers[0].topology) == state_of(brokers[1].topology)
+        await move(brokers[0], "r", 2)
+        await until(lambda: is_over(*brokers))
+        assert len(bodies(brokers[1], "r")) == 5
+        for broker in brokers:
+            await stopped(broker)
