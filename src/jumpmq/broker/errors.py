@@ -9,7 +9,7 @@ class NotCommitted(Exception):
     """What was changed is not on disk, and it is not known when it will be; the text says why. It may be later."""
 
 
-class HomeDown(Exception):
+class HomeUnreachable(Exception):
     """Another home does not answer.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from operator import add
 from typing import Any, Protocol
 
-from jumpmq.broker.errors import HomeDown
+from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.figures.home import HomeFigures
 from jumpmq.broker.figures.merged_groups import merged_groups
 from jumpmq.broker.figures.values import (
@@ -56,7 +56,7 @@ class OtherHome(Protocol):
             arguments: as JSON has them; a :data:`QueueRef` stands for a queue.
 
         Raises:
-            HomeDown: it does not answer.
+            HomeUnreachable: it does not answer.
         """
 
 
@@ -244,7 +244,7 @@ class MergedFigures:
         """All parts; nothing of a home that is down."""
         try:
             return [one async for part in other.read(figures, *arguments) for one in part]
-        except HomeDown:
+        except HomeUnreachable:
             return []
 
     async def _of_others(self, figures: str, *arguments: Any) -> list[Any]:
@@ -259,7 +259,7 @@ class MergedFigures:
             try:
                 async for part in other.read(figures, *arguments):
                     yield part
-            except HomeDown:
+            except HomeUnreachable:
                 continue
 
     async def _by_home(self, figures: str, definitions: list[QueueDefinition], missing: Any) -> list[Any]:
@@ -290,7 +290,7 @@ class MergedFigures:
         for run in _runs(wanted):
             try:
                 told += [one async for part in other.read(figures, [_ref(one) for one in run]) for one in part]
-            except HomeDown:
+            except HomeUnreachable:
                 return told + [missing(one) for one in wanted[len(told) :]]
         return told
 

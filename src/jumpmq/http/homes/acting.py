@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from jumpmq.broker.errors import HomeDown
+from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.figures.plain import dump
 from jumpmq.http.homes.client import HomeClient
 
@@ -66,9 +66,9 @@ async def ask(client: HomeClient, name: str, *arguments: Any) -> Any:
         async with await client.ask("POST", PATH.encode(), body=dump([name, *arguments])) as answer:
             body = await answer.whole()
             if answer.status != 200:
-                raise HomeDown(client.home, f"status {answer.status}")
+                raise HomeUnreachable(client.home, f"status {answer.status}")
             return json.loads(body)
-    except HomeDown as error:
+    except HomeUnreachable as error:
         log.warning("%s was not done at home %d: %s", name, client.home, error)
         return None
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from jumpmq.broker.errors import HomeDown
+from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.figures.home import HomeFigures
 from jumpmq.broker.figures.plain import dump, reader
 from jumpmq.broker.figures.values import (
@@ -94,7 +94,7 @@ class AskedHome:
         )
         async with answer:
             if answer.status != 200:
-                raise HomeDown(self.home, f"status {answer.status}")
+                raise HomeUnreachable(self.home, f"status {answer.status}")
             async for line in answer.lines():
                 yield [read(one) for one in json.loads(line)]
 

@@ -9,7 +9,7 @@ from typing import Self
 
 import h11
 
-from jumpmq.broker.errors import HomeDown
+from jumpmq.broker.errors import HomeUnreachable
 
 READ = 256 << 10
 """Octets that are read at once."""
@@ -77,15 +77,15 @@ class Answer:
         """The body, as it comes.
 
         Raises:
-            HomeDown: it was cut off.
+            HomeUnreachable: it was cut off.
         """
         try:
             while not isinstance(event := await self._connection.receive(self._patience), h11.EndOfMessage):
                 if not isinstance(event, h11.Data):
-                    raise HomeDown(self._client.home, "the answer was cut off")
+                    raise HomeUnreachable(self._client.home, "the answer was cut off")
                 yield bytes(event.data)
         except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
-            raise HomeDown(self._client.home, error or type(error).__name__) from None
+            raise HomeUnreachable(self._client.home, error or type(error).__name__) from None
         self._is_whole = True
 
     async def whole(self) -> bytes:
@@ -139,7 +139,7 @@ class HomeClient:
             patience: seconds to the head, and between two parts of the body; None waits.
 
         Raises:
-            HomeDown: the home does not answer.
+            HomeUnreachable: the home does not answer.
         """
         sent = [(b"host", b"home"), *headers]
         if self._secret is not None:
@@ -158,7 +158,7 @@ class HomeClient:
             except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
                 self.give_back(connection, is_whole=False)
                 if not is_used or isinstance(error, TimeoutError):
-                    raise HomeDown(self.home, error or type(error).__name__) from None
+                    raise HomeUnreachable(self.home, error or type(error).__name__) from None
             except BaseException:
                 self.give_back(connection, is_whole=False)
                 raise
@@ -175,7 +175,7 @@ class HomeClient:
         try:
             connection = _Connection(*await asyncio.wait_for(self._open_streams(), CONNECT_TIMEOUT))
         except (OSError, TimeoutError) as error:
-            raise HomeDown(self.home, error or type(error).__name__) from None
+            raise HomeUnreachable(self.home, error or type(error).__name__) from None
         self._open.add(connection)
         return connection
 

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.errors import HomeDown
+from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.figures.plain import dump
 from jumpmq.http.homes import acting, principals
 from jumpmq.http.homes.client import Answer
@@ -71,7 +71,7 @@ class Elsewhere:
         """
         try:
             return await self._pass(request, queue.definition.home)
-        except HomeDown:
+        except HomeUnreachable:
             raise down(queue) from None
 
     def home_of_node(self, request: Request) -> int | None:
@@ -84,7 +84,7 @@ class Elsewhere:
         """Have another node answer by its home: 503 if it is down."""
         try:
             return await self._pass(request, home)
-        except HomeDown:
+        except HomeUnreachable:
             name = requested.name(request, "node")
             return JSONResponse({"error": "unavailable", "reason": f"Node {name} could not be contacted"}, 503)
 
@@ -102,7 +102,7 @@ class Elsewhere:
             body: None where there is none.
 
         Raises:
-            HomeDown: it does not answer.
+            HomeUnreachable: it does not answer.
         """
         if request.scope["query_string"]:
             target += b"?" + request.scope["query_string"]
@@ -142,7 +142,7 @@ class Elsewhere:
         async def ask(home: int, body: Any) -> list[Any]:
             try:
                 return [await self._json(request, home, body)]
-            except HomeDown:
+            except HomeUnreachable:
                 return []
 
         found = await asyncio.gather(*(ask(home, body) for home, (_, body) in bodies.items()))
@@ -159,7 +159,7 @@ class Elsewhere:
     async def _asked(self, request: Request, host: VirtualHost | None, home: int, queues: list[str], body: Any) -> Any:
         try:
             return await self._json(request, home, body)
-        except HomeDown:
+        except HomeUnreachable:
             raise _down(host, home, queues) from None
 
     async def _json(self, request: Request, home: int, body: Any) -> Any:
@@ -189,7 +189,7 @@ class Elsewhere:
             for home, (queues, body) in bodies.items():
                 try:
                     answer = await self.ask(request, home, request.scope["raw_path"], body)
-                except HomeDown:
+                except HomeUnreachable:
                     raise _down(host, home, queues) from None
                 answers.append(answer)
                 if answer.status != 200:

@@ -17,7 +17,7 @@ from jumpmq.amqp.errors import AccessRefused, NotFound
 from jumpmq.broker.bulk.reader_group import LEASE, NoSession, ReaderGroup, owned
 from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, Slice
 from jumpmq.broker.bulk.with_bodies import with_bodies
-from jumpmq.broker.errors import HomeDown
+from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.routing.bound_queues import bound_queues
 from jumpmq.http.homes import sessions
 from jumpmq.http.plumbing import requested
@@ -157,7 +157,7 @@ async def attend(request: Request) -> Response:
     if (elsewhere := requested.elsewhere(request)) is not None:
         target = request.scope["raw_path"]
         for home in elsewhere.others:
-            with contextlib.suppress(HomeDown):
+            with contextlib.suppress(HomeUnreachable):
                 there = await elsewhere.ask(request, home, target, _part_of_session(body, home))
                 answer.others.append(there)
     return answer
