@@ -20,6 +20,7 @@ from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.cluster import member
 from jumpmq.broker.cluster.compacting import compact
 from jumpmq.broker.cluster.etcd import Etcd, delete, end_of, put
+from jumpmq.broker.cluster.joining import Joining, Membership
 from jumpmq.broker.cluster.keys import Keys
 from jumpmq.broker.cluster.member import LOG
 from jumpmq.broker.cluster.snapshots import SnapshotHead, write_snapshot
@@ -286,6 +287,35 @@ async def test_who_is_no_member_is_refused_and_keeps_its_data(tmp_path: Path) ->
                 await started(replace(config_of(2, tmp_path, members), data_dir=None))
         finally:
             await stopped(first)
+
+
+@in_loop
+async def test_a_name_that_was_mistyped_before_etcd_was_asked_does_not_stick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(0, tmp_path, [])
+    with pytest.raises(TimeoutError):  # no etcd is there
+        async with asyncio.timeout(1):
+            await Broker(replace(config, cluster="tset", node="noe@host", etcd="http://127.0.0.1:9")).start()
+    with etcd(tmp_path) as members:
+        config = config_of(0, tmp_path, members)
+        keep, kept = Joining._keep, list[Membership]()
+
+        async def killed(joining: Joining, me: Membership) -> None:
+            if kept:
+                raise BrokerError("killed")
+            kept.append(me)
+            await keep(joining, me)
+
+        monkeypatch.setattr(Joining, "_keep", killed)
+        with pytest.raises(BrokerError, match="killed"):  # where etcd has it, and its directory does not know
+            await started(replace(config, cluster="tset"))
+        monkeypatch.undo()
+        with pytest.raises(BrokerError, match="belongs to cluster 'tset', not 'test'"):
+            await started(config)
+        node = await started(replace(config, cluster="tset"))
+        assert (node.node, node.config.home) == (NODES[0], 1)
+        await stopped(node)
 
 
 @in_loop

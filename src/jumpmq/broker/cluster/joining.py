@@ -113,7 +113,7 @@ class Joining:
             EtcdError: etcd cannot be asked; to be tried again.
         """
         me = kept_membership(found)
-        if me is None:
+        if me is None or (self._is_otherwise(me, node) and not await self._is_member(me)):
             me = Membership(self._keys.cluster, uuid.uuid4().hex, node or default_node, uuid.uuid4().hex)
             await self._keep(me)
         if me.cluster != self._keys.cluster:
@@ -139,6 +139,15 @@ class Joining:
         secret = await self._etcd.get(self._keys.secret)
         assert secret is not None
         return Joined(me, secret.value.decode(), found)
+
+    def _is_otherwise(self, me: Membership, node: str | None) -> bool:
+        """Whether another cluster, or another name, was asked for than a start before that got no home."""
+        return not me.home and (me.cluster != self._keys.cluster or node not in (None, me.node))
+
+    async def _is_member(self, me: Membership) -> bool:
+        """Whether etcd knows the node all the same: what it answered did not arrive, or was not kept."""
+        member = await self._etcd.get(Keys(me.cluster).member(me.node))
+        return member is not None and json.loads(member.value)["member"] == me.member
 
     async def _keep(self, me: Membership) -> None:
         self._store.put(*MEMBERSHIP, asdict(me))
