@@ -30,7 +30,10 @@ from jumpmq.topology import (
     Change,
     DeclareExchange,
     DeclareQueue,
+    DeleteQueue,
+    EndMove,
     ExchangeDefinition,
+    MoveQueue,
     Pending,
     Topology,
 )
@@ -264,6 +267,12 @@ class World:
                 change = DeclareExchange(ExchangeDefinition("/", name, "x-consistent-hash", durable=True))
             case 2:
                 change = DeclareQueue(process.topology.define_queue("/", name))
+            case 4 | 5 | 6 if queues := list(process.topology.vhosts["/"].declared.values()):
+                queue = queues[self.count % len(queues)]
+                if kind == 4:  # refused where it moves already
+                    change = MoveQueue("/", queue.name, queue.id, self.count % HOMES + 1)
+                else:
+                    change = (EndMove if kind == 5 else DeleteQueue)("/", queue.name, queue.id)
             case _:  # often refused: the queue or the exchange may not be there
                 change = Bind("/", Binding(f"n{self.count // 2}", "queue", f"n{self.count // 3}", b"2", Arguments()))
         pending = process.topology.propose(change)
@@ -284,7 +293,7 @@ class World:
             pending.result()
         except AMQPError:
             return
-        if kind != 3:
+        if kind < 3:
             now = self._joined()
             for home, (process, end) in before.items():  # those that were part of it all the time
                 if now.get(home) == (process, end) and not self._knows(process, name):
@@ -331,8 +340,9 @@ class World:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("ask"), st.integers(1, HOMES), st.integers(0, 3)),
-        st.tuples(st.just("ask"), st.integers(1, HOMES), st.integers(0, 3)),
+        st.tuples(st.just("ask"), st.integers(1, HOMES), st.integers(0, 6)),
+        st.tuples(st.just("ask"), st.integers(1, HOMES), st.integers(0, 6)),
+        st.tuples(st.just("ask"), st.integers(1, HOMES), st.sampled_from([0, 4])),
         st.tuples(st.just("arrive"), st.integers(2, HOMES), st.booleans()),
         st.tuples(st.just("arrive"), st.integers(2, HOMES), st.booleans()),
         st.tuples(st.just("commit"), st.integers(1, HOMES)),
@@ -346,7 +356,18 @@ STEPS = st.lists(
 )
 
 
+MOVES: list[tuple[Any, ...]] = [
+    *(("ask", 1, kind) for kind in (0, 0, 1, 4, 1, 1, 4, 1, 5, 5, 4)),
+    ("commit", 1),
+    *[("arrive", 2, True)] * 11,
+    ("commit", 2),
+    ("kill", 2),
+]
+"""Two queues move to home 2; the later number leaves it again."""
+
+
 @given(STEPS)
+@example(MOVES)
 @example([("ask", 1, 0), ("arrive", 2, True), ("kill", 1)])  # nothing is told before it is on disk
 @example([("ask", 2, 0), ("arrive", 2, False), ("cut", 2), ("mend", 2), ("arrive", 2, False)])  # asked for again
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
