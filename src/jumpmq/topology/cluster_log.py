@@ -22,7 +22,7 @@ from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout, PreconditionFailed
 from jumpmq.topology.changes import Change, DeclareQueue
-from jumpmq.topology.common_log import ANYWHERE, Deciding
+from jumpmq.topology.common_log import ANYWHERE, DIGESTS, Deciding
 from jumpmq.topology.json_form import change_from_json, change_to_json
 from jumpmq.topology.proposals import Asker, Pending
 
@@ -36,9 +36,6 @@ MOST_CHANGES = (1 << PLACE_BITS) - 1
 
 MOST_OCTETS = 1 << 20
 """Octets of an entry's changes at most, so of one change: etcd takes requests of 1.5 MiB."""
-
-DIGESTS = 1000
-"""Entries whose digests are kept."""
 
 STANDS_STILL = "the metadata store operation timed out: etcd is down, inaccessible, or has no quorum"
 """Why a change is refused while no change can be made; RabbitMQ 4's words, and what they mean here."""

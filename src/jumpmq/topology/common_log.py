@@ -45,6 +45,9 @@ STANDS_STILL = (
 )
 """Why a change is refused while no change can be made; RabbitMQ 4's words, and what they mean here."""
 
+DIGESTS = 1000
+"""Entries whose digests are kept."""
+
 SNAPSHOT_PART = 500
 """Records that go to a new home together."""
 
@@ -142,6 +145,7 @@ class First:
         on_disk: tells when what was changed is on disk.
         homes: the numbers of all other homes.
         identity: of this broker: a home that was another's is refused.
+        digest: that of all definitions, as they are now.
     """
 
     def __init__(
@@ -154,12 +158,15 @@ class First:
         on_disk: OnDisk,
         homes: Iterable[int],
         identity: str,
+        digest: Callable[[], int] = lambda: 0,
     ) -> None:
         self._topology = topology  # where changes take effect
         self._journal = entries  # where entries are recorded
         self._records = records  # lists all records of definitions
         self._on_disk = on_disk  # calls back when what was changed is on disk
         self._identity = identity  # which homes have noted
+        self._digest = digest  # of all definitions
+        self._digests = {topology.applied: digest()}  # those after the last entries, by number
         self._entries: dict[int, Message] = {}  # those that some home may lack, in order
         self._numbers: dict[tuple[int, str], int] = {}  # of these, by home and request
         self._let_go = let_go  # the last entry that all homes have
@@ -208,6 +215,9 @@ class First:
             "change": change_to_json(pending.change),
             "asker": asdict(pending.asker),
         }
+        self._digests[number] = self._digest()
+        if len(self._digests) > DIGESTS:
+            del self._digests[next(iter(self._digests))]
         if self._has:
             self._journal.put(ENTRY, str(number), entry)
             self._keep(entry)
@@ -306,6 +316,8 @@ class First:
                 self._order(number, message)
             case "applied":
                 home.applied = max(home.applied, message["number"])
+                if self._digests.get(message["number"], message["digest"]) != message["digest"]:
+                    home.port.send_log({"do": "differs", "number": message["number"]})
                 self._look()
             case "has":
                 self._has[number] = message["number"]
@@ -362,19 +374,30 @@ class Follower:
         boot: tells this run of the process from all others.
         on_disk: tells when what was changed is on disk.
         on_divergence: called with a sentence when an entry has another outcome here; the process has to end.
+        digest: that of all definitions, as they are now.
+        on_difference: called with a sentence when it is not the first home's.
 
     Attributes:
         on_applied: called when an entry has been applied.
     """
 
     def __init__(
-        self, topology: Deciding, boot: str, on_disk: OnDisk, on_divergence: Callable[[str], None] = log.critical
+        self,
+        topology: Deciding,
+        boot: str,
+        on_disk: OnDisk,
+        on_divergence: Callable[[str], None] = log.critical,
+        digest: Callable[[], int] = lambda: 0,
+        on_difference: Callable[[str], None] = log.critical,
     ) -> None:
         self.on_applied: Callable[[], None] = lambda: None
         self._topology = topology  # where entries take effect
         self._boot = boot  # makes the numbers of requests different in each run
         self._on_disk = on_disk  # calls back when what was changed is on disk
         self._on_divergence = on_divergence  # ends the process
+        self._digest = digest  # of all definitions
+        self._on_difference = on_difference  # is told once
+        self._differs = False  # whether it was
         self._count = 0  # of requests
         self._asked: dict[str, Pending] = {}  # what was asked for and is not answered, by request
         self._applied_here: dict[str, _Ordered] = {}  # of these, those whose entry has been applied
@@ -415,7 +438,7 @@ class Follower:
         """This home has applied what the first one had when the link came up; what is not answered is asked again."""
         self._port = port
         self._stands_still = False
-        port.send_log({"do": "applied", "number": self._topology.applied})
+        port.send_log({"do": "applied", "number": self._topology.applied, "digest": self._digest()})
         self._note_disk()
         for request, pending in list(self._asked.items()):
             self._ask(request, pending)
@@ -445,6 +468,12 @@ class Follower:
                 pending = self._asked.pop(message["request"], None)
                 if pending is not None:
                     pending.accept([] if ordered is None else ordered.effects)
+            case "differs" if not self._differs:
+                self._differs = True
+                self._on_difference(
+                    f"after change {message['number']} of the common log the definitions of this process are not those "
+                    "of the first one: what is published to its queues may wait without end; please report this"
+                )
             case "refused":
                 pending = self._asked.pop(message["request"], None)
                 if pending is not None:
@@ -471,7 +500,7 @@ class Follower:
         if entry.request in self._asked:
             self._applied_here[entry.request] = entry
         if self._port is not None:
-            self._port.send_log({"do": "applied", "number": entry.number})
+            self._port.send_log({"do": "applied", "number": entry.number, "digest": self._digest()})
         self._note_disk()
         self.on_applied()
 

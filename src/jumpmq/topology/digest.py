@@ -11,12 +11,16 @@ NOT_DIGESTED = "applied"
 class Digest:
     """Exclusive or of the hashes of all records: it follows each change, and the order of records is of no consequence.
 
+    Args:
+        leaves_out: kinds of records that are not looked at.
+
     Attributes:
         value: 64 bits; 0 where there are no records.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *leaves_out: str) -> None:
         self.value = 0
+        self._leaves_out = {NOT_DIGESTED, *leaves_out}
         self._hashes: dict[int, int] = {}  # of records, by those of their kinds and keys
 
     def put(self, kind: str, key: str, text: str) -> None:
@@ -25,7 +29,7 @@ class Digest:
         Args:
             text: its value in JSON.
         """
-        if kind != NOT_DIGESTED:
+        if kind not in self._leaves_out:
             name = _hash(kind, key)
             found = _hash(kind, key, text)
             self.value ^= self._hashes.get(name, 0) ^ found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.topology.digest import Digest
@@ -34,12 +35,19 @@ class _Collected:
         self.records.update({key: json.loads(text) for key, text in definitions.put.items()})
 
 
-def digest_of(topology: Topology) -> Digest:
-    """The digest of a topology whose changes are shared."""
-    digest = Digest()
+def digest_of(topology: Topology, *leaves_out: str) -> Digest:
+    """The digest of a topology whose changes are shared, but for some kinds of records."""
+    digest = Digest(*leaves_out)
     for kind, key, value in records_of(topology):
         digest.put(kind, key, json.dumps(value, separators=(",", ":")))
     return digest
+
+
+def followed_digest(topology: Topology) -> Callable[[], int]:
+    """The digest of the definitions as they are whenever it is asked for, but for rings: they follow from bindings, and
+    are long."""
+    digest = topology.records.digest = digest_of(topology, "ring")
+    return lambda: digest.value
 
 
 def records_of(topology: Topology) -> list[tuple[str, str, Any]]:

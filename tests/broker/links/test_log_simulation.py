@@ -38,7 +38,7 @@ from jumpmq.topology import (
     Topology,
 )
 from jumpmq.topology.common_log import ENTRY, FIRST, LET_GO, First, Follower
-from jumpmq.topology.snapshot import records_of
+from jumpmq.topology.snapshot import followed_digest, records_of
 
 HOMES = 3
 NODE = "one@host"
@@ -144,9 +144,8 @@ class Process:
             kept = sorted((value for kind, _, value in found if kind == ENTRY), key=lambda entry: entry["number"])
             let_go = next((value for kind, _, value in found if kind == LET_GO), 0)
             others = range(2, HOMES + 1)
-            first = First(
-                topology, self.disk, kept, let_go, lambda: records_of(topology), self.disk.when_done, others, "b"
-            )
+            records, on_disk, digest = (lambda: records_of(topology)), self.disk.when_done, followed_digest(topology)
+            first = First(topology, self.disk, kept, let_go, records, on_disk, others, "b", digest)
             topology.log = self.first = first
             serve_log(self.links, first)  # type: ignore[arg-type]
             topology.apply(AddHome(FIRST, NODE))
@@ -162,7 +161,8 @@ class Process:
             self.disk.put(kind, key, value)
         topology = self._topology(found if given_records is None else given_records)
         self.world.boots += 1
-        follower = Follower(topology, f"boot{self.world.boots}", self.disk.when_done, self.failed.append)
+        boot, failed = f"boot{self.world.boots}", self.failed.append
+        follower = Follower(topology, boot, self.disk.when_done, failed, followed_digest(topology), failed)
         topology.log = follower
         await followed.follow(follower, lambda: topology.applied)
         topology.propose(AddHome(self.home, NODE))
@@ -187,6 +187,7 @@ class World:
         self.disks = {home: Disk() for home in range(1, HOMES + 1)}
         self.boots = 0
         self.count = 0
+        self.deleted: set[str] = set()  # queues, perhaps
         self.wrong: list[str] = []  # what should not be, as a sentence each
         self.asked: list[tuple[Process, Pending]] = []
 
@@ -273,6 +274,7 @@ class World:
                     change = MoveQueue("/", queue.name, queue.id, self.count % HOMES + 1)
                 else:
                     change = (EndMove if kind == 5 else DeleteQueue)("/", queue.name, queue.id)
+                    self.deleted.add(queue.name)
             case _:  # often refused: the queue or the exchange may not be there
                 change = Bind("/", Binding(f"n{self.count // 2}", "queue", f"n{self.count // 3}", b"2", Arguments()))
         pending = process.topology.propose(change)
@@ -293,7 +295,7 @@ class World:
             pending.result()
         except AMQPError:
             return
-        if kind < 3:
+        if kind < 3 and name not in self.deleted:
             now = self._joined()
             for home, (process, end) in before.items():  # those that were part of it all the time
                 if now.get(home) == (process, end) and not self._knows(process, name):

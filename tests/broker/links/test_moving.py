@@ -319,3 +319,18 @@ async def test_a_number_that_a_queue_has_had_is_never_given_again(tmp_path: Path
         assert len(bodies(brokers[1], "r")) == 5
         for broker in brokers:
             await stopped(broker)
+
+
+@in_loop
+async def test_definitions_that_differ_are_found_with_the_next_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with homes(2, tmp_path) as brokers:
+        await declare(brokers[0], "q")
+        await move(brokers[1], "q", 2)
+        await until(lambda: is_over(*brokers))
+        assert "not those of the first one" not in caplog.text
+        with brokers[1].turns.turn():
+            brokers[1].topology.records.put_counter(2, 99)
+        await declare(brokers[0], "r")
+        await until(lambda: "the definitions of this process are not those of the first one" in caplog.text)

@@ -24,7 +24,7 @@ from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store
 from jumpmq.topology import Topology, changes
 from jumpmq.topology.common_log import ENTRY, FIRST, LET_GO, First, Follower, Record
-from jumpmq.topology.snapshot import records_of
+from jumpmq.topology.snapshot import followed_digest, records_of
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,10 @@ class OtherHomes:
         entries: Any = _NOWHERE if self._store is None else self._store
         kept = [value for kind, _, value in found if kind == ENTRY]
         let_go = next((value for kind, _, value in found if kind == LET_GO), 0)
-        first = First(topology, entries, kept, let_go, lambda: records_of(topology), self._on_disk, others, identity)
+        digest = followed_digest(topology)
+        first = First(
+            topology, entries, kept, let_go, lambda: records_of(topology), self._on_disk, others, identity, digest
+        )
         topology.log = first
         serve_log(self.links, first)
 
@@ -153,7 +156,7 @@ class OtherHomes:
             return
         else:
             self._note_homes()
-            follower = Follower(topology, self._boot, self._on_disk, self._on_failure)
+            follower = Follower(topology, self._boot, self._on_disk, self._on_failure, followed_digest(topology))
             topology.log = follower
             await self._followed.follow(follower, lambda: topology.applied)
         pending = topology.propose(changes.AddHome(self._home, node))
