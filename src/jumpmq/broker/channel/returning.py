@@ -32,6 +32,23 @@ def give_back(upkeep: Upkeep, waiting: Deliveries, outcome: Outcome) -> None:
         next(steps, None)
 
 
+AT_ONCE = 500
+"""Messages that go back to a queue together."""
+
+
+def put_back(queue: Queue, taken: list[Message]) -> Iterator[None]:
+    """Put messages that were taken from a queue in their places, in steps, the last ones first."""
+    if not queue.requeues_in_place:
+        queue.settle(taken, Outcome.REQUEUED)
+        return
+    queue.begin_return()
+    while taken:
+        queue.settle(taken[-AT_ONCE:], Outcome.REQUEUED)
+        del taken[-AT_ONCE:]
+        yield
+    queue.end_return()
+
+
 class _Return:
     """The return of deliveries of one channel."""
 

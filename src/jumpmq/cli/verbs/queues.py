@@ -1,4 +1,4 @@
-"""`purge_queue`, `delete_queue`, `move_queue`, `list_slots` and `explain`."""
+"""`purge_queue`, `delete_queue`, `move_queue`, `move_messages`, `list_slots` and `explain`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ SLOT_COLUMNS = ["slot", "state", "messages_ready", "messages_unacknowledged", "o
 
 LOOK = 0.2
 """Seconds until it is asked again whether a move is over."""
+
+MOVED_AT_ONCE = 10_000
+"""Messages of one request; then it is said how many were moved."""
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="name of the queue")]
 
@@ -78,6 +81,51 @@ def move_queue(
     session.say(f"Queue '{queue}' is on node {found['node']}")
 
 
+def move_messages(
+    session: Session,
+    queue: Name,
+    to_queue: Annotated[str | None, typer.Option("--to-queue", help="name of a queue")] = None,
+    to_exchange: Annotated[str | None, typer.Option("--to-exchange", help="name of an exchange")] = None,
+    routing_key: Annotated[
+        str | None, typer.Option("--routing-key", help="for the exchange; else each message keeps its own")
+    ] = None,
+    to_origin: Annotated[
+        bool, typer.Option("--to-origin", help="the queues that dead letters died in, each to the one it died in last")
+    ] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="at most so many; else all that are ready")
+    ] = None,
+) -> None:
+    """Publishes the ready messages of a queue elsewhere, from the front, and removes them from it.
+
+    What cannot be moved, as no queue takes it, stays in its place. Nothing is lost whatever is killed.
+    """
+    target = {"queue": to_queue, "exchange": to_exchange, "routing_key": routing_key, "origin": to_origin or None}
+    asked = {key: value for key, value in target.items() if value is not None}
+    if len(asked.keys() - {"routing_key"}) != 1:
+        raise CommandError("give one of --to-queue, --to-exchange and --to-origin", os.EX_USAGE)
+    if "routing_key" in asked and to_exchange is None:
+        raise CommandError("--routing-key is for --to-exchange", os.EX_USAGE)
+    session.inform(f"Moving messages of queue '{queue}' in vhost '{session.vhost}' ...")
+    found = session.api.find("queues", session.vhost, queue)
+    if found is None:
+        raise CommandError("Queue not found", os.EX_USAGE)
+    left = found["messages_ready"] if count is None else count
+    moved, kept = 0, dict[str, int]()
+    while left > 0 and not kept:
+        some = min(left, MOVED_AT_ONCE)
+        body = session.api.post("queues", session.vhost, queue, "contents", "move", body=asked | {"count": some})
+        moved, kept, left = moved + body["moved"], body["kept"], left - some
+        session.inform(f"{moved} messages moved")
+        if body["moved"] < some:
+            break
+    for reason, number in kept.items():
+        session.say(f"{number} messages stay: {reason}")
+    session.say(f"{moved} messages moved")
+    if kept:
+        raise typer.Exit(os.EX_UNAVAILABLE)
+
+
 def list_slots(session: Session, queue: Name) -> None:
     """Lists the slots of a queue that have messages.
 
@@ -120,4 +168,4 @@ def _require_slots(session: Session, queue: str) -> None:
         raise CommandError(f"Queue '{queue}' in vhost '{session.vhost}' has no slots", os.EX_DATAERR)
 
 
-VERBS = (purge_queue, delete_queue, move_queue, list_slots, explain)
+VERBS = (purge_queue, delete_queue, move_queue, move_messages, list_slots, explain)

@@ -1,4 +1,4 @@
-"""The messages of a queue as JSON: looked at, taken, or thrown away."""
+"""The messages of a queue as JSON: looked at, taken, thrown away, or moved elsewhere."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import ResourceLocked
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
+from jumpmq.broker.bulk.moving_messages import Destination, move_messages
+from jumpmq.broker.channel.returning import put_back
 from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.broker.upkeep.slices import SLICE, in_turns
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.answers import answer_array
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.schema.shapes import Shape, one_of, whole
+from jumpmq.http.plumbing.errors import BadRequest, Blocked
+from jumpmq.http.schema.shapes import BOOLEAN, NAME, Shape, one_of, whole
 from jumpmq.queues import Outcome, Queue, clock
 
 MAX_COUNT = 10_000
@@ -29,6 +31,9 @@ MAX_COUNT = 10_000
 
 MAX_OCTETS = 16 << 20
 """Characters of payloads after which it gets no more, as an answer is in memory whole."""
+
+MAX_MOVED = 1_000_000
+"""Messages that one request may move."""
 
 AT_ONCE = 500
 """Messages that are settled at once."""
@@ -50,6 +55,12 @@ SHAPE = Shape(
     },
     required=("count", "ackmode", "encoding"),
     ignored=("queue", "vhost", "name", "payload_file", "requeue"),
+)
+
+
+MOVE = Shape(
+    {"queue": NAME, "exchange": NAME, "routing_key": NAME, "origin": BOOLEAN, "count": whole(MAX_MOVED)},
+    ignored=("vhost", "name"),
 )
 
 
@@ -138,15 +149,8 @@ class _Getting:
             for start in range(0, len(taken), AT_ONCE):
                 queue.settle(taken[start : start + AT_ONCE], outcome)
                 yield
-        elif queue.requeues_in_place:
-            queue.begin_return()
-            while taken:
-                queue.settle(taken[-AT_ONCE:], outcome)
-                del taken[-AT_ONCE:]
-                yield
-            queue.end_return()
         else:
-            queue.settle(taken, outcome)
+            yield from put_back(queue, taken)
 
 
 async def purge(request: Request) -> Response:
@@ -162,6 +166,31 @@ def _purging(queue: Queue) -> Iterator[None]:
     while queue.purging:
         yield
         queue.trim(clock.now())
+
+
+async def move(request: Request) -> JSONResponse:
+    """``POST /api/queues/{vhost}/{queue}/contents/move``: publish messages elsewhere, from the front, and remove them.
+
+    The destination is a ``queue``, an ``exchange``, with ``routing_key`` unless each message keeps its own, or
+    ``origin``: for dead letters, the queue that each died in last. Up to ``count`` are moved; unless given, what is
+    ready now. What cannot be moved goes back to its place: ``kept`` says how many, by the reason.
+    """
+    queue = requested.unlocked_queue(request)
+    changing.check_permission(request, queue.vhost, "read", queue.name)
+    body = await requested.shaped_body(request, MOVE)
+    given = [key for key in ("queue", "exchange", "origin") if body.get(key) not in (None, False)]
+    if len(given) != 1:
+        raise BadRequest("one of 'queue', 'exchange' and 'origin' has to be given")
+    if "routing_key" in body and given != ["exchange"]:
+        raise BadRequest("'routing_key' is for an exchange")
+    broker = requested.broker(request)
+    if broker.alarms.active:
+        raise Blocked(f"publishers are blocked: {broker.alarms.reason}")
+    key = body.get("routing_key")
+    destination = Destination(body.get("queue"), body.get("exchange"), None if key is None else key.encode())
+    host, user = requested.virtual_host(request), requested.principal(request)
+    moved = await move_messages(broker, user, host, queue, destination, body.get("count", queue.ready_count))
+    return JSONResponse({"moved": moved.moved, "kept": moved.kept})
 
 
 def _shown(message: Message, body: dict[str, Any], message_count: int) -> dict[str, Any]:
@@ -199,4 +228,5 @@ def _properties(message: Message) -> dict[str, Any] | list[Any]:
 ROUTES = [
     Endpoint("POST", "/api/queues/{vhost}/{queue}/get", get, shape=SHAPE, at_home=True),
     Endpoint("DELETE", "/api/queues/{vhost}/{queue}/contents", purge, at_home=True),
+    Endpoint("POST", "/api/queues/{vhost}/{queue}/contents/move", move, shape=MOVE, at_home=True),
 ]

@@ -1,0 +1,301 @@
+"""Messages of a queue that are published elsewhere and leave it, as an operator asks for dead letters.
+
+What goes to classic and quorum queues of this home is published and settled in one commit: whatever is killed, each
+message is in one place. What goes to streams or to other homes is settled once it is there, so that a kill in between
+has it in both places, and nothing is lost. What cannot be moved goes back to its place.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.amqp.errors import AMQPError, NotFound, PreconditionFailed
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import EXPIRATION, HEADERS, Properties
+from jumpmq.broker.channel.publishing import set_expiry
+from jumpmq.broker.channel.returning import put_back
+from jumpmq.broker.routing import routing
+from jumpmq.broker.routing.elsewhere import Sent
+from jumpmq.broker.security.accounts import Principal
+from jumpmq.broker.upkeep.slices import in_turns
+from jumpmq.queues import Outcome, Queue
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.topology import VirtualHost
+from jumpmq.topology.declared import DeclaredQueue
+from jumpmq.topology.envelope import Envelope
+
+if TYPE_CHECKING:
+    from jumpmq.broker.broker import Broker
+
+AT_ONCE = 200
+"""Messages that are moved together at most."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where messages go. With neither a queue nor an exchange, each goes to the queue that it died in last, with the
+    exchange and routing key that it came there by.
+
+    Attributes:
+        queue: its name; the messages are addressed as by the default exchange.
+        exchange: its name.
+        routing_key: for the exchange; None keeps that of each message.
+    """
+
+    queue: str | None = None
+    exchange: str | None = None
+    routing_key: bytes | None = None
+
+
+@dataclass
+class Moved:
+    """What became of messages.
+
+    Attributes:
+        moved: how many are where they should be, and no longer in the queue.
+        kept: how many could not be moved, and are in their places again, by the reason.
+    """
+
+    moved: int = 0
+    kept: dict[str, int] = field(default_factory=dict)
+
+
+async def move_messages(
+    broker: "Broker", user: Principal, host: VirtualHost, queue: Queue, destination: Destination, count: int
+) -> Moved:
+    """Move up to so many messages from the front of a queue, in steps; others are served in between.
+
+    Raises:
+        AMQPError: the user may not publish there, there is no such destination, or the queue's messages are not to be
+            taken by this way.
+    """
+    moving = _Moving(broker, user, host, queue, destination)
+    moving.require_destination()
+    left = count
+    queue.touch()
+    try:
+        while left > 0 and not queue.deleted:
+            if not queue.knows_next:
+                await _next_known(queue)
+            with broker.turns.turn(), broker.turns.together():
+                step = moving.step(min(left, AT_ONCE))
+            if not step.taken and queue.knows_next:
+                break
+            left -= len(step.taken)
+            if not step.settled:
+                await moving.settle_when_there(step)
+            await broker.count_published(user, len(step.taken))
+            await broker.slices.next()
+    finally:
+        await in_turns(broker, moving.put_back())
+    await broker.committed()
+    return moving.done
+
+
+async def _next_known(queue: Queue) -> None:
+    """Wait until the queue can tell which message is its next."""
+    known = asyncio.get_running_loop().create_future()
+    queue.when_next_known(lambda: None if known.done() else known.set_result(None))
+    await known
+
+
+@dataclass
+class _Step:
+    """Messages that are moved together.
+
+    Attributes:
+        taken: from the queue.
+        copies: what is published, with its original each.
+        sent: what went to other homes.
+        settled: whether nothing is waited for.
+    """
+
+    taken: list[Message]
+    copies: list[tuple[Message, Message]] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    settled: bool = True
+
+
+class _Moving:
+    def __init__(
+        self, broker: "Broker", user: Principal, host: VirtualHost, queue: Queue, destination: Destination
+    ) -> None:
+        self.done = Moved()
+        self._broker = broker
+        self._user = user
+        self._host = host
+        self._queue = queue
+        self._to = destination
+        self._held: list[Message] = []  # taken from the queue, and neither settled nor given up
+        self._kept: list[Message] = []  # that cannot be moved
+
+    def require_destination(self) -> None:
+        """
+        Raises:
+            AMQPError: there is none, or the user may not publish there.
+        """
+        exchange = self._to.exchange or ""
+        self._broker.authorization.require(self._user, self._host.name, "write", "exchange", exchange)
+        self._host.publishable(exchange)
+        if self._to.queue is not None and self._to.queue not in self._host.declared:
+            raise NotFound(f"no queue '{self._to.queue}' in vhost '{self._host.name}'")
+        if self._queue.append_only:
+            raise PreconditionFailed(f"queue '{self._queue.name}' is a stream: its messages are read, not moved")
+        if self._to.queue == self._queue.name:
+            raise PreconditionFailed(f"queue '{self._queue.name}' cannot be its own destination")
+        self._queue.require_unshared()
+
+    def step(self, count: int) -> _Step:
+        """Publish some, and settle them unless they have to be waited for; in a turn."""
+        self._queue.require_unshared()
+        assert isinstance(self._queue, ClassicQueue)  # every other kind is refused
+        step = _Step(self._queue.take_for_delivery(count))
+        if not step.taken:
+            return step
+        self._held += step.taken
+        to_queues: dict[DeclaredQueue, list[Message]] = {}
+        to_exchange: list[Message] = []
+        for message in step.taken:
+            try:
+                copy, declared = self._addressed(message)
+            except AMQPError as error:
+                self._keep(message, error.text)
+                continue
+            step.copies.append((copy, message))
+            if declared is None:
+                to_exchange.append(copy)
+            else:
+                to_queues.setdefault(declared, []).append(copy)
+        flags = _flags(step.copies)
+        refused = self._push_to_queues(step, to_queues, flags)
+        if to_exchange:
+            refused |= self._push_to_exchange(step, to_exchange, flags)
+        step.copies = [(copy, message) for copy, message in step.copies if id(copy) not in refused]
+        if step.settled:
+            self._settle([message for _, message in step.copies])
+        return step
+
+    def _addressed(self, message: Message) -> tuple[Message, DeclaredQueue | None]:
+        """What is published for a message, and to which queue; None is the exchange.
+
+        Raises:
+            AMQPError: it goes nowhere.
+        """
+        copy, to = message.copy(), self._to
+        properties = Properties.parse(copy.properties)
+        copy.redelivered = False
+        set_expiry(copy, properties)
+        if to.exchange is not None:
+            copy.exchange = to.exchange
+            copy.routing_key = message.routing_key if to.routing_key is None else to.routing_key
+            Envelope.opened(copy)
+            self._broker.authorization.require_publish(self._user, self._host.publishable(to.exchange), (copy,))
+            return copy, None
+        if to.queue is not None:
+            name, copy.exchange, copy.routing_key = to.queue, "", to.queue.encode(errors="surrogateescape")
+        else:
+            name, copy.exchange, copy.routing_key = _last_death(properties.headers or [])
+        declared = self._host.declared.get(name)
+        if declared is None:
+            raise NotFound(f"no queue '{name}' in vhost '{self._host.name}'")
+        if declared.contents is self._queue:
+            raise NotFound("it died in this queue")
+        return copy, declared
+
+    def _push_to_queues(self, step: _Step, shares: dict[DeclaredQueue, list[Message]], flags: int) -> set[int]:
+        """Returns the ids of those that were refused."""
+        refused: set[int] = set()
+        away: dict[DeclaredQueue, list[Message]] = {}
+        for declared, share in shares.items():
+            if declared.contents is None:
+                away[declared] = share
+                continue
+            step.settled &= not declared.contents.append_only
+            refused.update(map(id, routing.push_to(declared.contents, share, flags)))
+        if away and self._broker.elsewhere is not None:
+            step.sent.append(self._broker.elsewhere.send(away, flags))
+            step.settled = False
+        self._keep_copies(step, refused, "the queue has refused it")
+        return refused
+
+    def _push_to_exchange(self, step: _Step, copies: list[Message], flags: int) -> set[int]:
+        """The same; also of those that reached no queue."""
+        host, broker = self._host, self._broker
+        tally = host.past.channels
+        pushed = routing.push(host, copies[0].exchange, copies, flags, tally, True, broker.elsewhere)
+        refused, unroutable = set(map(id, pushed.refused)), set(map(id, pushed.unroutable))
+        if pushed.sent is not None:
+            step.sent.append(pushed.sent)
+        step.settled &= pushed.sent is None and not any(queue.append_only for queue in pushed.routes)
+        self._keep_copies(step, refused, "a queue has refused it")
+        self._keep_copies(step, unroutable - refused, "it reaches no queue")
+        return refused | unroutable
+
+    async def settle_when_there(self, step: _Step) -> None:
+        """Wait until what was published is on the disks of streams and of other homes, and settle it."""
+        await self._broker.committed()
+        refused: set[int] = set()
+        for sent in step.sent:
+            refused |= await self._refused(sent)
+        with self._broker.turns.turn():
+            self._keep_copies(step, refused, "a queue has refused it, or its home is down")
+            self._settle([message for copy, message in step.copies if id(copy) not in refused])
+
+    async def _refused(self, sent: Sent) -> set[int]:
+        known: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
+
+        def answered() -> None:  # afterwards it is forgotten which messages were refused by themselves
+            if not known.done():
+                known.set_result({message for message in sent.sources if sent.was_refused(message)})
+
+        assert self._broker.elsewhere is not None
+        with self._broker.turns.turn():
+            self._broker.elsewhere.when_answered(sent, answered)
+        return await known
+
+    def _keep_copies(self, step: _Step, copies: set[int], reason: str) -> None:
+        for copy, message in step.copies if copies else ():
+            if id(copy) in copies:
+                self._keep(message, reason)
+
+    def _keep(self, message: Message, reason: str) -> None:
+        self._kept.append(message)
+        self.done.kept[reason] = self.done.kept.get(reason, 0) + 1
+
+    def _settle(self, messages: list[Message]) -> None:
+        if messages:
+            self._queue.settle(messages, Outcome.ACKNOWLEDGED)
+            self.done.moved += len(messages)
+        settled = set(map(id, messages))
+        self._held = [message for message in self._held if id(message) not in settled]
+
+    def put_back(self) -> Iterator[None]:
+        """Put what was not moved in its place."""
+        held, self._held = self._held, []
+        return put_back(self._queue, held)
+
+
+def _flags(copies: list[tuple[Message, Message]]) -> int:
+    """The property flags of all messages, or-ed, as far as it is acted on them."""
+    flags = 0
+    for copy, _ in copies:
+        flags |= int.from_bytes(copy.properties[:2])
+    return flags & (EXPIRATION | HEADERS)
+
+
+def _last_death(headers: list[Field]) -> tuple[str, str, bytes]:
+    """The queue that a dead letter died in last, and the exchange and routing key that it had there.
+
+    Raises:
+        NotFound: it does not say, or not as brokers do.
+    """
+    deaths: Any = next((one.value for one in headers if one.name == "x-death" and one.type == "A"), [])
+    kind, table = deaths[0] if deaths else (None, [])
+    found: dict[str, Any] = {one.name: one.value for one in table} if kind == "F" else {}
+    queue, exchange, keys = found.get("queue"), found.get("exchange"), found.get("routing-keys")
+    key = keys[0][1] if isinstance(keys, list) and keys else None
+    if not (isinstance(queue, str) and isinstance(exchange, str) and isinstance(key, str)):
+        raise NotFound("it is no dead letter: its header x-death does not say where it comes from")
+    return queue, exchange, key.encode(errors="surrogateescape")

@@ -1,0 +1,189 @@
+"""Messages that are moved out of a queue: dead letters back where they died, or anything elsewhere."""
+
+import threading
+import time
+
+import pika
+import pytest
+import requests
+from tests.cli.commands import run
+from tests.http.api import API
+
+from jumpmq.testing import JumpMQ
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+def wait_for(condition):
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def fill(channel, queue, count, properties=PERSISTENT):
+    channel.confirm_delivery()
+    for number in range(count):
+        channel.basic_publish("", queue, b"%d" % number, properties)
+
+
+def drained(channel, queue):
+    """What is in a queue, as it comes."""
+    found = []
+    while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+        found.append(got)
+    return found
+
+
+def numbers(channel, queue):
+    return [int(body) for _, _, body in drained(channel, queue)]
+
+
+def move(api, source, **body):
+    return api.request("POST", "queues", "/", source, "contents", "move", json=body)
+
+
+def move_until_it_dies(api):
+    with pytest.raises(requests.RequestException):
+        while True:
+            move(api, "a", queue="b")
+
+
+@pytest.fixture
+def queues(channel):
+    """Queues of all kinds, and one that dead-letters."""
+    for kind in ("classic", "quorum"):
+        channel.queue_declare(kind, durable=True, arguments={"x-queue-type": kind})
+    channel.queue_declare("stream", durable=True, arguments={"x-queue-type": "stream"})
+    channel.exchange_declare("x", "direct", durable=True)
+    channel.queue_declare("dead", durable=True)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    channel.queue_declare("work", durable=True, arguments=arguments)
+    channel.queue_bind("work", "x", "key")
+
+
+@pytest.mark.parametrize("source", ["classic", "quorum"])
+@pytest.mark.parametrize("destination", ["dead", "quorum", "classic", "stream"])
+def test_everything_goes_in_order(api, channel, queues, source, destination):
+    if source == destination:
+        answer = move(api, source, queue=destination)
+        assert (answer.status_code, answer.json()["reason"]) == (
+            400,
+            f"queue '{source}' cannot be its own destination",
+        )
+        return
+    fill(channel, source, 450)
+    assert move(api, source, queue=destination).json() == {"moved": 450, "kept": {}}
+    wait_for(lambda: api.counts(source) == (0, 0))
+    if destination == "stream":
+        found = api.get("queues", "/", "stream")
+        assert found["messages"] == 450
+        return
+    found = drained(channel, destination)
+    assert [int(body) for _, _, body in found] == list(range(450))
+    method, properties, _ = found[0]
+    assert (method.exchange, method.routing_key, method.redelivered) == ("", destination, False)
+    assert properties.delivery_mode == 2
+
+
+def test_dead_letters_go_back_where_they_died(api, channel, queues):
+    for number in range(20):
+        channel.basic_publish("x", "key", b"%d" % number, pika.BasicProperties(headers={"h": 1}, delivery_mode=2))
+    wait_for(lambda: api.counts("work")[0] == 20)
+    tags = [channel.basic_get("work")[0].delivery_tag for _ in range(20)]
+    channel.basic_nack(tags[-1], multiple=True, requeue=False)
+    wait_for(lambda: api.counts("dead")[0] == 20)
+    channel.basic_publish("", "dead", b"no dead letter", PERSISTENT)
+    forged = pika.BasicProperties(headers={"x-death": [{"queue": 7}]}, delivery_mode=2)
+    channel.basic_publish("", "dead", b"forged", forged)
+    gone = {"x-death": [{"queue": "gone", "exchange": "x", "routing-keys": ["key"]}]}
+    channel.basic_publish("", "dead", b"gone", pika.BasicProperties(headers=gone, delivery_mode=2))
+    wait_for(lambda: api.counts("dead")[0] == 23)
+    answer = move(api, "dead", origin=True).json()
+    assert answer["moved"] == 20
+    assert sorted(answer["kept"].values()) == [1, 2]
+    assert "no queue 'gone' in vhost '/'" in answer["kept"]
+    found = drained(channel, "work")
+    assert [int(body) for _, _, body in found] == list(range(20))
+    method, properties, _ = found[0]
+    assert (method.exchange, method.routing_key, properties.headers["h"]) == ("x", "key", 1)
+    assert [body for _, _, body in drained(channel, "dead")] == [b"no dead letter", b"forged", b"gone"]
+
+
+def test_to_an_exchange_with_their_own_keys_or_another(api, channel, queues):
+    fill(channel, "classic", 10)
+    assert move(api, "classic", exchange="x", routing_key="key", count=4).json() == {"moved": 4, "kept": {}}
+    answer = move(api, "classic", exchange="x").json()
+    assert answer == {"moved": 0, "kept": {"it reaches no queue": 6}}
+    assert numbers(channel, "work") == [0, 1, 2, 3]
+    assert numbers(channel, "classic") == [4, 5, 6, 7, 8, 9]
+
+
+def test_what_is_refused_keeps_its_place(api, channel, queues):
+    channel.queue_declare("full", durable=True, arguments={"x-max-length": 3, "x-overflow": "reject-publish"})
+    fill(channel, "classic", 10)
+    answer = move(api, "classic", queue="full").json()
+    assert answer["moved"] == 3 and sum(answer["kept"].values()) == 7
+    assert numbers(channel, "full") == [0, 1, 2]
+    assert numbers(channel, "classic") == list(range(3, 10))
+
+
+def test_requests_that_make_no_sense(api, channel, queues):
+    for body, status, reason in (
+        ({}, 400, "one of 'queue', 'exchange' and 'origin' has to be given"),
+        ({"queue": "dead", "origin": True}, 400, "one of 'queue', 'exchange' and 'origin' has to be given"),
+        ({"queue": "dead", "routing_key": "k"}, 400, "'routing_key' is for an exchange"),
+        ({"queue": "nowhere"}, 404, "no queue 'nowhere' in vhost '/'"),
+        ({"exchange": "nowhere"}, 404, "no exchange 'nowhere' in vhost '/'"),
+        ({"queue": "dead", "count": -1}, 400, "'count' must be"),
+    ):
+        answer = move(api, "classic", **body)
+        assert answer.status_code == status, answer.text
+        assert reason in answer.json()["reason"]
+    assert "is a stream" in move(api, "stream", queue="dead").json()["reason"]
+
+
+def test_rights_are_those_of_a_client(api, channel, queues):
+    fill(channel, "classic", 1)
+    api.request("PUT", "users", "mover", json={"password": "mover", "tags": "management"})
+    limited = API(api.address.replace("//", "//mover:mover@"))
+    for read, write, allowed in ((".*", "", False), ("", ".*", False), (".*", "^x$", False), ("classic", ".*", True)):
+        api.request("PUT", "permissions", "/", "mover", json={"configure": "", "write": write, "read": read})
+        answer = move(limited, "classic", queue="dead")
+        assert (answer.status_code == 200) is allowed, answer.text
+    assert answer.json() == {"moved": 1, "kept": {}}
+
+
+def test_nothing_is_lost_or_doubled_by_a_kill(tmp_path):
+    """Between classic queues each message is in one place, whenever the broker is killed."""
+    for attempt in range(4):
+        with JumpMQ(tmp_path / str(attempt)) as broker:
+            with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
+                channel = connection.channel()
+                channel.queue_declare("a", durable=True)
+                channel.queue_declare("b", durable=True)
+                fill(channel, "a", 5000)
+            api = API(f"http://127.0.0.1:{broker.http_port}")
+            moving = threading.Thread(target=move_until_it_dies, args=(api,))
+            moving.start()
+            time.sleep(0.01 + 0.03 * attempt)
+            broker.kill()
+            moving.join()
+            broker.start()
+            with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
+                channel = connection.channel()
+                found = numbers(channel, "b")
+                assert found + numbers(channel, "a") == list(range(5000))
+
+
+def test_an_operator_moves_dead_letters_by_the_command_line(broker, channel, queues):
+    fill(channel, "classic", 30)
+    for options, status, lines in (
+        (("--to-queue", "dead", "--count", "10"), 0, ["10 messages moved"]),
+        (("--to-exchange", "x"), 69, ["20 messages stay: it reaches no queue", "0 messages moved"]),
+        (("--to-exchange", "x", "--routing-key", "key"), 0, ["20 messages moved"]),
+    ):
+        result = run("jumpmqctl", "move_messages", "classic", *options, "--url", broker.http_url)
+        assert (result.returncode, result.stdout.splitlines()[-len(lines) :]) == (status, lines)
+    for options in ((), ("--to-queue", "a", "--to-origin"), ("--to-queue", "a", "--routing-key", "k")):
+        assert run("jumpmqctl", "move_messages", "classic", *options, "--url", broker.http_url).returncode == 64
