@@ -30,6 +30,28 @@ def test_a_queue_is_declared_published_to_got_from_purged_and_deleted(api, site)
     assert api.request("GET", "queues", "/", "mine").status_code == 404
 
 
+def test_dead_letters_are_moved_back_and_what_cannot_be_is_said(api, channel, site):
+    channel.queue_declare("dead letters", durable=True)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead letters"}
+    channel.queue_declare("at work", durable=True, arguments=arguments)
+    publish(channel, "at work", [b"1", b"2", b"3"])
+    for _ in range(3):
+        channel.basic_reject(channel.basic_get("at work")[0].delivery_tag, requeue=False)
+    publish(channel, "dead letters", [b"no dead letter"])
+    until(lambda: api.counts("dead letters") == (4, 0))
+    site.go("queues", "/", "dead letters").press("Move messages")
+    dialog = site.page.get_by_role("dialog")
+    site.press("Move", dialog)
+    until(lambda: "3 messages moved." in dialog.inner_text())
+    assert "1 message stays: it is no dead letter" in dialog.inner_text()
+    site.picture("dialog-move-messages")
+    assert (api.counts("at work"), api.counts("dead letters")) == ((3, 0), (1, 0))
+    site.fill(to="an exchange", destination="nowhere").press("Move", dialog)
+    until(lambda: "no exchange 'nowhere'" in dialog.inner_text())
+    site.fill(to="a queue", destination="at work").press("Move", dialog)
+    until(lambda: api.counts("at work") == (4, 0))
+
+
 def test_what_the_broker_refuses_is_said_in_its_words(api, site):
     site.go("queues").press("Declare a queue").fill(name="refused", arguments='{"x-max-length": -1}')
     site.press("Declare", site.page.get_by_role("dialog")).see("x-max-length")
