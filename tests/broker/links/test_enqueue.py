@@ -11,6 +11,8 @@ from tests.homes import config_of, homes, in_loop, propose, started, stopped, un
 
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker import Broker
+from jumpmq.broker.links import enqueue
+from jumpmq.broker.links.log_link import LOG
 from jumpmq.queues import Queue
 from jumpmq.topology import Arguments, Bind, Binding, DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
 
@@ -320,3 +322,33 @@ async def test_who_publishes_faster_than_a_home_takes_is_not_read(tmp_path: Path
         await flooding
         await until(lambda: queue_of(brokers[1], "slow").ready_count == 200)
         await until(lambda: brokers[0].memory.total < 1 << 20)
+
+
+@in_loop
+async def test_messages_for_a_queue_that_is_not_known_yet_wait_and_the_log_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(enqueue, "TOLD", 0.1)
+    async with homes(2, tmp_path) as (first, second):
+        assert second.other_homes is not None
+        links = second.other_homes.links
+        hear, held = links.handlers[LOG], list[bytes]()
+        links.handlers[LOG] = lambda link, payload: held.append(bytes(payload))
+        with first.turns.turn():
+            first.topology.propose(DeclareQueue(second.topology.define_queue("/", "q", True)))
+        await until(lambda: "q" in first.topology.vhosts["/"].declared)
+
+        def work(channel: Any) -> None:
+            channel.confirm_delivery()
+            channel.basic_publish("", "q", b"1")
+
+        publishing = asyncio.ensure_future(with_channel(first, work))
+        await until(lambda: "messages of home 1 wait since 0.1 s for a queue" in caplog.text)
+        links.handlers[LOG] = hear
+        link = links.to(1)
+        assert link is not None
+        with second.turns.turn():
+            for payload in held:
+                hear(link, memoryview(payload))
+        await publishing
+        assert bodies(second, "q") == [b"1"]

@@ -10,6 +10,7 @@ answers that are not read, until it has (:data:`CREDIT`).
 """
 
 import asyncio
+import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -40,6 +41,11 @@ WHOLE = (1 << INDEX_BITS) - 1
 
 PAUSE = 0.005
 """Seconds until it is looked again whether a queue is known here."""
+
+TOLD = 10.0
+"""Seconds for which a link's messages wait for a queue to be known before the log says so."""
+
+log = logging.getLogger(__name__)
 
 _ANSWER = struct.Struct("!QI")
 """The last unit that is complete; how many refused messages follow, each unit and place."""
@@ -259,6 +265,7 @@ class Enqueue:
             self._take_reply(link, payload)
         elif not self._take_unit(link, payload):
             self._early[link.peer] = deque([(kind, bytes(payload))])
+            asyncio.get_running_loop().call_later(TOLD, self._look_at_early, link, self._early[link.peer])
             asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
 
     def _take_early(self, link: Link) -> None:
@@ -276,6 +283,14 @@ class Enqueue:
                     return
                 early.popleft()
             del self._early[link.peer]
+
+    def _look_at_early(self, link: Link, early: deque[tuple[int, bytes]]) -> None:
+        """Say that messages wait for a queue that is not known here, if they still do."""
+        if self._early.get(link.peer) is early:
+            log.error(
+                "messages of home %d wait since %g s for a queue that it knows and this home does not: %d units",
+                link.peer, TOLD, len(early),
+            )  # fmt: skip
 
     def _take_unit(self, link: Link, payload: memoryview) -> bool:
         """Push a unit's messages, unless it names a queue that is not known here yet: one that has just moved here."""
