@@ -1,6 +1,7 @@
 """Consuming from queues of other homes, and what else a channel asks of them."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,26 @@ async def test_a_home_that_goes_down(tmp_path: Path) -> None:
             await stopped(brokers[1])
 
         await asyncio.gather(with_channel(brokers[0], work), stop())
+
+
+@pytest.mark.parametrize("where", ["consumer", "queue"])
+@in_loop
+async def test_consumers_and_queues_of_other_homes_have_timeouts_of_their_own(
+    tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with homes(2, tmp_path, consumer_timeout=2) as brokers:
+
+        def hold(channel: Any, queue: str, timeout: int, seconds: float) -> bool:
+            """Acknowledge nothing for so long; returns whether the channel is open then."""
+            arguments = {"x-consumer-timeout": timeout} if where == "consumer" else {}
+            channel.basic_consume(queue, lambda *delivery: None, arguments=arguments)
+            until = time.monotonic() + seconds
+            while time.monotonic() < until and channel.is_open:
+                channel.connection.process_data_events(0.1)
+            return bool(channel.is_open)
+
+        for queue, timeout in (("hasty", 900), ("patient", 60_000)):
+            await filled(brokers[1], queue, 1, **({"x-consumer-timeout": timeout} if where == "queue" else {}))
+        assert not await with_channel(brokers[0], lambda channel: hold(channel, "hasty", 900, 20))
+        assert "Timeout value used: 900 ms" in caplog.text
+        assert await with_channel(brokers[0], lambda channel: hold(channel, "patient", 60_000, 4.5))

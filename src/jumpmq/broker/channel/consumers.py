@@ -1,6 +1,6 @@
 """A channel's consumers, as the queues see them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from jumpmq.amqp import methods as m
@@ -41,6 +41,34 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
     return int(priority)
 
 
+class Limited(Protocol):
+    """What may have a timeout for acknowledgements."""
+
+    @property
+    def consumer_timeout(self) -> int | None:
+        """Milliseconds; None where it has none."""
+
+
+class Held(Protocol):
+    """A queue, here or at another home, as deliveries know it."""
+
+    @property
+    def limits(self) -> Limited: ...
+
+
+class Holder(Protocol):
+    """A consumer, as deliveries know it.
+
+    Attributes:
+        arguments: those of ``basic.consume``.
+    """
+
+    arguments: list[Field]
+
+    @property
+    def queue(self) -> Held: ...
+
+
 class Subscription(Protocol):
     """A ``basic.consume`` in force, as its channel sees it.
 
@@ -59,6 +87,10 @@ class Subscription(Protocol):
     @property
     def parts(self) -> "list[ChannelConsumer]":
         """What it is to its queues."""
+
+    @property
+    def holders(self) -> "Sequence[Holder]":
+        """What holds its deliveries until they are settled."""
 
     def admit(self) -> "ChannelConsumer | None":
         """There may be room again for what was passed over. Returns what is to be served, if there is."""
@@ -189,6 +221,11 @@ class ChannelConsumer:
     @property
     def parts(self) -> "list[ChannelConsumer]":
         """What it is to its queues."""
+        return [self]
+
+    @property
+    def holders(self) -> "Sequence[Holder]":
+        """What holds its deliveries until they are settled."""
         return [self]
 
     def leave(self) -> Pending | None:

@@ -5,6 +5,7 @@ member; where there is no room, they wait in turn (:class:`GroupConsumer` stands
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -13,7 +14,7 @@ from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import AccessRefused, NotAllowed, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.fields import Field, write_fields
 from jumpmq.amqp.messages import Message, with_fields
-from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.channel.consumers import ChannelConsumer, Holder
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.consumer_groups.assignment import MAX_WEIGHT
@@ -146,6 +147,11 @@ class GroupConsumer:
     def parts(self) -> list[ChannelConsumer]:
         """What it is to its queues."""
         return [feed for feed in self.feeds.values() if feed.fed]
+
+    @property
+    def holders(self) -> Sequence[Holder]:
+        """What holds its deliveries until they are settled."""
+        return self.parts
 
     def capacity(self) -> int:
         """How many messages it would take now."""

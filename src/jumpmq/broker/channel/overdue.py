@@ -14,7 +14,7 @@ from jumpmq.queues.arguments import CONSUMER_TIMEOUT, timeout_of
 
 if TYPE_CHECKING:
     from jumpmq.amqp.messages import Message
-    from jumpmq.queues import Queue
+    from jumpmq.broker.channel.consumers import Held, Holder
     from jumpmq.queues.consumer import Consumer
 
 
@@ -75,7 +75,7 @@ def _tag_at(looks: deque[tuple[float, int]], at: float) -> int:
 
 def _own_timeouts(channel: Channel) -> set[float]:
     """The timeouts, in seconds, of consumers and queues that the channel may hold deliveries of."""
-    found = {_timeout_of(part, part.queue) for one in channel.consumers.values() for part in one.parts}
+    found = {_timeout_of(one, one.queue) for consumer in channel.consumers.values() for one in consumer.holders}
     return {timeout for timeout in found if timeout is not None}
 
 
@@ -83,7 +83,7 @@ def _own_timeout(message: "Message") -> float | None:
     return _timeout_of(message.consumer, message.queue)
 
 
-def _timeout_of(consumer: "Consumer | None", queue: "Queue | None") -> float | None:
+def _timeout_of(consumer: "Holder | Consumer | None", queue: "Held | None") -> float | None:
     """Seconds by the consumer's ``x-consumer-timeout``, else by the queue's or its policy's; None for neither."""
     arguments = () if consumer is None else consumer.arguments
     found = next((timeout_of(field.value) for field in arguments if field.name == CONSUMER_TIMEOUT), None)

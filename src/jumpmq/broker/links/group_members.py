@@ -8,7 +8,7 @@ member's prefetch allows for; what is more than that in all waits here until the
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -28,7 +28,7 @@ from jumpmq.queues import Outcome
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
-    from jumpmq.broker.channel.consumers import ChannelConsumer
+    from jumpmq.broker.channel.consumers import ChannelConsumer, Holder
     from jumpmq.broker.links.remote_channels import Answered, Remote, Request
     from jumpmq.queues import Queue
 
@@ -330,3 +330,8 @@ class SpreadMember:
     def parts(self) -> "list[ChannelConsumer]":
         """What it is to these."""
         return self._own.parts
+
+    @property
+    def holders(self) -> "Sequence[Holder]":
+        """What holds its deliveries until they are settled."""
+        return [*self._own.parts, *self._others.values()]

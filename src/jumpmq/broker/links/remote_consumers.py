@@ -1,5 +1,6 @@
 """Consumers of queues of other homes, and these queues, as the client's channel sees them."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from jumpmq.amqp import methods as m
@@ -12,7 +13,7 @@ from jumpmq.topology.declared import DeclaredQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
-    from jumpmq.broker.channel.consumers import ChannelConsumer
+    from jumpmq.broker.channel.consumers import ChannelConsumer, Holder
     from jumpmq.broker.links.remote_channels import Remote
     from jumpmq.queues import Queue
 
@@ -87,6 +88,11 @@ class RemoteConsumer:
     def parts(self) -> "list[ChannelConsumer]":
         """The same."""
         return []
+
+    @property
+    def holders(self) -> "Sequence[Holder]":
+        """What holds its deliveries until they are settled."""
+        return [self]
 
     def capacity(self) -> int:
         """Its home knows."""
