@@ -128,8 +128,7 @@ class _Moving:
         self._host = host
         self._queue = queue
         self._to = destination
-        self._held: list[Message] = []  # taken from the queue, and neither settled nor given up
-        self._kept: list[Message] = []  # that cannot be moved
+        self._held: dict[int, Message] = {}  # taken from the queue and not settled, in order, by their ids
 
     def require_destination(self) -> None:
         """
@@ -154,14 +153,14 @@ class _Moving:
         step = _Step(self._queue.take_for_delivery(count))
         if not step.taken:
             return step
-        self._held += step.taken
+        self._held |= {id(message): message for message in step.taken}
         to_queues: dict[DeclaredQueue, list[Message]] = {}
         to_exchange: list[Message] = []
         for message in step.taken:
             try:
                 copy, declared = self._addressed(message)
             except AMQPError as error:
-                self._keep(message, error.text)
+                self._keep(error.text)
                 continue
             step.copies.append((copy, message))
             if declared is None:
@@ -256,24 +255,23 @@ class _Moving:
         return await known
 
     def _keep_copies(self, step: _Step, copies: set[int], reason: str) -> None:
-        for copy, message in step.copies if copies else ():
+        for copy, _ in step.copies if copies else ():
             if id(copy) in copies:
-                self._keep(message, reason)
+                self._keep(reason)
 
-    def _keep(self, message: Message, reason: str) -> None:
-        self._kept.append(message)
+    def _keep(self, reason: str) -> None:
         self.done.kept[reason] = self.done.kept.get(reason, 0) + 1
 
     def _settle(self, messages: list[Message]) -> None:
         if messages:
             self._queue.settle(messages, Outcome.ACKNOWLEDGED)
             self.done.moved += len(messages)
-        settled = set(map(id, messages))
-        self._held = [message for message in self._held if id(message) not in settled]
+        for message in messages:
+            del self._held[id(message)]
 
     def put_back(self) -> Iterator[None]:
         """Put what was not moved in its place."""
-        held, self._held = self._held, []
+        held, self._held = list(self._held.values()), {}
         return put_back(self._queue, held)
 
 
