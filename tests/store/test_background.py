@@ -80,3 +80,13 @@ def test_a_thread_that_has_died_is_replaced_and_what_it_left_is_done(monkeypatch
     asked.background.run(lambda: 2, asked.results.append)
     assert [asked.result(), asked.result()] == [1, 2]
     asked.background.close()
+
+
+def test_nothing_is_begun_once_it_is_closed() -> None:
+    background, found = Background("closed", lambda: None), list[object]()
+    background.run(lambda: 1, found.append)
+    background.close()
+    background.run(lambda: 2, found.append)
+    background.deliver()
+    assert found == [1]
+    assert "closed" not in [thread.name for thread in threading.enumerate()]

@@ -27,12 +27,16 @@ class Background:
         self._results: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._thread: threading.Thread | None = None
         self._given = self._done = 0
+        self._is_closed = False
 
     def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Have ``work()`` done; ``then`` gets its result, or the exception it raised, in the store's thread.
 
-        Where the system gives no thread, ``then`` gets the RuntimeError that says so. A dead thread is replaced.
+        Where the system gives no thread, ``then`` gets the RuntimeError that says so. A dead thread is replaced. Once
+        closed, nothing is done any more.
         """
+        if self._is_closed:
+            return
         if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             try:
@@ -58,6 +62,7 @@ class Background:
 
     def close(self, *, deliver: bool = True) -> None:
         """Wait for all that was asked for, and hand it over unless it is not wanted any more."""
+        self._is_closed = True
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()

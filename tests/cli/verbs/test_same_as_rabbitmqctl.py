@@ -3,6 +3,7 @@
 Each test runs rabbitmqctl on RabbitMQ and jumpmqctl on JumpMQ.
 """
 
+import re
 import subprocess
 from collections.abc import Callable
 
@@ -14,6 +15,10 @@ from jumpmq.testing import BrokerProcess, RabbitMQ
 Control = Callable[..., tuple[int, str, str]]
 
 
+LOGGED = re.compile(r"^\n?[0-9:.]+ \[warning\] .*\n", re.MULTILINE)
+"""What the log of a RabbitMQ that is slow to start its log writes to its terminal, and with it to the verb's."""
+
+
 @pytest.fixture
 def control(broker: BrokerProcess) -> Control:
     """Exit status, standard output and standard error of a verb, with `--quiet`."""
@@ -23,7 +28,7 @@ def control(broker: BrokerProcess) -> Control:
         try:
             return 0, broker.ctl(*arguments), ""
         except subprocess.CalledProcessError as error:
-            return error.returncode, error.stdout, error.stderr
+            return error.returncode, error.stdout, LOGGED.sub("", error.stderr)
 
     def jumpmqctl(*arguments: str) -> tuple[int, str, str]:
         result = run("jumpmqctl", "-q", *arguments, JUMPMQ_URL=f"http://guest:guest@127.0.0.1:{broker.http_port}")
