@@ -28,6 +28,8 @@ URL = "http://guest:guest@localhost:15672"
         ({"url": URL, "exchange": "x", "queue": "q"}, "give one of the options 'exchange'"),
         ({"url": URL, "queue": "q", "qeue": "q"}, "unknown option 'qeue'; there are url, vhost, brokerRetrySeconds,"),
         ({"url": URL, "queues": " , "}, "option 'queues' must be names of queues with commas between"),
+        ({"url": URL, "queue": "ä" * 128}, "the name of a queue has at most 255 octets; 'ääää"),
+        ({"url": URL, "queues": "q," + "x" * 256}, "the name of a queue has at most 255 octets; 'xxxx"),
         ({"url": URL, "pattern": "("}, "option 'pattern' is no regular expression"),
         ({"url": URL, "queue": "q", "failOnDataLoss": "perhaps"}, "'failOnDataLoss' must be true or false"),
         ({"url": URL, "queue": "q", "maxMessagesPerTrigger": "0"}, "must be a whole number from 1, not '0'"),

@@ -80,6 +80,31 @@ def test_a_table_shows_what_is_ready_and_leaves_it(spark: Any, url: str, channel
     assert [bytes(row.body) for row in table(spark, url, queue="looked at").collect()] == published
 
 
+@pytest.mark.parametrize("pushdown", [False, True])
+def test_a_filter_leaves_other_queries_of_a_frame_their_rows(
+    spark: Any, url: str, channel: Any, pushdown: bool
+) -> None:
+    declare(channel, "filtered 1")
+    declare(channel, "filtered 2", "quorum")
+    fill(channel, "filtered 1", numbered(1, 40))
+    fill(channel, "filtered 2", numbered(41, 100))
+    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
+    try:
+        frame = table(spark, url, queues="filtered 1,filtered 2")
+        assert frame.where("queue = 'filtered 1'").count() == 40
+        assert frame.count() == 100
+        halves = [frame.where(f"queue = 'filtered {number}'") for number in (1, 2)]
+        assert halves[0].unionAll(halves[1]).count() == 100
+        frame.createOrReplaceTempView("filtered")
+        assert spark.sql("select * from filtered where queue = 'filtered 2'").count() == 60
+        assert spark.sql("select * from filtered").count() == 100
+        assert frame.limit(7).count() == 7
+        assert frame.select("queue").distinct().count() == 2
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
+
+
 def test_a_query_takes_what_there_is_and_acknowledges_it(spark: Any, url: str, channel: Any, tmp_path: Path) -> None:
     declare(channel, "taken 1")
     declare(channel, "taken 2", "quorum")

@@ -13,6 +13,9 @@ from jumpmq.spark.streams.places import Place
 
 T = TypeVar("T")
 
+MAX_NAME = 255
+"""Octets of a queue's name: AMQP's short string."""
+
 URL_MISSING = "option 'url' is missing: the management URL, such as http://guest:guest@localhost:15672"
 
 
@@ -109,6 +112,9 @@ class SourceOptions:
         queues = given.pop("queues", ())
         if "queue" in given:
             queues = (given.pop("queue"),)
+        for name in queues:
+            if len(name.encode(errors="surrogatepass")) > MAX_NAME:
+                raise JumpMQError(f"the name of a queue has at most {MAX_NAME} octets; '{name[:40]}...' has more")
         names = frozenset(name.lower() for name in options)
         return cls(broker=broker_of(given), queues=queues, given=names, **given)
 
