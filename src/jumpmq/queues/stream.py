@@ -41,8 +41,8 @@ _OFFSET = OFFSET.encode()
 ROWS_OCTETS = 1 << 20
 """Most octets of bodies handed to a consumer at once, give or take one message."""
 
-SEARCHED = 100_000
-"""Rows that are searched for a consumer with a filter in one step, give or take a chunk."""
+SEARCHING = 0.002
+"""Seconds for which consumers with filters are searched for in one step, give or take a chunk."""
 
 READ_AGAIN = 1.0
 """Seconds until what the disk has not given is read again for a consumer; nothing is passed over for that."""
@@ -100,6 +100,7 @@ class Stream(Queue):
         self._staged: deque[tuple[int, int]] = deque()  # what is not on disk yet
         self._memory = 0  # octets of that
         self._readers: dict[Consumer, _Reader] = {}  # where each consumer is
+        self._next_search = 0  # the consumer that is searched for first, among those that wait for it
 
     # --- contents ---
 
@@ -231,21 +232,32 @@ class Stream(Queue):
             self.touch()
 
     def dispatch(self) -> None:
+        until = time.perf_counter() + SEARCHING
         for reader in list(self._readers.values()):
-            self._serve(reader)
+            self._serve(reader, until)
 
     def serve(self, consumer: Consumer) -> None:
         if (reader := self._readers.get(consumer)) is not None:
-            self._serve(reader)
+            self._serve(reader, time.perf_counter() + SEARCHING)
 
-    def _serve(self, reader: "_Reader") -> None:
-        searched, reader.waits_for_disk = 0, False
+    def _serve(self, reader: "_Reader", until: float, *, searches: bool = False) -> None:
+        """Hand a consumer what it can take.
+
+        Args:
+            until: when no more is searched with its filter, by the performance counter; that goes on later.
+            searches: whether a chunk is searched also where that has passed.
+        """
+        reader.waits = False
         while (capacity := reader.consumer.capacity()) > 0 and reader.offset < self._log.end:
             if reader.rows is None or not reader.rows.has(reader.offset):
+                if reader.filter is not None and not searches and time.perf_counter() > until:
+                    reader.waits = True
+                    self.wake(clock.now())
+                    return
                 try:
                     chunk = self._log.chunk_from(reader.offset)
                 except Unreadable:
-                    reader.waits_for_disk = True
+                    reader.waits = True
                     self.wake(clock.now() + READ_AGAIN)
                     return
                 if chunk is None:  # all that is left is damaged
@@ -253,11 +265,7 @@ class Stream(Queue):
                     return
                 reader.offset = max(reader.offset, chunk.first)  # retention was faster, or what was there is lost
                 if reader.filter is not None:
-                    if searched >= SEARCHED:
-                        self.wake(clock.now())
-                        return
-                    searched += chunk.rows
-                    reader.wanted = reader.filter.rows(chunk.batch)
+                    reader.wanted, searches = reader.filter.rows(chunk.batch), False
                 reader.rows = Rows(chunk.first, chunk.rows, chunk.batch)
             most = min(capacity, CHUNK)
             if reader.filter is not None:
@@ -322,8 +330,15 @@ class Stream(Queue):
 
     def trim(self, now: float) -> None:
         self._retain()
-        for reader in [one for one in self._readers.values() if one.filter is not None or one.waits_for_disk]:
-            self._serve(reader)
+        until = time.perf_counter() + SEARCHING
+        waiting = [one for one in self._readers.values() if one.waits]
+        start = self._next_search % len(waiting) if waiting else 0
+        for number, reader in enumerate((*waiting[start:], *waiting[:start])):
+            if number and time.perf_counter() > until:  # the others begin next time
+                self._next_search = start + number
+                self.wake(now)
+                return
+            self._serve(reader, until, searches=not number)
 
     def _on_growth(self, begun: bool) -> None:
         if self.deleted:
@@ -421,10 +436,10 @@ class _Reader:
         rows: the chunk that it is in.
         filter: what it filters by; None if it takes everything.
         wanted: the rows of the chunk that it takes, with a filter.
-        waits_for_disk: whether the next chunk could not be read yet.
+        waits: whether the next chunk could not be read yet, or is to be searched later.
     """
 
-    __slots__ = ("consumer", "filter", "offset", "rows", "waits_for_disk", "wanted")
+    __slots__ = ("consumer", "filter", "offset", "rows", "waits", "wanted")
 
     def __init__(self, consumer: Consumer, offset: int) -> None:
         self.consumer = consumer
@@ -432,7 +447,7 @@ class _Reader:
         self.rows: Rows | None = None
         self.filter = StreamFilter.of(consumer.arguments)
         self.wanted: list[int] = []
-        self.waits_for_disk = False
+        self.waits = False
 
 
 def _without_offset(message: Message) -> Message:

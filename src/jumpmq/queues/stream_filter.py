@@ -19,6 +19,12 @@ FILTER = "x-stream-filter"
 UNFILTERED = "x-stream-match-unfiltered"
 VALUE = "x-stream-filter-value"
 
+FEW = 8
+"""Values that each are looked for in all rows at once; of more, the value of each row is looked up."""
+
+CACHED_OCTETS = 1024
+"""Octets of properties at most whose value is remembered."""
+
 _NAMED = bytes([len(VALUE)]) + VALUE.encode()
 """A header of this name, as it begins in encoded properties."""
 
@@ -32,7 +38,8 @@ class StreamFilter:
 
     def __init__(self, values: Iterable[str]) -> None:
         self._values = frozenset(values)
-        self._patterns = [b"%sS%s%s" % (_NAMED, len(one).to_bytes(4), one) for one in map(str.encode, self._values)]
+        self._octets = frozenset(map(str.encode, self._values))
+        self._patterns = [b"%sS%s%s" % (_NAMED, len(one).to_bytes(4), one) for one in self._octets]
 
     @classmethod
     def of(cls, arguments: Iterable[Field]) -> StreamFilter | None:
@@ -58,20 +65,40 @@ class StreamFilter:
         column = batch.column("properties")
         if not self._patterns:
             return []
+        found: list[int] = []
         if "" in self._values:
             filtered = pc.match_substring(column, _NAMED)
             found = pc.indices_nonzero(pc.invert(filtered)).to_pylist()
-            possible = pc.indices_nonzero(filtered).to_pylist()
+        elif len(self._patterns) <= FEW:
+            filtered = reduce(pc.or_, [pc.match_substring(column, pattern) for pattern in self._patterns])
         else:
-            found = []
-            masks = [pc.match_substring(column, pattern) for pattern in self._patterns]
-            possible = pc.indices_nonzero(reduce(pc.or_, masks)).to_pylist()
-        found += [row for row in possible if _value(column[row].as_py()) in self._values]
+            filtered = pc.match_substring(column, _NAMED)
+        possible = pc.indices_nonzero(filtered)
+        octets = column.take(possible).to_pylist()
+        found += [row for row, one in zip(possible.to_pylist(), octets, strict=True) if self._wants(one)]
         return sorted(found)
 
+    def _wants(self, properties: bytes) -> bool:
+        """Whether the properties of a message, which may have a value, have one that is wanted."""
+        if "" not in self._values and self._has_another(properties):
+            return False
+        read = _cached_value if len(properties) <= CACHED_OCTETS else _value
+        return read(properties) in self._values
 
-@lru_cache(4096)
+    def _has_another(self, properties: bytes) -> bool:
+        """Whether it can be told without reading all headers that the value is not wanted: what looks like the header
+        is there once, with another value, or with none that is a text."""
+        at = properties.find(_NAMED) + len(_NAMED)
+        if properties.find(_NAMED, at) >= 0:
+            return False
+        length = int.from_bytes(properties[at + 1 : at + 5])
+        return properties[at : at + 1] != b"S" or properties[at + 5 : at + 5 + length] not in self._octets
+
+
 def _value(properties: bytes) -> str:
     """The value that a message is filtered by; empty where it has none, or none that is a text."""
     headers = Properties.parse(properties).headers or ()
     return next((field.value for field in headers if field.name == VALUE and field.type == "S"), "")
+
+
+_cached_value = lru_cache(4096)(_value)
