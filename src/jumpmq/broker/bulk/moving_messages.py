@@ -8,7 +8,7 @@ has it in both places, and nothing is lost. What cannot be moved goes back to it
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jumpmq.amqp.errors import AMQPError, NotFound, PreconditionFailed
 from jumpmq.amqp.fields import Field
@@ -17,20 +17,38 @@ from jumpmq.amqp.properties import EXPIRATION, HEADERS, Properties
 from jumpmq.broker.channel.publishing import set_expiry
 from jumpmq.broker.channel.returning import put_back
 from jumpmq.broker.routing import routing
-from jumpmq.broker.routing.elsewhere import Sent
+from jumpmq.broker.routing.elsewhere import Elsewhere, Sent
 from jumpmq.broker.security.accounts import Principal
-from jumpmq.broker.upkeep.slices import in_turns
+from jumpmq.broker.security.authorization import Authorization
+from jumpmq.broker.upkeep.slices import Sliced, in_turns
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.envelope import Envelope
 
-if TYPE_CHECKING:
-    from jumpmq.broker.broker import Broker
-
 AT_ONCE = 200
 """Messages that are moved together at most."""
+
+
+class Running(Sliced, Protocol):
+    """A broker.
+
+    Attributes:
+        authorization: says who may publish.
+    """
+
+    authorization: Authorization
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Sends to queues of other homes; None where there are none."""
+
+    async def committed(self) -> None:
+        """Wait until what was changed is on disk."""
+
+    async def count_published(self, user: Principal, messages: int) -> None:
+        """Count what a user has published, and wait until that user may publish again."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +81,7 @@ class Moved:
 
 
 async def move_messages(
-    broker: "Broker", user: Principal, host: VirtualHost, queue: Queue, destination: Destination, count: int
+    broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: Destination, count: int
 ) -> Moved:
     """Move up to so many messages from the front of a queue, in steps; others are served in between.
 
@@ -120,7 +138,7 @@ class _Step:
 
 class _Moving:
     def __init__(
-        self, broker: "Broker", user: Principal, host: VirtualHost, queue: Queue, destination: Destination
+        self, broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: Destination
     ) -> None:
         self.done = Moved()
         self._broker = broker
