@@ -75,6 +75,7 @@ GET /api/users/guest/allowed/here/q       401 401 401 401 200
 GET /metrics                              401 401 401 200 200
 GET /metrics/per-object                   401 401 401 200 200
 GET /metrics/detailed                     401 401 401 200 200
+POST /api/queues/here/q/contents/move     401 400 400 400 400 {}
 GET /api/nodes/{node}/contents            401 401 401 200 200
 DELETE /api/nodes/{node}                  401 401 401 401 400
 GET /api/nodes/{node}/environment         401 401 401 401 200
