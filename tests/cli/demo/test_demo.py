@@ -18,6 +18,10 @@ def test_the_demo_keeps_its_promises_and_leaves_what_it_is_told_to_leave(tmp_pat
     assert set(table["queue"].to_pylist()) == {"q1", "q2", "q3", "q4"}
     assert f"spark.read.parquet('{kept}/flights')" in result.stdout
     assert "late flights published by Spark into 3 shards" in result.stdout
+    assert (
+        "consumer group: every aircraft of 20,000 flights in order, through a kill, a join and 2 new" in result.stdout
+    )
+    assert all(f"consumer {number}" in result.stdout for number in range(1, 6))
     assert "chi-squared" in (kept / "uniformity.html").read_text()
     assert f"jumpmq serve --data-dir {kept}/broker" in result.stdout
 

@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from jumpmq.cli.demo.crew import GROWN, QUEUES, SharedFlights
 from jumpmq.cli.demo.findings import LATE, Lateness, Order, QueueShare
 from jumpmq.cli.demo.late import LateFlights
 from jumpmq.hashing.chi_squared import chi_squared_test
@@ -27,10 +28,11 @@ class Report:
     order: Order
     lateness: Lateness
     late: LateFlights = field(default_factory=LateFlights)
+    shared: SharedFlights = field(default_factory=SharedFlights)
 
     def broken_promises(self) -> list[str]:
         """What did not hold, a sentence each; empty when all is well."""
-        order, published = self.order, f"came out of {self.published:,} published"
+        order, shared, published = self.order, self.shared, f"came out of {self.published:,} published"
         claims = [
             (order.rows == self.published, f"{order.rows:,} rows {published}"),
             (order.distinct_flights == self.published, f"{order.distinct_flights:,} different flights {published}"),
@@ -40,6 +42,11 @@ class Report:
                 sum(self.late.shards.values()) == self.late.published,
                 f"{sum(self.late.shards.values()):,} late flights in the shards of {self.late.published:,} published",
             ),
+            (
+                shared.handled == shared.published,
+                f"{shared.handled:,} flights came to the consumer group of {shared.published:,} published",
+            ),
+            (shared.out_of_order == 0, f"{shared.out_of_order:,} flights came to the consumer group out of order"),
         ]
         return [sentence for holds, sentence in claims if not holds]
 
@@ -51,6 +58,7 @@ class Report:
             f"Chi-squared over keys: {test.statistic:.2f}, {test.degrees} degrees of freedom, p = {test.p_value:.2f}.\n"
             f"(Below 0.05 one would doubt that keys follow the weights.)\n"
         )
+        console.print(self._shared())
         for line in self.broken_promises() or self._kept_promises():
             console.print(f"  {line}")
         console.print()
@@ -68,6 +76,14 @@ class Report:
             table.add_row(queue, str(weight), *(f"{count:,.0f}" for count in counts))
         return table
 
+    def _shared(self) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, title="What the consumers of a group got")
+        for name in ("consumer", "queues", "flights"):
+            table.add_column(name, justify="left" if name == "consumer" else "right")
+        for name, part in self.shared.parts.items():
+            table.add_row(name, str(part.queues), f"{part.flights:,}")
+        return table
+
     def _share(self, queue: str) -> QueueShare:
         return self.shares.get(queue, QueueShare(0, 0))
 
@@ -82,6 +98,8 @@ class Report:
             f"read into Parquet: {order.rows / self.read_seconds:,.0f} rows/s, the queues in parallel",
             f"and back: {self.late.published:,} late flights published by Spark into {len(self.late.shards)} shards: "
             + " + ".join(f"{count:,}" for count in self.late.shards.values()),
+            f"consumer group: every aircraft of {self.shared.published:,} flights in order, through a kill, a join and "
+            f"{GROWN - QUEUES} new queues; {self.shared.again:,} came again, marked",
         ]
 
     def _show_lateness(self, console: Console) -> None:

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from jumpmq.cli.demo.crew import SharedFlights, share
 from jumpmq.cli.demo.findings import lateness, order, queue_shares
 from jumpmq.cli.demo.flights import FlightMessages, read_flights
 from jumpmq.cli.demo.late import publish_late, write_page
@@ -59,8 +60,10 @@ def _run(console: Console, directory: Path, limit: int | None) -> list[str]:
     with running(data_dir=directory / "broker", log_level="warning", process=True) as broker:
         console.print(f"A broker of its own is running at {broker.amqp_url}")
         publish_seconds = _publish(console, broker, flights)
+        with console.status("A group of consumers shares some of them"):
+            shared = share(broker.amqp_url, broker.http_url, flights, directory)
         with console.status("Spark reads the queues into a Parquet table"), _stderr_in(directory / "spark.log"):
-            report = _read(broker, flights, directory, publish_seconds)
+            report = _read(broker, flights, directory, publish_seconds, shared)
     report.show(console)
     return report.broken_promises()
 
@@ -76,7 +79,9 @@ def _publish(console: Console, broker: RunningBroker, flights: FlightMessages) -
         return publisher.publish()
 
 
-def _read(broker: RunningBroker, flights: FlightMessages, directory: Path, publish_seconds: float) -> Report:
+def _read(
+    broker: RunningBroker, flights: FlightMessages, directory: Path, publish_seconds: float, shared: SharedFlights
+) -> Report:
     with spark_session(partitions=len(WEIGHTS)) as spark:
         read_seconds = write_table(spark, broker.http_url, EXCHANGE, flights.schema, directory)
         open_table(spark, directory)
@@ -92,6 +97,7 @@ def _read(broker: RunningBroker, flights: FlightMessages, directory: Path, publi
             order=order(spark),
             lateness=lateness(spark),
             late=late,
+            shared=shared,
         )
 
 
