@@ -2,10 +2,10 @@
 
     python -m fuzzing.consumer_groups --seconds 600
 
-The group is on a hash exchange whose queues have slots or none, with ``--workers`` spread over the processes of a
-broker. Clients write what they get, and what they are about to acknowledge, to one file, whose order is that in which
-it happened. What is found: a message that is lost, a key out of order, a key at two members at once. The exit status is
-1 then.
+The group is on a hash exchange of streams and of queues that have slots or none, with ``--workers`` spread over the
+processes of a broker. Clients write what they get, and what they are about to acknowledge, to one file, whose order is
+that in which it happened. What is found: a message that is lost, a key out of order, a key at two members at once. The
+exit status is 1 then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from tests.broker.consumer_groups.checker import Checker
 
 from jumpmq.testing import JumpMQ
 
-MEMBERS, QUEUES, KEYS = 4, 3, 50
+MEMBERS, KEYS = 4, 50
+QUEUES: list[dict[str, Any]] = [
+    {},
+    {"x-slots": 8},
+    {"x-slots": 8},
+    {"x-queue-type": "stream"},
+    {"x-queue-type": "stream"},
+]
 PATIENCE = 60.0
 """Seconds for what is left to be consumed at the end."""
 
@@ -44,7 +51,8 @@ def consume(port: int, name: str, log: Path) -> None:
         os.write(written, f"ack {name} {method.delivery_tag}\n".encode())
         channel.basic_ack(method.delivery_tag)
 
-    channel.basic_consume("orders", on_message, arguments={"x-consumer-group": "g", "x-rebalance-delay": 50})
+    arguments = {"x-consumer-group": "g", "x-rebalance-delay": 50, "x-stream-offset": "first"}
+    channel.basic_consume("orders", on_message, arguments=arguments)
     channel.start_consuming()
 
 
@@ -74,9 +82,8 @@ def run(seconds: float, seed: int, workers: int) -> Checker:
         channel = pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)).channel()
         channel.confirm_delivery()
         channel.exchange_declare("orders", "x-consistent-hash", durable=True)
-        for number in range(QUEUES):
-            slots = {"x-slots": 8} if number else {}
-            placed = {"x-queue-leader-locator": "balanced", **slots}
+        for number, arguments in enumerate(QUEUES):
+            placed = {"x-queue-leader-locator": "balanced", **arguments}
             channel.queue_declare(f"orders-{number}", durable=True, arguments=placed)
             channel.queue_bind(f"orders-{number}", "orders", "1")
         members: dict[str, Any] = {}

@@ -27,6 +27,7 @@ GET /api/exchanges/here/h/flow            401 401 401 200 200
 GET /api/exchanges/here/none/shards       401 401 404 404 404
 GET /api/queues/here/q/slots              401 200 200 200 200
 GET /api/queues/here/q/explain            401 200 200 200 200
+POST /api/queues/here/q/contents/move     401 400 400 400 400 {}
 GET /api/queues/here/q/messages           401 200 200 200 200
 GET /api/readers/here/g                   401 200 200 200 200
 DELETE /api/readers/here/g                401 404 404 404 404
@@ -60,6 +61,10 @@ GET /api/preview/operator-policies/here/none/cleared 401 401 401 401 404
 POST /api/preview/definitions             401 401 401 401 200 {}
 GET /api/consumer-groups                  401 200 200 200 200
 GET /api/consumer-groups/here             401 200 200 200 200
+GET /api/group-offsets                    401 200 200 200 200
+GET /api/group-offsets/here               401 200 200 200 200
+PUT /api/group-offsets/here/q/g           401 400 400 400 400 {"offset": "first"}
+DELETE /api/group-offsets/here/q/g        401 400 400 400 400
 GET /api/readers                          401 200 200 200 200
 GET /api/exchanges/here/h/ring/traffic    401 401 401 200 200
 POST /api/exchanges/here/h/ring/what-if   401 401 400 400 400 {}

@@ -47,7 +47,7 @@ from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.broker.timers import Timers
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.broker.upkeep.upkeep import Upkeep
-from jumpmq.queues import Queue
+from jumpmq.queues import Queue, group_offsets
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Batch, Store, StoreError
 from jumpmq.store.definitions import BEHIND, PARTS, named, numbered, part_of
@@ -407,10 +407,17 @@ class Broker:
             if kind == "attempts":
                 queue_id, seq = map(int, key.split())
                 attempts.setdefault(queue_id, {})[seq] = value
+        offsets: dict[int, dict[str, Any]] = {}
+        for kind, key, value in definitions:
+            if kind == group_offsets.KIND:
+                queue_number, _, group = key.partition(" ")
+                offsets.setdefault(int(queue_number), {})[group] = value
         for queue in self._queues():
             delivered_seq = delivered.get(str(queue.id), 0) if store.clean else None
             next_seq = next_seqs.get(str(queue.id), 1)
             queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
+            if queue.offsets is not None:
+                queue.restore_offsets(offsets.get(queue.id, {}), clean=store.clean)
         known = {queue.id for queue in self._queues()}
         for number, lost in batches.items():
             if number not in known:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from jumpmq.amqp.errors import PreconditionFailed, ResourceLocked
+from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.argument_checks import Arguments, Check
@@ -16,6 +17,7 @@ from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.figures import Figures
+from jumpmq.queues.group_offsets import GroupOffsets
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.runs import settle_stored
 from jumpmq.queues.slots import Share, SlottedMessages
@@ -165,6 +167,7 @@ class Queue(ABC):
         undelivered_count, undelivered_octets: messages that are dead, and whose dead letters have not reached all their
             queues, and octets of their bodies.
         consumer_group: the consumer group that alone takes messages from it; None where anyone may.
+        offsets: how far consumer groups are in it; None where a message that is settled is gone.
 
     Class attributes are what a kind declares of itself:
         type: its name, the value of ``x-queue-type``.
@@ -223,6 +226,7 @@ class Queue(ABC):
         self.returned = False
         self.slots: SlottedMessages | None = None
         self.consumer_group: ConsumerGroup | None = None
+        self.offsets: GroupOffsets | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = 0
         # Where its messages are durable; None where they are not.
         self._journal = context.journal if durable and not exclusive else None
@@ -445,6 +449,65 @@ class Queue(ABC):
 
     def subscribe_to(self, consumer: Consumer, share: Share) -> None:
         """As :meth:`subscribe`, but feed the consumer from a share of the queue's slots, which it has."""
+        raise NotImplementedError
+
+    def restore_offsets(self, records: Mapping[str, Any], *, clean: bool) -> None:
+        """Take back what the store kept of :attr:`offsets`.
+
+        Args:
+            records: by the group's name.
+            clean: whether the broker stopped cleanly; else any message may have been delivered before.
+        """
+        raise NotImplementedError
+
+    def start_of(self, arguments: list[Field]) -> int:
+        """The first offset that a consumer wants, who has none yet.
+
+        Args:
+            arguments: of ``basic.consume``.
+
+        Raises:
+            PreconditionFailed: it cannot be told from ``x-stream-offset``, or the disk does not tell.
+        """
+        raise NotImplementedError
+
+    def admit_group(self, group: ConsumerGroup, arguments: list[Field], *, known: bool) -> None:
+        """A consumer group has members, and goes on where it was; without an offset it begins.
+
+        Args:
+            arguments: of ``basic.consume``, which say where it begins.
+            known: whether it begins with the first message instead, as it has begun with other queues.
+
+        Raises:
+            PreconditionFailed: it cannot.
+        """
+        raise NotImplementedError
+
+    def dismiss_group(self, group: ConsumerGroup) -> None:
+        """A consumer group has no members any more; its offset stays."""
+        raise NotImplementedError
+
+    def subscribe_for(self, group: ConsumerGroup, consumer: Consumer) -> None:
+        """As :meth:`subscribe`, but feed the consumer from where its group is."""
+        raise NotImplementedError
+
+    def set_offset(self, group: str, start: Field) -> None:
+        """Have a consumer group go on elsewhere; what its members hold no longer counts.
+
+        Args:
+            start: as ``x-stream-offset`` says it.
+
+        Raises:
+            PreconditionFailed: it is none, or too many groups have an offset.
+        """
+        raise NotImplementedError
+
+    def delete_offset(self, group: str) -> bool:
+        """Forget where a consumer group is; returns whether that was known.
+
+        Raises:
+            PreconditionFailed: it has members.
+        """
         raise NotImplementedError
 
     def require_unshared(self) -> None:

@@ -2,35 +2,38 @@
 
 Messages are numbered by their *offset*, from 0. They lie in segment files (:mod:`jumpmq.store.stream_log`), are seen
 once they are on disk, and go when retention lets whole segments go. A consumer's deliveries are cut from the columns
-of a file as they lie there; acknowledging them only makes room for the next.
+of a file as they lie there; acknowledging them only makes room for the next. Members of a consumer group are fed from
+where their group is (:mod:`jumpmq.queues.group_offsets`), and what they settle moves that on.
 """
 
 import time
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed, ResourceError
+from jumpmq.amqp.fields import Field
 from jumpmq.amqp.frames import APART, FRAME_METHOD, encode_content, encode_frame, with_header
 from jumpmq.amqp.messages import Message, encode_rows
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues import argument_checks as checks
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits, seconds_of
-from jumpmq.queues.base import NO_ATTEMPTS, STREAMS, Held, Outcome, Queue, QueueContext
+from jumpmq.queues.base import NEVER, NO_ATTEMPTS, STREAMS, ConsumerGroup, Held, Outcome, Queue, QueueContext
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
+from jumpmq.queues.group_offsets import KIND, MAX_GROUPS, WRITE_INTERVAL, GroupOffset, GroupOffsets
 from jumpmq.queues.memory import held_octets
-from jumpmq.queues.runs import carries
+from jumpmq.queues.runs import by_slot, carries
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
 from jumpmq.store import Batch
 from jumpmq.store.definitions import named
 from jumpmq.store.errors import Unreadable
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import SEGMENT_BYTES
-from jumpmq.store.stream_segment import messages_of
+from jumpmq.store.stream_segment import Chunk, messages_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,6 +104,9 @@ class Stream(Queue):
         self._memory = 0  # octets of that
         self._readers: dict[Consumer, _Reader] = {}  # where each consumer is
         self._next_search = 0  # the consumer that is searched for first, among those that wait for it
+        self.offsets: GroupOffsets = GroupOffsets()
+        self._write_at = NEVER  # when the store is told of offsets that have changed
+        self._returning = 0  # how many have announced that they put messages back in steps
 
     # --- contents ---
 
@@ -131,8 +137,30 @@ class Stream(Queue):
     ) -> None:
         self._retain()
 
+    def restore_offsets(self, records: Mapping[str, Any], *, clean: bool) -> None:
+        for group, record in records.items():
+            offset = min(record["offset"], self.end)
+            delivered = record["delivered"] if clean else self.end
+            self.offsets.set(group, offset, delivered, record["skipped"])
+        self.offsets.changed.clear()
+        self._retain()
+
     def checkpoint(self) -> None:
-        pass
+        self._write_offsets(self.offsets)
+
+    def _write_soon(self, position: GroupOffset) -> None:
+        """Have the store told of a group's offset within a while, with what else changes until then."""
+        self.offsets.changed.add(position)
+        if self._write_at == NEVER:
+            self._write_at = (clock.now() // WRITE_INTERVAL + 1) * WRITE_INTERVAL  # with those of other streams
+            self.wake(self._write_at)
+
+    def _write_offsets(self, changed: Iterable[GroupOffset]) -> None:
+        self._write_at = NEVER
+        if self._journal is not None and not self.deleted:
+            for position in changed:
+                self._journal.put(KIND, f"{self.id} {position.group}", position.record())
+        self.offsets.changed.clear()
 
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if carries(messages, _OFFSET):
@@ -182,6 +210,23 @@ class Stream(Queue):
         self.unacknowledged_count -= len(messages)
         if outcome is Outcome.ACKNOWLEDGED:
             self.acknowledged += len(messages)
+        if not self.offsets or self.deleted:
+            return
+        back = outcome in (Outcome.REQUEUED, Outcome.CONSUMER_GONE)
+        for number, share in by_slot(messages).items():
+            if (position := self.offsets.of(number)) is not None:
+                before = position.offset
+                position.settle([message.seq for message in share], back=back)
+                if position.offset != before:
+                    self._write_soon(position)
+
+    def begin_return(self) -> None:
+        self._returning += 1
+
+    def end_return(self) -> None:
+        self._returning -= 1
+        if not self._returning and self.offsets:
+            self.dispatch()
 
     def purge(self) -> int:
         raise self._unsupported("queue.purge")
@@ -189,6 +234,9 @@ class Stream(Queue):
     def delete(self) -> int:
         self.tell_gone()
         count, self.deleted = self.ready_count, True
+        if self._journal is not None:
+            for position in self.offsets:
+                self._journal.delete(KIND, f"{self.id} {position.group}")
         self._files.remove(self.id)
         self._charge(-self._memory)
         self._log.on_growth = _nobody  # or the log and the queue would wait for a full collection of garbage
@@ -212,10 +260,20 @@ class Stream(Queue):
     def consumers(self) -> list[Consumer]:
         return list(self._readers)
 
-    def unshareable(self) -> str | None:
-        return "it is a stream"
-
     def subscribe(self, consumer: Consumer) -> None:
+        self._require_credit(consumer)
+        self._readers[consumer] = _Reader(consumer, self.start_of(consumer.arguments))
+        self.touch()
+
+    def subscribe_for(self, group: ConsumerGroup, consumer: Consumer) -> None:
+        self._require_credit(consumer)
+        position = self.offsets.get(group.name)
+        assert position is not None
+        self._readers[consumer] = _Reader(consumer, 0, position)
+        self.touch()
+
+    def _require_credit(self, consumer: Consumer) -> None:
+        """Refuse a consumer that does not say how much it takes."""
         if not consumer.prefetch:
             raise PreconditionFailed(
                 f"consumer prefetch count is not set for stream queue '{self.name}' in vhost '{self.vhost}'"
@@ -224,8 +282,6 @@ class Stream(Queue):
             raise NotImplementedByServer(
                 f"automatic acknowledgement not supported by stream queue '{self.name}' in vhost '{self.vhost}'"
             )
-        self._readers[consumer] = _Reader(consumer, self._start(consumer))
-        self.touch()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         if self._readers.pop(consumer, None) is not None:
@@ -248,6 +304,9 @@ class Stream(Queue):
             searches: whether a chunk is searched also where that has passed.
         """
         reader.waits = False
+        if reader.position is not None:
+            self._serve_member(reader, reader.position, until)
+            return
         while (capacity := reader.consumer.capacity()) > 0 and reader.offset < self._log.end:
             if reader.rows is None or not reader.rows.has(reader.offset):
                 if reader.filter is not None and not searches and time.perf_counter() > until:
@@ -255,10 +314,8 @@ class Stream(Queue):
                     self.wake(clock.now())
                     return
                 try:
-                    chunk = self._log.chunk_from(reader.offset)
+                    chunk = self._chunk_for(reader, reader.offset)
                 except Unreadable:
-                    reader.waits = True
-                    self.wake(clock.now() + READ_AGAIN)
                     return
                 if chunk is None:  # all that is left is damaged
                     reader.offset = self._log.end
@@ -280,19 +337,67 @@ class Stream(Queue):
         if capacity <= 0 and reader.offset < self._log.end:
             reader.consumer.passed_over()
 
-    def _start(self, consumer: Consumer) -> int:
-        """The first offset that a consumer wants.
+    def _serve_member(self, reader: "_Reader", position: GroupOffset, until: float) -> None:
+        """As :meth:`_serve`, for a member of a consumer group, which is at this position."""
+        if self._returning:
+            return
+        while (capacity := reader.consumer.capacity()) > 0 and position.ready(self._log.end):
+            offset, most = position.wanted(min(capacity, CHUNK))
+            if reader.rows is None or reader.batch is None or not reader.rows.has(offset):
+                try:
+                    chunk = self._chunk_for(reader, offset)
+                except Unreadable:
+                    return
+                if chunk is None or chunk.first > offset:  # retention was faster, or what was there is lost
+                    self._skip_to(position, self._log.end if chunk is None else chunk.first)
+                    continue
+                reader.rows, reader.batch, reader.offset = Rows(*chunk), chunk.batch, chunk.first
+            count = len(reader.rows.cut(offset, most))
+            messages = list(messages_of(reader.batch.slice(offset - reader.offset, count)))
+            again = position.take(offset, count)
+            self.returned |= again > 0
+            for place, message in enumerate(messages):
+                message.queue, message.slot, message.redelivered = self, position.number, place < again
+                message.properties = with_header(message.properties, _OFFSET, message.seq)
+            self.delivered += count
+            self.redelivered += again
+            self.unacknowledged_count += count
+            reader.consumer.deliver(messages)
+            for message in messages:
+                message.body = message.properties = b""  # the stream has them
+            if time.perf_counter() > until:
+                reader.waits = True
+                self.wake(clock.now())
+                return
+        if capacity <= 0 and position.ready(self._log.end):
+            reader.consumer.passed_over()
+
+    def _skip_to(self, position: GroupOffset, offset: int) -> None:
+        """What is before an offset is gone, for a group."""
+        if position.skip_to(offset):
+            self._write_soon(position)
+
+    def _chunk_for(self, reader: "_Reader", offset: int) -> Chunk | None:
+        """The chunk that holds a message, or where that is lost the next one; None where there is none.
 
         Raises:
-            PreconditionFailed: it cannot be told from ``x-stream-offset``, or the disk does not tell.
+            Unreadable: the disk does not give it; the consumer waits until it is read again.
         """
         try:
-            return self._wanted(consumer)
+            return self._log.chunk_from(offset)
+        except Unreadable:
+            reader.waits = True
+            self.wake(clock.now() + READ_AGAIN)
+            raise
+
+    def start_of(self, arguments: list[Field]) -> int:
+        try:
+            return self._wanted(arguments)
         except Unreadable as error:
             raise PreconditionFailed(self._unreadable(error)) from None
 
-    def _wanted(self, consumer: Consumer) -> int:
-        field = next((field for field in consumer.arguments if field.name == OFFSET), None)
+    def _wanted(self, arguments: list[Field]) -> int:
+        field = next((field for field in arguments if field.name == OFFSET), None)
         if field is None:
             return self._log.end
         value = field.value
@@ -321,6 +426,47 @@ class Stream(Queue):
             f"{what} not supported by stream queues queue '{self.name}' in vhost '{self.vhost}'"
         )
 
+    # --- consumer groups ---
+
+    def admit_group(self, group: ConsumerGroup, arguments: list[Field], *, known: bool) -> None:
+        if self.offsets.get(group.name) is None:
+            self._begin(group.name, self.first if known else self.start_of(arguments))
+        self.offsets.members[group.name] = group
+
+    def dismiss_group(self, group: ConsumerGroup) -> None:
+        if self.offsets.members.get(group.name) is group:
+            del self.offsets.members[group.name]
+
+    def set_offset(self, group: str, start: Field) -> None:
+        before = self.offsets.get(group)
+        position = self._begin(group, self.start_of([start]))
+        for reader in self._readers.values():
+            if before is not None and reader.position is before:
+                reader.position = position
+        self.dispatch()
+
+    def _begin(self, group: str, offset: int) -> GroupOffset:
+        """Have a group go on at an offset; the store is told at once."""
+        if self.offsets.get(group) is None and len(self.offsets) >= MAX_GROUPS:
+            raise PreconditionFailed(
+                f"{MAX_GROUPS} consumer groups have an offset in stream '{self.name}' in vhost '{self.vhost}': "
+                "delete those that nobody uses"
+            )
+        position = self.offsets.set(group, min(max(offset, self.first), self.end))
+        self._write_offsets([*self.offsets.changed])
+        return position
+
+    def delete_offset(self, group: str) -> bool:
+        if group in self.offsets.members:
+            raise PreconditionFailed(
+                f"consumer group '{group}' has members that consume stream '{self.name}' in vhost '{self.vhost}'"
+            )
+        if self.offsets.delete(group) is None:
+            return False
+        if self._journal is not None:
+            self._journal.delete(KIND, f"{self.id} {group}")
+        return True
+
     # --- retention ---
 
     def set_limits(self, limits: Limits) -> None:
@@ -329,6 +475,10 @@ class Stream(Queue):
         self._retain()
 
     def trim(self, now: float) -> None:
+        if now >= self._write_at:
+            self._write_offsets(self.offsets.changed)
+        elif self._write_at != NEVER:
+            self.wake(self._write_at)
         self._retain()
         until = time.perf_counter() + SEARCHING
         waiting = [one for one in self._readers.values() if one.waits]
@@ -351,6 +501,8 @@ class Stream(Queue):
     def _retain(self) -> None:
         age = self.limits.max_age
         self._log.retain(self.limits.max_length_bytes, None if age is None else time.time() - age)
+        for position in self.offsets:
+            self._skip_to(position, self.first)
 
 
 class Rows:
@@ -437,15 +589,19 @@ class _Reader:
         filter: what it filters by; None if it takes everything.
         wanted: the rows of the chunk that it takes, with a filter.
         waits: whether the next chunk could not be read yet, or is to be searched later.
+        position: where its consumer group is, which says what is next; None where it is no member of one. Then
+            ``offset`` is that of the chunk, and ``batch`` what it holds.
     """
 
-    __slots__ = ("consumer", "filter", "offset", "rows", "waits", "wanted")
+    __slots__ = ("batch", "consumer", "filter", "offset", "position", "rows", "waits", "wanted")
 
-    def __init__(self, consumer: Consumer, offset: int) -> None:
+    def __init__(self, consumer: Consumer, offset: int, position: GroupOffset | None = None) -> None:
         self.consumer = consumer
+        self.position = position
+        self.batch: pa.RecordBatch | None = None
         self.offset = offset
         self.rows: Rows | None = None
-        self.filter = StreamFilter.of(consumer.arguments)
+        self.filter = None if position is not None else StreamFilter.of(consumer.arguments)
         self.wanted: list[int] = []
         self.waits = False
 

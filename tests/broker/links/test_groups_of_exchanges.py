@@ -267,3 +267,55 @@ def test_each_member_has_a_part_of_the_sum(running: RunningHomes) -> None:
     assert owners == {"heavy": 4, "light": 2}
     for one in members:
         one.close()
+
+
+@pytest.mark.parametrize("members_at", [(1, 3), (2, 2)])
+def test_streams_at_other_homes_are_read_from_where_the_group_was(running: RunningHomes, members_at: Any) -> None:
+    """Each home keeps the offsets of its own streams; they are shown and set at any home."""
+    for home in (1, 2, 3):
+        with pika.BlockingConnection(pika.URLParameters(running.url(home))) as connection:
+            channel = connection.channel()
+            channel.exchange_declare("events", "x-consistent-hash", durable=True)
+            channel.queue_declare(f"s{home}", durable=True, arguments={"x-queue-type": "stream"})
+            channel.queue_bind(f"s{home}", "events", "1")
+    checker = Checker()
+    publisher = Publisher(running.brokers[0].port, "events", checker)
+    publisher.publish(40, 2)
+    for number in range(2):
+        members = [
+            Member(running.brokers[home - 1].port, "events", "g", f"m{number}{place}", checker,
+                   arguments=SOON | {"x-stream-offset": "first"})
+            for place, home in enumerate(members_at)
+        ]  # fmt: skip
+        publisher.publish(40, 2)
+        soon(lambda: not checker.left, *members, settle=True)
+        assert {queue for one in members for queue in one.queues} == {"s1", "s2", "s3"}
+        for one in members:
+            one.close()
+    publisher.close()
+    checker.check()
+    api = API(running.endpoints.http_url)
+    soon(lambda: [one["lag"] for one in api.get("group-offsets", "/")] == [0, 0, 0])
+    for home in (1, 2, 3):
+        answer = api.request("PUT", "group-offsets", "/", f"s{home}", "g", json={"offset": "first"})
+        assert answer.status_code == 204
+    assert sum(one["lag"] for one in api.get("group-offsets")) == 240
+
+
+def test_a_stream_of_another_home_has_groups(running: RunningHomes) -> None:
+    with pika.BlockingConnection(pika.URLParameters(running.url(2))) as connection:
+        connection.channel().queue_declare("alone", durable=True, arguments={"x-queue-type": "stream"})
+    with (
+        pika.BlockingConnection(pika.URLParameters(running.url(1))) as connection,
+        pytest.raises(ChannelClosedByBroker, match="prefetch count is not set"),
+    ):
+        connection.channel().basic_consume("alone", lambda *_: None, arguments=GROUP)
+    checker = Checker()
+    publisher = Publisher(running.brokers[2].port, "", checker, "alone")
+    for name in "ab":
+        with Member(running.brokers[0].port, "alone", "billing", name, checker,
+                    arguments={"x-stream-offset": "first"}) as only:  # fmt: skip
+            publisher.publish(5, 2)
+            soon(lambda: not checker.left, only, settle=True)
+    publisher.close()
+    checker.check()

@@ -81,7 +81,7 @@ def _join_group(channel: "Channel", method: m.BasicConsume, membership: group_co
             return channel.remote.consume(elsewhere, method)
         if method.queue not in channel.connection.vhost.declared:
             return channel.remote.join(method, membership)
-    live = group_consumer.find(channel, membership, method.queue)
+    live = group_consumer.find(channel, membership, method.queue, method.arguments)
     consumer = group_consumer.take_up(channel, live, membership, method)
     channel.add(consumer)
     if not method.no_wait:

@@ -14,7 +14,7 @@ from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import AccessRefused, NotAllowed, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.fields import Field, write_fields
 from jumpmq.amqp.messages import Message, with_fields
-from jumpmq.broker.channel.consumers import ChannelConsumer, Holder
+from jumpmq.broker.channel.consumers import ChannelConsumer, Holder, check_arguments
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.consumer_groups.assignment import MAX_WEIGHT
@@ -24,6 +24,8 @@ from jumpmq.broker.names import unique_name
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.slots import Share
+from jumpmq.queues.stream import OFFSET
+from jumpmq.queues.stream_filter import FILTER
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
@@ -205,6 +207,8 @@ class GroupConsumer:
             queue.slots.give(unit.slot, feed.share)
             if not feed.fed:
                 queue.subscribe_to(feed, feed.share)
+        elif not feed.fed and queue.offsets is not None:
+            queue.subscribe_for(self.live, feed)
         elif not feed.fed:
             queue.subscribe(feed)
         feed.fed.add(unit)
@@ -293,7 +297,7 @@ class Feed(ChannelConsumer):
             no_ack=False,
             exclusive=False,
             prefetch=member.prefetch,
-            arguments=member.arguments,
+            arguments=_without_offset(member.arguments) if queue.offsets is None else member.arguments,
         )
         self.member = member
         self.fed: set[Unit] = set()
@@ -306,7 +310,11 @@ class Feed(ChannelConsumer):
     @property
     def has_ready(self) -> bool:
         """Whether there is a message for it."""
-        return bool(self.share) if self.queue.slots is not None else self.queue.ready_count > 0
+        queue = self.queue
+        if queue.offsets is not None:
+            found = queue.offsets.get(self.member.live.name)
+            return found is not None and found.ready(queue.next_seq) > 0
+        return bool(self.share) if queue.slots is not None else queue.ready_count > 0
 
     def _with_queue(self, messages: list[Message]) -> list[Message]:
         return with_fields(messages, self._fields)
@@ -372,10 +380,35 @@ def require(channel: "Channel", membership: Membership, method: m.BasicConsume) 
         raise AccessRefused(f"consumer group '{membership.group}' has no exclusive consumers")
     if any(name == "x-priority" for name, _, _ in method.arguments):
         raise PreconditionFailed(f"consumer group '{membership.group}' has no priorities: use '{WEIGHT}'")
+    if any(name == FILTER for name, _, _ in method.arguments):
+        raise PreconditionFailed(
+            f"consumer group '{membership.group}' has no filters: what members do not take would never be settled"
+        )
 
 
-def find(channel: "Channel", membership: Membership, source: str) -> LiveGroup:
+def _require_start(channel: "Channel", live: LiveGroup, queues: list[Queue], arguments: list[Field]) -> None:
+    """Refuse a member that cannot be fed from streams, or says where to begin in a queue that is none.
+
+    Raises:
+        PreconditionFailed: it has no prefetch, or cannot begin there.
+    """
+    streams = [queue for queue in queues if queue.offsets is not None]
+    if streams and not channel.consumer_prefetch:
+        raise PreconditionFailed(
+            f"consumer prefetch count is not set for stream queue '{streams[0].name}' in vhost '{streams[0].vhost}'"
+        )
+    for queue in streams:
+        queue.start_of(arguments)
+    if live.kind == "queue":  # of an exchange, streams may be at other homes
+        for queue in queues:
+            check_arguments(queue, arguments)
+
+
+def find(channel: "Channel", membership: Membership, source: str, arguments: list[Field]) -> LiveGroup:
     """The group that a client means, if it may join that.
+
+    Args:
+        arguments: of ``basic.consume``.
 
     Raises:
         AMQPError: what it wants to consume is refused.
@@ -383,8 +416,10 @@ def find(channel: "Channel", membership: Membership, source: str) -> LiveGroup:
     groups, host, connection = channel.groups, channel.connection.vhost, channel.connection
     live = groups.find(host, connection.user, source, membership.group)
     groups.require(live, host, connection.user, connection.identity)
-    if channel.prefetch and not all(queue.takes_global_prefetch for queue in groups.queues(live, host)):
+    queues = groups.queues(live, host)
+    if channel.prefetch and not all(queue.takes_global_prefetch for queue in queues):
         raise NotImplementedByServer(f"consumer group '{membership.group}' does not support global qos")
+    _require_start(channel, live, queues, arguments)
     name = membership.member
     if name is not None and (present := live.group.members.get(name)) is not None and present.session is not None:
         other = present.session
@@ -422,6 +457,8 @@ def join(consumer: GroupConsumer, membership: Membership) -> None:
     replaced = channel.groups.join(live, host, consumer, member, membership.weight, membership.grace)
     if isinstance(replaced, GroupConsumer):
         replaced.replaced()
+    if any(queue.offsets is not None for queue in live.queues.values()):
+        channel.connection.defer_answers()  # where a group begins in a stream is to be known after a crash
 
 
 def own_name(channel: "Channel") -> str:
@@ -436,6 +473,10 @@ def evicted(message: Message) -> bool:
         return False
     consumer.evict_overdue()
     return True
+
+
+def _without_offset(arguments: list[Field]) -> list[Field]:
+    return [field for field in arguments if field.name != OFFSET]
 
 
 def _name(given: dict[str, tuple[str, object]], argument: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, PreconditionFailed
+from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, PreconditionFailed, ResourceLocked
+from jumpmq.amqp.fields import Field
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.consumer_groups import group as state
 from jumpmq.broker.consumer_groups.group import ConsumerGroup, Unit
@@ -45,7 +46,12 @@ class Consumer(state.Session, Protocol):
     Attributes:
         user: whose it is.
         identity, connection_name: of its connection.
+        prefetch: unacknowledged deliveries that it may hold, 0 is any number.
+        arguments: those of ``basic.consume``.
     """
+
+    prefetch: int
+    arguments: list[Field]
 
     @property
     def user(self) -> Principal: ...
@@ -193,7 +199,7 @@ class ConsumerGroups:
             live.consumers.remove(replaced)
         self.soon(live)
         live.stale = True
-        self._look(live, host)
+        self._look(live, host, consumer if len(live.consumers) == 1 else None)
         return replaced
 
     def leave(self, live: LiveGroup, consumer: Consumer) -> None:
@@ -264,7 +270,7 @@ class ConsumerGroups:
     def _end(self, live: LiveGroup) -> None:
         self._groups.pop(live.key, None)
         for queue in set(live.queues.values()):
-            _release(queue)
+            _release(queue, live)
             if queue.auto_delete and not queue.consumers and not queue.deleted:
                 self._topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id))
         live.queues.clear()
@@ -282,19 +288,25 @@ class ConsumerGroups:
             live.stale = True
             self.soon(live)
 
-    def _look(self, live: LiveGroup, host: VirtualHost | None) -> None:
-        """Find out which queues a group shares now."""
+    def _look(self, live: LiveGroup, host: VirtualHost | None, first_member: Consumer | None = None) -> None:
+        """Find out which queues a group shares now.
+
+        Args:
+            first_member: says where the group begins in queues that keep what is settled, if it has not begun yet.
+        """
         names = list(self._names(live, host)) if host is not None else []
         bound = set(names)
         unbound = {
             queue.name: queue
             for queue in set(live.queues.values())
-            if queue.name not in bound and not queue.deleted and not queue.moved and queue.message_count
+            if queue.name not in bound and not queue.deleted and not queue.moved and _left(queue, live)
         }
         live.unbound = set(unbound)
         queues: dict[Unit, Queue] = {}
         refused: dict[str, str] = {}
         first: int | None = None  # how many units the homes before this one have
+        arguments = [] if first_member is None else first_member.arguments
+        known = first_member is None or (host is not None and self._has_begun(live, host))
         for name in names:
             declared = host.declared.get(name) if host is not None else None
             if declared is None:
@@ -305,12 +317,13 @@ class ConsumerGroups:
                 first = (first or 0) + before * _unit_count(declared)
                 continue
             problem = self._problem(live, queue)
+            if problem is None and len(queues) + _unit_count(declared) > MAX_UNITS:
+                problem = f"the group shares {MAX_UNITS} queues and slots at most"
             if problem is None:
-                if len(queues) + _unit_count(declared) > MAX_UNITS:
-                    problem = f"the group shares {MAX_UNITS} queues and slots at most"
-                else:
-                    queues.update(dict.fromkeys(_units(queue), queue))
-            if problem is not None:
+                problem = _not_admitted(live, queue, arguments, known)
+            if problem is None:
+                queues.update(dict.fromkeys(_units(queue), queue))
+            else:
                 refused[name] = problem
                 if name not in live.refused:
                     log.warning("consumer group '%s' in vhost '%s' leaves out queue '%s': %s",
@@ -323,8 +336,12 @@ class ConsumerGroups:
         live.group.set_units(queues, self._loop.time(), first)
         live.queues, live.refused = queues, refused
         for queue in left:
-            _release(queue)
+            _release(queue, live)
         live.stale = False
+
+    def _has_begun(self, live: LiveGroup, host: VirtualHost) -> bool:
+        """Whether a group has an offset in one of its streams here."""
+        return any(queue.offsets is not None and queue.offsets.get(live.name) for queue in self.queues(live, host))
 
     def _names(self, live: LiveGroup, host: VirtualHost) -> Iterator[str]:
         """Names of the queues that a group is to share.
@@ -359,6 +376,8 @@ class ConsumerGroups:
                 self._authorization.require(consumer.user, live.vhost, "read", "queue", queue.name)
                 if queue.exclusive and queue.owner != consumer.identity:
                     return "it is exclusive to another connection"
+                if queue.offsets is not None and not consumer.prefetch:
+                    return f"it is a stream, and a member of connection {consumer.connection_name} has no prefetch"
         except AMQPError as error:
             return error.text
         return None
@@ -376,6 +395,13 @@ def _require_shareable(queue: Queue, live: LiveGroup, reader_of: Callable[[Queue
         return
     queue.require_unshared()
     subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    if queue.offsets is not None:
+        other = queue.offsets.members.get(live.name)
+        if isinstance(other, LiveGroup) and other is not live:
+            raise ResourceLocked(
+                f"{subject} is consumed by members of consumer group '{live.name}' of {other.kind} '{other.source}'"
+            )
+        return
     if (reason := queue.unshareable()) is not None:
         raise PreconditionFailed(f"{subject} has no consumer groups: {reason}")
     if queue.consumers:
@@ -396,16 +422,43 @@ def _units(queue: Queue) -> list[Unit]:
     return [Unit(queue.name, queue.id, slot) for slot in range(queue.slots.slots)]
 
 
+def _left(queue: Queue, live: LiveGroup) -> int:
+    """How many messages of a queue the group has not settled, and others may have none of."""
+    if queue.offsets is None:
+        return queue.message_count
+    found = queue.offsets.get(live.name)
+    return 0 if found is None else found.ready(queue.next_seq) + found.unacknowledged
+
+
+def _not_admitted(live: LiveGroup, queue: Queue, arguments: list[Field], known: bool) -> str | None:
+    """Have a group go on in a queue that keeps what is settled. Returns why it cannot; None if it can.
+
+    Args:
+        arguments, known: see :meth:`Queue.admit_group`.
+    """
+    if queue.offsets is not None:
+        try:
+            queue.admit_group(live, arguments, known=known)
+        except AMQPError as error:
+            return error.text
+    return None
+
+
 def _claim(queue: Queue, live: LiveGroup) -> None:
-    """From now on only this group takes messages from the queue."""
+    """From now on only this group takes messages from the queue, unless it keeps what is settled."""
+    if queue.offsets is not None:
+        return
     queue.consumer_group = live
     if queue.slots is not None:
         for slot in range(queue.slots.slots):
             queue.slots.give(slot, None)
 
 
-def _release(queue: Queue) -> None:
+def _release(queue: Queue, live: LiveGroup) -> None:
     """From now on anyone may take messages from the queue."""
+    if queue.offsets is not None:
+        queue.dismiss_group(live)
+        return
     queue.consumer_group = None
     if queue.slots is not None and not queue.deleted:
         for slot in range(queue.slots.slots):

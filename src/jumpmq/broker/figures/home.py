@@ -42,6 +42,7 @@ from jumpmq.broker.figures.values import (
     Counts,
     ExchangeId,
     GroupMemberFigures,
+    GroupOffsetFigures,
     GroupUnitFigures,
     HomeState,
     NodeFigures,
@@ -141,6 +142,15 @@ class HomeFigures:
         """The consumer groups of virtual hosts."""
         found = [group for name in vhosts for group in self._broker.consumer_groups.all(name)]
         return [_group_figures(one) async for one in self._broker.slices.through(found)]
+
+    async def group_offsets(self, vhosts: Iterable[str]) -> list[GroupOffsetFigures]:
+        """How far consumer groups are in the streams of virtual hosts."""
+        hosts = [host for name in vhosts if (host := self._broker.topology.vhosts.get(name)) is not None]
+        streams = [queue for host in hosts for queue in host.queues.values() if queue.offsets]
+        found: list[GroupOffsetFigures] = []
+        async for queue in self._broker.slices.through(streams):
+            found += _offset_figures(queue)
+        return found
 
     async def readers(self) -> list[ReaderFigures]:
         """The places of all groups of readers."""
@@ -476,6 +486,19 @@ def _group_figures(live: LiveGroup) -> ConsumerGroupFigures:
     )
 
 
+def _offset_figures(queue: Queue) -> list[GroupOffsetFigures]:
+    offsets, end = queue.offsets, queue.next_seq
+    if offsets is None:
+        return []
+    return [
+        GroupOffsetFigures(
+            *(queue.vhost, queue.name, one.group, one.offset, end),
+            *(one.ready(end), one.unacknowledged, one.skipped, one.group in offsets.members),
+        )
+        for one in offsets
+    ]
+
+
 def _member_figures(member: Member, units: int, now: float) -> GroupMemberFigures:
     session = member.session if isinstance(member.session, GroupConsumer) else None
     return GroupMemberFigures(
@@ -498,7 +521,10 @@ def _unit_figures(
     live: LiveGroup, unit: Unit, place: Place, slots: Mapping[tuple[int, int], SlotFigures], now: float
 ) -> GroupUnitFigures:
     queue, holder = live.queues[unit], place.holder
-    if unit.slot is None:
+    position = queue.offsets.get(live.name) if queue.offsets is not None else None
+    if position is not None:
+        ready, held, oldest = position.ready(queue.next_seq), position.unacknowledged, None
+    elif unit.slot is None:
         front = queue.front()
         ready, held = queue.ready_count, queue.unacknowledged_count
         oldest = front.published_at if front is not None else None
@@ -517,6 +543,7 @@ def _unit_figures(
         unacknowledged=held,
         oldest=clock.now() - oldest if oldest is not None else None,
         unbound=unit.queue in live.unbound,
+        offset=position.offset if position is not None else None,
     )
 
 

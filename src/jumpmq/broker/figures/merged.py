@@ -21,6 +21,7 @@ from jumpmq.broker.figures.values import (
     ConsumerGroupFigures,
     Counts,
     ExchangeId,
+    GroupOffsetFigures,
     HomeState,
     NodeFigures,
     PublisherFigures,
@@ -119,6 +120,10 @@ class MergedFigures:
     async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
         names = list(vhosts)
         return merged_groups(await self._own.consumer_groups(names) + await self._of_others("consumer_groups", names))
+
+    async def group_offsets(self, vhosts: Iterable[str]) -> list[GroupOffsetFigures]:
+        names = list(vhosts)
+        return await self._own.group_offsets(names) + await self._of_others("group_offsets", names)
 
     async def readers(self) -> list[ReaderFigures]:
         return await self._own.readers() + await self._of_others("readers")

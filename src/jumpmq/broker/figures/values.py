@@ -211,6 +211,7 @@ class GroupUnitFigures(NamedTuple):
         ready, unacknowledged: messages.
         oldest: seconds since the first ready message was published; None where that is not at hand.
         unbound: whether it goes once it is empty.
+        offset: the lowest that the group has not settled; None where the queue is no stream.
     """
 
     queue: str
@@ -224,6 +225,7 @@ class GroupUnitFigures(NamedTuple):
     unacknowledged: int
     oldest: float | None
     unbound: bool
+    offset: int | None
 
 
 class ConsumerGroupFigures(NamedTuple):
@@ -255,6 +257,29 @@ class ConsumerGroupFigures(NamedTuple):
     handovers: int
     forced_handovers: int
     late_acknowledgements: int
+
+
+class GroupOffsetFigures(NamedTuple):
+    """How far a consumer group is in a stream.
+
+    Attributes:
+        offset: the lowest that it has not settled.
+        end: the offset that follows the last message of the stream.
+        ready: messages that no member has.
+        unacknowledged: messages that members have not settled.
+        skipped: messages that retention let go of before the group had them, or that are damaged.
+        has_members: whether it has members that consume the stream.
+    """
+
+    vhost: str
+    queue: str
+    group: str
+    offset: int
+    end: int
+    ready: int
+    unacknowledged: int
+    skipped: int
+    has_members: bool
 
 
 class ReaderFigures(NamedTuple):

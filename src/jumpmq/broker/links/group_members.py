@@ -119,7 +119,7 @@ class SpreadMember:
         self._homes = homes
         self._method = method
         self._membership = replace(membership, member=membership.member or group_consumer.own_name(channel))
-        self._live = group_consumer.find(channel, self._membership, method.queue)
+        self._live = group_consumer.find(channel, self._membership, method.queue, method.arguments)
         self._own = group_consumer.take_up(channel, self._live, self._membership, method, self)  # its part here
         self._others: dict[int, _Part] = {}  # its parts elsewhere, by home
         self._asked: set[int] = set()  # homes that have not answered

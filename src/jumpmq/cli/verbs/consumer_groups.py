@@ -1,15 +1,22 @@
-"""Consumer groups: `list_consumer_groups`."""
+"""Consumer groups, and how far they are in streams: `list_consumer_groups`, `list_group_offsets`, ..."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
 
+from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
+from jumpmq.management import Refusal
 
 COLUMNS = ["source", "name", "member", "state", "weight", "units", "unacknowledged", "connection"]
-UNIT_COLUMNS = ["source", "name", "queue", "slot", "owner", "seconds", "ready", "unacknowledged", "draining"]
+OFFSET_COLUMNS = ["group", "queue", "offset", "end", "lag", "ready", "unacknowledged", "skipped", "members"]
+UNIT_COLUMNS = ["source", "name", "queue", "slot", "owner", "seconds", "ready", "unacknowledged", "draining", "offset"]
 
 
 def list_consumer_groups(
@@ -20,7 +27,8 @@ def list_consumer_groups(
 
     `units` are the queues (or slots of queues) that a member is fed from; a member without one stands by. With
     `--units`, `seconds` is for how long a unit has been its owner's, and `draining` says how many messages its last
-    holder still has, and for how long it is fed no more.
+    holder still has, and for how long it is fed no more. `offset` is the lowest of a stream that the group has not
+    settled.
     """
     session.inform(f"Listing consumer groups for vhost {session.vhost} ...")
     found = session.in_vhost("consumer-groups")
@@ -43,7 +51,81 @@ def _unit(unit: dict[str, object]) -> list[object]:
     drain = unit["draining"]
     draining = f"{drain['messages']} for {drain['seconds']:.0f} s" if isinstance(drain, dict) else ""
     values = [unit[name] for name in ("queue", "slot", "owner", "seconds", "ready", "unacknowledged")]
-    return [*("" if value is None else value for value in values), draining]
+    offset = unit["offset"]
+    return [*("" if value is None else value for value in values), draining, "" if offset is None else offset]
 
 
-VERBS = (list_consumer_groups,)
+Group = Annotated[str, typer.Argument(help="name of the consumer group")]
+Streams = Annotated[
+    list[str] | None, typer.Argument(help="the streams; unless given, all in which the group has an offset")
+]
+
+
+def list_group_offsets(session: Session) -> None:
+    """Lists how far consumer groups are in the streams of a virtual host, also those without members.
+
+    `offset` is the lowest that the group has not settled, `end` that of the stream's next message, `lag` how many
+    messages the group has not settled. `skipped` were gone before it had them, by retention or damage.
+    """
+    session.inform(f"Listing offsets of consumer groups for vhost {session.vhost} ...")
+    found = session.in_vhost("group-offsets")
+    session.table(OFFSET_COLUMNS, [[one[name] for name in OFFSET_COLUMNS] for one in found])
+
+
+def set_group_offset(
+    session: Session,
+    group: Group,
+    offset: Annotated[
+        str, typer.Argument(help="first, last, next, an offset, an age such as 2h, or a time such as 2026-01-31T12:00")
+    ],
+    streams: Streams = None,
+) -> None:
+    """Has a consumer group go on elsewhere in streams, with members or without.
+
+    What members hold at that moment no longer counts: it comes again where it is behind the new offset. A time without
+    a zone is local.
+    """
+    session.inform(f"Setting offsets of consumer group {group} in vhost {session.vhost} ...")
+    body = _start(offset)
+    for stream in streams or _streams(session, group):
+        with _reasons():
+            session.api.put("group-offsets", session.vhost, stream, group, body=body)
+
+
+def delete_group_offset(session: Session, group: Group, streams: Streams = None) -> None:
+    """Forgets where a consumer group without members is in streams: when it comes back, it begins as a new one."""
+    session.inform(f"Deleting offsets of consumer group {group} in vhost {session.vhost} ...")
+    for stream in streams or _streams(session, group):
+        with _reasons():
+            session.api.delete("group-offsets", session.vhost, stream, group)
+
+
+def _streams(session: Session, group: str) -> list[str]:
+    """The streams in which a group has an offset."""
+    found = [one["queue"] for one in session.in_vhost("group-offsets") if one["group"] == group]
+    if not found:
+        raise CommandError(f"consumer group '{group}' has no offset in vhost '{session.vhost}'", os.EX_DATAERR)
+    return found
+
+
+def _start(offset: str) -> dict[str, Any]:
+    if "T" in offset:
+        try:
+            return {"timestamp": datetime.fromisoformat(offset).timestamp()}
+        except ValueError:
+            raise CommandError(f"'{offset}' is no time such as 2026-01-31T12:00", os.EX_DATAERR) from None
+    return {"offset": offset}
+
+
+@contextlib.contextmanager
+def _reasons() -> Iterator[None]:
+    """Say in the broker's words what is not there."""
+    try:
+        yield
+    except Refusal as refusal:
+        if refusal.code == 404:
+            raise CommandError(refusal.reason, os.EX_DATAERR) from None
+        raise
+
+
+VERBS = (list_consumer_groups, list_group_offsets, set_group_offset, delete_group_offset)

@@ -25,6 +25,7 @@ from jumpmq.http.homes import acting, asking, principals
 from jumpmq.http.homes.passing import ADDRESS
 from jumpmq.http.plumbing.errors import ANSWERS, Unauthorized, refused
 from jumpmq.http.resources import (
+    group_offsets,
     login_attempts,
     node_control,
     node_limits,
@@ -36,7 +37,17 @@ from jumpmq.http.resources import (
 )
 from jumpmq.http.serving import Server
 
-PASSED = (queues, queue_contents, queue_messages, readers, slots, node_control, node_limits, login_attempts)
+PASSED = (
+    queues,
+    queue_contents,
+    queue_messages,
+    readers,
+    slots,
+    group_offsets,
+    node_control,
+    node_limits,
+    login_attempts,
+)
 """The resources of which requests are passed on."""
 
 

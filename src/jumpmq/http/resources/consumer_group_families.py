@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from jumpmq.broker.figures.values import ConsumerGroupFigures, GroupMemberFigures
+from jumpmq.broker.figures.values import ConsumerGroupFigures, GroupMemberFigures, GroupOffsetFigures
 from jumpmq.http.plumbing import requested
 from jumpmq.http.resources.object_families import Family, Figure, lines
 from jumpmq.http.resources.ring_families import PREFIX
@@ -30,6 +30,10 @@ def _of_group(group: ConsumerGroupFigures) -> tuple[float | None, ...]:
 def _of_member(member: tuple[ConsumerGroupFigures, GroupMemberFigures]) -> tuple[float | None, ...]:
     figures = member[1]
     return figures.units, figures.weight, figures.unacknowledged
+
+
+def _of_offset(found: GroupOffsetFigures) -> tuple[float | None, ...]:
+    return found.offset, found.ready + found.unacknowledged, found.skipped
 
 
 GROUPS = Family(
@@ -68,10 +72,27 @@ MEMBERS = Family(
     lambda request: _of_member,
 )
 
+OFFSETS = Family(
+    "group_offset",
+    ("vhost", "queue", "group"),
+    lambda found: (found.vhost, found.queue, found.group),
+    (
+        Figure("group_stream_offset", "The lowest offset of a stream that a consumer group has not settled"),
+        Figure("group_stream_lag_messages", "Messages of the stream that it has not settled"),
+        Figure("group_stream_skipped_messages", "Messages that were gone before it had them", counted=True),
+    ),
+    lambda request: _of_offset,
+)
+
 
 async def consumer_groups(request: Request) -> dict[str, list[str]]:
-    """The metrics of all consumer groups: lines of text by the metric's name."""
+    """The metrics of all consumer groups, and of their offsets in streams: lines of text by the metric's name."""
     broker = requested.broker(request)
     groups = await requested.node_figures(request).consumer_groups(broker.topology.vhosts)
     members = [(group, member) for group in groups for member in group.members]
-    return await lines(request, GROUPS, PREFIX, groups) | await lines(request, MEMBERS, PREFIX, members)
+    offsets = await requested.node_figures(request).group_offsets(broker.topology.vhosts)
+    return (
+        await lines(request, GROUPS, PREFIX, groups)
+        | await lines(request, MEMBERS, PREFIX, members)
+        | await lines(request, OFFSETS, PREFIX, offsets)
+    )

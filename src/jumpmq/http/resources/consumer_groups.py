@@ -104,6 +104,7 @@ def _unit(unit: GroupUnitFigures) -> dict[str, Any]:
         "unacknowledged": unit.unacknowledged,
         "oldest": round(unit.oldest, 3) if unit.oldest is not None else None,
         "unbound": unit.unbound,
+        "offset": unit.offset,
         "draining": None,
     }
     if unit.draining_since is not None and unit.holder is not None:

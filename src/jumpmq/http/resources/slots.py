@@ -16,6 +16,7 @@ from jumpmq.http.plumbing.answers import answer, answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.queues import Queue
+from jumpmq.queues.group_offsets import GroupOffsets
 from jumpmq.queues.slots import SlotFigures, SlotState, SlottedMessages
 
 
@@ -69,11 +70,21 @@ def _why_queue(queue: Queue) -> str | None:
             return None
         slot, reason = reasons[0]
         return f"none of its {len(reasons)} slots with ready messages can be served. Slot {slot}: {reason}"
+    if queue.offsets is not None and (reason := _why_groups(queue, queue.offsets)) is not None:
+        return reason
     if (reason := _why_consumers(queue)) is not None:
         return reason
     if queue.slots is not None and not queue.slots.share:
         return "no slot with ready messages can be served: see the states of the slots"
     return None
+
+
+def _why_groups(queue: Queue, offsets: GroupOffsets) -> str | None:
+    """Why a consumer group is not fed from a stream; None where all are that have members."""
+    behind = [one.group for one in offsets if one.ready(queue.next_seq)]
+    groups = [live for name in behind if isinstance(live := offsets.members.get(name), LiveGroup)]
+    reasons = (_why_unit(live, Unit(queue.name, queue.id)) for live in groups)
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def _why_consumers(queue: Queue) -> str | None:

@@ -1,0 +1,178 @@
+"""How far consumer groups are in a stream: what each has settled, what its members hold, and what comes next.
+
+A group's *offset* is the lowest that is not settled. What is settled beyond it is known while the process runs; the
+store has the offset alone, and how far messages were delivered::
+
+    settled | held, or to come again | settled | held | not delivered yet
+            ^ offset                                  ^ next
+"""
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jumpmq.queues.base import ConsumerGroup
+
+KIND = "group-offset"
+"""The kind of the records that hold offsets; the key is the stream's number and the group's name."""
+
+HIGHEST_NUMBER = 65535
+"""A message has 16 bits for it."""
+
+WRITE_INTERVAL = 1.0
+"""Seconds at most until a group's offset is staged for the store, those of all streams at once."""
+
+MAX_GROUPS = 1000
+"""Groups that have an offset in one stream: each is kept until it is deleted."""
+
+
+class GroupOffset:
+    """How far one group is in a stream.
+
+    Attributes:
+        group: its name.
+        number: what its deliveries carry; another where the offset was set, so that what was delivered before no
+            longer counts.
+        next: the offset that follows the last one delivered.
+        delivered: below it messages may have been delivered before.
+        skipped: messages that were gone before the group had them.
+    """
+
+    __slots__ = ("_back", "_open", "delivered", "group", "next", "number", "skipped")
+
+    def __init__(self, group: str, number: int, offset: int, delivered: int = 0, skipped: int = 0) -> None:
+        self.group = group
+        self.number = number
+        self.next = offset
+        self.delivered = delivered
+        self.skipped = skipped
+        # What was delivered and is not settled, rising, and whether it is to come again.
+        self._open: OrderedDict[int, bool] = OrderedDict()
+        # What of that is to come again, rising.
+        self._back: list[int] = []
+
+    @property
+    def offset(self) -> int:
+        """The lowest that is not settled."""
+        return next(iter(self._open), self.next)
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many messages members have not settled."""
+        return len(self._open) - len(self._back)
+
+    def ready(self, end: int) -> int:
+        """How many messages no member has.
+
+        Args:
+            end: of the stream.
+        """
+        return len(self._back) + max(0, end - self.next)
+
+    def wanted(self, most: int) -> tuple[int, int]:
+        """The first offset to deliver, and how many from it on, ``most`` at most; what is to come again comes first."""
+        back = self._back
+        if not back:
+            return self.next, most
+        length = 1
+        while length < min(most, len(back)) and back[length] == back[0] + length:
+            length += 1
+        return back[0], length
+
+    def take(self, first: int, length: int) -> int:
+        """A member has these, which are wanted; returns how many of them, the first ones, may have been delivered
+        before."""
+        again = min(max(self.delivered - first, 0), length)
+        end = first + length
+        if self._back:
+            del self._back[:length]
+        else:
+            self.next = end
+        self._open.update(dict.fromkeys(range(first, end), False))
+        self.delivered = max(self.delivered, end)
+        return again
+
+    def settle(self, offsets: Iterable[int], *, back: bool) -> None:
+        """What members had is settled, or (``back``) is to come again."""
+        opened = self._open
+        for offset in offsets:
+            if opened.get(offset, True):
+                continue  # it is none of theirs
+            if back:
+                opened[offset] = True
+                insort(self._back, offset)
+            else:
+                del opened[offset]
+
+    def skip_to(self, first: int) -> bool:
+        """What is below ``first``, and no member has, is gone; returns whether there was something."""
+        gone = bisect_left(self._back, first)
+        for offset in self._back[:gone]:
+            del self._open[offset]
+        del self._back[:gone]
+        if self.next < first:
+            gone += first - self.next
+            self.next = first
+        self.skipped += gone
+        return gone > 0
+
+    def record(self) -> dict[str, int]:
+        """What the store keeps."""
+        return {"offset": self.offset, "delivered": self.delivered, "skipped": self.skipped}
+
+
+class GroupOffsets:
+    """The groups that have an offset in one stream.
+
+    Attributes:
+        members: the groups that have members now, by name.
+        changed: what the store does not have yet.
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[str, ConsumerGroup] = {}
+        self.changed: set[GroupOffset] = set()
+        self._by_group: dict[str, GroupOffset] = {}
+        self._by_number: dict[int, GroupOffset] = {}
+        self._last = 0  # the number given last
+
+    def __iter__(self) -> Iterator[GroupOffset]:
+        return iter(self._by_group.values())
+
+    def __len__(self) -> int:
+        return len(self._by_group)
+
+    def get(self, group: str) -> GroupOffset | None:
+        """That of a group, if it has one."""
+        return self._by_group.get(group)
+
+    def of(self, number: int) -> GroupOffset | None:
+        """That of this number, if it still counts."""
+        return self._by_number.get(number)
+
+    def set(self, group: str, offset: int, delivered: int = 0, skipped: int = 0) -> GroupOffset:
+        """A group goes on at an offset, whatever it has and holds."""
+        before = self.delete(group)
+        if before is not None:
+            delivered, skipped = max(delivered, before.delivered), max(skipped, before.skipped)
+        self._last = next(number for number in _numbers_after(self._last) if number not in self._by_number)
+        found = GroupOffset(group, self._last, offset, delivered, skipped)
+        self._by_group[group] = self._by_number[found.number] = found
+        self.changed.add(found)
+        return found
+
+    def delete(self, group: str) -> GroupOffset | None:
+        """A group has no offset any more; returns the one that it had."""
+        found = self._by_group.pop(group, None)
+        if found is not None:
+            del self._by_number[found.number]
+            self.changed.discard(found)
+        return found
+
+
+def _numbers_after(last: int) -> Iterator[int]:
+    """Numbers in the order in which they are given, all but 0."""
+    return (number % HIGHEST_NUMBER + 1 for number in count(last))
