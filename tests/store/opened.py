@@ -12,7 +12,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store import Batch, Store, StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.log import SEGMENT_BYTES
-from jumpmq.store.store import COMMIT_BYTES
+from jumpmq.store.staging import COMMIT_BYTES
 
 PROPERTIES = b"\x90\x00\x10application/json\x02"
 

@@ -11,7 +11,7 @@ from tests.store.opened import Opened, left, make_messages
 from jumpmq.store import records
 from jumpmq.store.commits import STEP
 from jumpmq.store.records import MAX_COUNT
-from jumpmq.store.store import COMMIT_MESSAGES, LARGE_BODY, LARGE_COMMIT_FACTOR
+from jumpmq.store.staging import COMMIT_MESSAGES, LARGE_BODY, LARGE_COMMIT_FACTOR
 
 
 def test_a_number_covers_all_that_was_staged(opened: Opened) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.store.opened import Opened
 
 from jumpmq.store import definitions
-from jumpmq.store.store import COMMIT_DEFINITIONS
+from jumpmq.store.staging import COMMIT_DEFINITIONS
 
 
 def test_come_back_in_the_order_of_their_insertion(opened: Opened) -> None:

@@ -23,11 +23,11 @@ class Background:
     def __init__(self, name: str, wake: Callable[[], None]) -> None:
         self._name = name
         self._wake = wake
-        self._work: SimpleQueue[Work | None] = SimpleQueue()
-        self._results: deque[tuple[Callable[[Any], None], Any]] = deque()
-        self._thread: threading.Thread | None = None
-        self._given = self._done = 0
-        self._is_closed = False
+        self._work: SimpleQueue[Work | None] = SimpleQueue()  # what is to be done; None ends the thread
+        self._results: deque[tuple[Callable[[Any], None], Any]] = deque()  # what is to be handed over
+        self._thread: threading.Thread | None = None  # made when there is work
+        self._given = self._done = 0  # how much work there was, and how much of it is done
+        self._is_closed = False  # whether nothing more is to be done
 
     def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Have ``work()`` done; ``then`` gets its result, or the exception it raised, in the store's thread.

@@ -60,17 +60,19 @@ class Upkeep:
         self._background = background
         self._indexed = indexed
         self._on_moves = on_moves
+        # What the index does not say yet, and no snapshot holds:
         self._definitions = Definitions()
-        self._new: dict[Batch, None] = {}
-        self._changed: dict[Batch, None] = {}
-        self._gone: list[int] = []
-        self._by_queue: dict[int, set[Batch]] = {}
-        self._update: Update | None = None
-        self._due_at = 0
-        self._retry_at = self._look_at = 0.0
-        self._writing = False
-        self._moving = False
-        self._unmovable: set[Batch] = set()
+        self._new: dict[Batch, None] = {}  # batches that it does not have
+        self._changed: dict[Batch, None] = {}  # batches of which more is settled
+        self._gone: list[int] = []  # ids of batches that are settled whole
+        self._by_queue: dict[int, set[Batch]] = {}  # batches that are written, by the queue's number
+        self._update: Update | None = None  # the snapshot that is to be written
+        self._due_at = 0  # the receipt that has to be on disk before
+        self._retry_at = 0.0  # when an index that could not be written is tried again
+        self._look_at = 0.0  # when the segments are next looked at
+        self._writing = False  # whether the index is being written
+        self._moving = False  # whether batches are being read that are to be rewritten
+        self._unmovable: set[Batch] = set()  # batches that cannot be read whole
 
     # --- what commits did ---
 

@@ -106,11 +106,11 @@ class Writer:
     """
 
     def __init__(self, files: Files) -> None:
-        self._results: deque[Result] = deque()
-        self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._timer: threading.Timer | None = None
-        self._seconds = QUICK
-        self._worker: Worker
+        self._results: deque[Result] = deque()  # of writes that had nothing to write
+        self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # readable when there are results
+        self._timer: threading.Timer | None = None  # of the last :meth:`wake_after`
+        self._seconds = QUICK  # how long the disk takes of late: it falls slowly
+        self._worker: Worker  # the thread
         if type(files) is Files:
             self._worker = CompiledWorker(self._writable)
         else:

@@ -52,7 +52,7 @@ class Commits:
         self.parts = {STORE: Part(self._stored, 0), STREAMS: Part(self._streamed, 0)}
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # who waits for which commit
         self._flushed = (0, 0)  # the last commit: its number in the store, and in the streams
-        self._number = self.completed = 0
+        self._number = self.completed = 0  # the last commit that was flushed, and the last that is complete
         self._open: deque[tuple[int, int, int]] = deque()  # a commit's number here, in the store, in the streams
         self._awaited = 0  # the last commit that somebody waits for
         self._follows = False  # whether what is flushed next goes into the store after what is flushed for streams
@@ -332,8 +332,8 @@ def _log_error(error: StoreError) -> None:
 
 
 def _ignore(reason: str) -> None:
-    """Nobody asked."""
+    pass
 
 
 def _nothing() -> None:
-    """Nobody asked."""
+    pass

@@ -1,0 +1,383 @@
+"""The way of a commit: from what is staged to what is on disk, one at a time.
+
+::
+
+                 begin                     laid out              on disk
+        IDLE ─────────────▶ PREPARING ─────────────▶ WRITING ─────────────▶ IDLE
+          ▲                                             │ │
+          │    a file is there to go on in              │ │ on disk, and the segment is full
+          ├──────────────────────────────── ROLLING ◀───│─┘
+          │    a second has passed                      │ failed
+          └──────────────────────────────── RETRYING ◀──┘
+
+Most commits are laid out at once, and skip PREPARING. A commit begins in IDLE only, so the state says what is in its
+way; :class:`~jumpmq.store.staging.Staging` says whether one is wanted. On a full disk, what makes room is written
+first: the way then leads from RETRYING by WRITING, perhaps ROLLING, back to RETRYING.
+"""
+
+import enum
+import logging
+import select
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jumpmq.store.background import Background
+from jumpmq.store.changes import Changes
+from jumpmq.store.commits import Prepared, prepare, preparing
+from jumpmq.store.errors import StoreError
+from jumpmq.store.log import Log
+from jumpmq.store.reserve import Reserve
+from jumpmq.store.staging import COMMIT_MESSAGES, Staging
+from jumpmq.store.upkeep import SPARSE, Upkeep
+from jumpmq.store.writer import NO_ROOM, WRITTEN, Result, Writer
+
+RETRY_INTERVAL = 1.0
+"""Seconds between attempts of a commit that fails."""
+
+log = logging.getLogger(__name__)
+
+
+class State(enum.Enum):
+    """What is under way: see the module."""
+
+    IDLE = "idle"
+    PREPARING = "preparing"
+    WRITING = "writing"
+    RETRYING = "waiting to retry"
+    ROLLING = "rolling a segment"
+
+
+IDLE, PREPARING, WRITING, RETRYING, ROLLING = State  # a global is found sooner than a member of an enumeration
+
+
+class Pipeline:
+    """Writes one commit after the other, and keeps the log small behind them.
+
+    Attributes:
+        state: what is under way.
+        error: why the last attempt of a commit failed; None while all is well.
+
+    Args:
+        staging: what commits hold.
+        log: where they go.
+        number: of the last commit.
+        upkeep: what becomes of the log.
+        writer: writes them.
+        reserve: what is given up on a full disk.
+        segments: the thread that makes segments.
+        on_commit: called with the receipt of a commit that is on disk.
+        on_error: called each time a commit fails.
+    """
+
+    def __init__(
+        self,
+        staging: Staging,
+        log: Log,
+        number: int,
+        upkeep: Upkeep,
+        writer: Writer,
+        reserve: Reserve,
+        segments: Background,
+        on_commit: Callable[[int], None],
+        on_error: Callable[[StoreError], None],
+    ) -> None:
+        self.state = IDLE
+        self.error: StoreError | None = None
+        self._staging = staging
+        self._log = log
+        self._number = number  # of the last commit that is on disk
+        self._upkeep = upkeep
+        self._writer = writer
+        self._reserve = reserve
+        self._segments = segments
+        self._on_commit = on_commit
+        self._on_error = on_error
+        self._prepared: Prepared | None = None  # the commit that is being prepared or written
+        self._steps: Iterator[None] | None = None  # what is left to do for it; while it is being prepared
+        self._retry_at: float | None = None  # when a commit that failed is tried again
+        self._is_full = False  # whether it failed for want of room
+        self._make_room_at = 0.0  # before then, it is of no use to make room once more
+        self._leaves_out = False  # whether the last commit lacks settlements that the batches have: no index may say so
+
+    # --- beginning ---
+
+    @property
+    def begins(self) -> bool:
+        """Whether :meth:`begin` would begin a commit."""
+        return self.state is IDLE and self._staging.wanted
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the disk has not answered yet to something that commits wait for."""
+        return self._writer.is_working or (self.state is ROLLING and self._segments.is_working)
+
+    def begin(self, *, here: bool = False) -> None:
+        """Begin the next commit, if one is wanted and nothing is in its way.
+
+        Args:
+            here: whether this thread may do it, as no client waits for it: a small commit on a quick disk, that is.
+        """
+        if self.state is IDLE and (changes := self._staging.take()) is not None:
+            self._prepare(changes, here)
+
+    def go_on(self) -> None:
+        """Take note of what was written since, and begin what waits for that. To be called when the writer's descriptor
+        is readable, by :meth:`Store.completed`, before ``begin_again``."""
+        for result in self._writer.results():
+            self._conclude(result)
+        if self.state is PREPARING:
+            self._prepare_on()
+
+    def begin_again(self) -> None:
+        """Begin a commit, or try one again that failed."""
+        if self.state is RETRYING and self._retry_at is not None and time.monotonic() >= self._retry_at:
+            self._retry()
+        else:
+            self.begin()
+
+    def relieve(self) -> None:
+        """While the streams cannot be written, write what makes room and depends on nothing that waits for them. To be
+        called now and then."""
+        staging = self._staging
+        waits = staging.follows and not staging.wanted and not staging.is_held
+        if self.state is IDLE and waits and (relief := staging.take_relief()):
+            self._write(prepare(relief, relief=True))
+
+    # --- preparing ---
+
+    def _prepare(self, changes: Changes, here: bool = False) -> None:
+        """Have changes laid out and written: at once, unless they became far more than others while they were held."""
+        if changes.count <= 2 * COMMIT_MESSAGES:
+            self._write(prepare(changes), here)
+        else:
+            self.state = PREPARING
+            self._prepared = Prepared(changes)
+            self._steps = preparing(self._prepared)
+            self._prepare_on()
+
+    def _prepare_on(self) -> None:
+        """Lay out some more; :meth:`go_on` goes on with the rest."""
+        assert self._steps is not None and self._prepared is not None
+        for _ in self._steps:
+            self._writer.wake()
+            return
+        self._steps = None
+        self._write(self._prepared)
+
+    # --- writing ---
+
+    def _write(self, prepared: Prepared, here: bool = False) -> None:
+        self.state, self._prepared = WRITING, prepared
+        if not prepared.blocks:
+            self._writer.finish(WRITTEN)
+            return
+        try:
+            if self._log.current is None:
+                self._log.begin(self._number + 1)
+                self._reserve.make()
+        except OSError as error:
+            self._writer.finish(Result(error))
+            return
+        segment, file = self._log.current, self._log.current_file
+        assert segment is not None and file is not None
+        prepared.write = prepared.place(self._number + 1, segment, file.descriptor, allocation=self._log.allocation)
+        if here and self._writer.is_quick(prepared.write.commit.length):
+            self._conclude(self._writer.write(prepared.write))
+            self.begin()
+        else:
+            self._writer.submit(prepared.write)
+
+    def _conclude(self, result: Result) -> None:
+        """The commit that was being written is on disk, or not."""
+        prepared, self._prepared = self._prepared, None
+        assert prepared is not None
+        if result.error is None:
+            self._on_written(prepared)
+        else:
+            self._on_failed(prepared.changes, result.error, result.unsafe)
+
+    def _on_written(self, prepared: Prepared) -> None:
+        """Tell of a commit, and then take note of it, while those who waited for it go on."""
+        changes = prepared.changes
+        if not prepared.relief:
+            self.error = None
+            self._staging.succeed(changes.receipt)
+            self._call(self._on_commit, changes.receipt)
+        self._note_places(prepared)
+        for batch, count in changes.staged.items():
+            batch.written(count)
+        if changes.definitions:
+            self._upkeep.note_definitions(changes.definitions)
+        if changes.settles:
+            self._note_settled(changes)
+        for queue_id in changes.dropped:
+            self._upkeep.drop(queue_id)
+        self._staging.written()
+        self._rest()
+        self._keep_up()
+
+    def _note_places(self, prepared: Prepared) -> None:
+        """Note where in the log the messages of a commit are."""
+        if prepared.write is None:
+            return
+        self._number += 1
+        segment = self._log.current
+        assert segment is not None
+        segment.end += prepared.write.commit.length
+        if prepared.write.allocate is not None:
+            segment.allocated = sum(prepared.write.allocate)
+        segment.zeroed = max(segment.zeroed, segment.end + prepared.write.zeros)
+        for batch, block, _ in prepared.moved:
+            self._upkeep.note_moved(segment, batch, segment.position(block.offset), block.length)
+        for batch, block, first in prepared.written:
+            batch.add_block(segment.position(block.offset), block.length, first)
+            self._upkeep.note_written(segment, batch, block.length)
+
+    def _note_settled(self, changes: Changes) -> None:
+        """Forget batches that are settled whole, unless the last of that is not committed yet."""
+        emptied = []
+        for batch, ranges in changes.settlements():
+            if batch.positions:
+                self._upkeep.note_settled(batch, changes.settled_before(batch, ranges).count)
+            if not batch.remaining and batch.messages is None:
+                emptied.append(batch)
+        if not emptied:
+            return
+        pending, dropped = self._staging.pending()
+        for batch in emptied:
+            if batch not in pending and batch.queue_id not in dropped:
+                self._staging.close_batch(batch)
+                self._upkeep.forget(batch)
+
+    def _rest(self) -> None:
+        """Nothing is under way; a commit that failed still waits for its next attempt."""
+        self.state = IDLE if self._retry_at is None else RETRYING
+
+    # --- rolling a segment ---
+
+    def _keep_up(self) -> None:
+        """Go on in another segment where this one is full, and write the index where it is due."""
+        if self._leaves_out:
+            return
+        segment, upkeep, staging = self._log.current, self._upkeep, self._staging
+        crowded = self._is_full and segment is not None and not segment.batches and segment.blocks > 0
+        if self._log.full or crowded:
+            self._roll()
+        if upkeep.behind:
+            upkeep.snapshot(staging.next_receipt + 1)
+        if upkeep.has_snapshot and (upkeep.is_due(staging.committed) or not staging.settles):
+            upkeep.write_index()
+        upkeep.look()
+
+    def make_room(self) -> None:
+        """The disk is short: go on in another segment where little lives in this one, so that it can go. To be called
+        now and then, as there may be nothing to commit."""
+        now = time.monotonic()
+        if now < self._make_room_at or self.state is not IDLE or self._is_full:
+            return
+        self._make_room_at = now + RETRY_INTERVAL
+        segment = self._log.current
+        if segment is not None and segment.blocks > 0 and segment.live < SPARSE * segment.end:
+            self._roll()
+        else:
+            self._keep_up()
+
+    def _roll(self) -> None:
+        """Have a segment made to go on in; only the next commit waits for it."""
+        if self.state is not ROLLING:
+            self.state = ROLLING
+            opening = self._log.next_opening(self._number + 1)
+            self._segments.run(lambda: self._log.make(opening), self._on_segment)
+
+    def _on_segment(self, result: Any) -> None:
+        self._rest()
+        if isinstance(result, Exception):
+            return  # the one that is there takes more than it should
+        before = self._log.current
+        self._log.enter(*result)
+        self._staging.close_batches()
+        self._keep_up()
+        if before is not None:
+            self._segments.run(lambda: self._log.cut(before), lambda result: None)
+
+    # --- when the disk fails ---
+
+    def _on_failed(self, changes: Changes, error: OSError, unsafe: bool) -> None:
+        self._staging.put_back(changes)
+        self._is_full = error.errno in NO_ROOM
+        if unsafe:
+            self._log.abandon()
+        if self._is_full:
+            self._reserve.release()
+        self._wait_to_retry()
+        self._rest()
+        self.error = StoreError(
+            f"cannot write to {self._log.directory}: {error.strerror or error}; nothing more is confirmed until that "
+            "is put right"
+        )
+        self._call(self._on_error, self.error)
+
+    def _wait_to_retry(self) -> None:
+        self._retry_at = time.monotonic() + RETRY_INTERVAL
+        self._writer.wake_after(RETRY_INTERVAL)
+
+    def _retry(self) -> None:
+        """Try again; on a full disk first what makes room."""
+        if self._staging.is_held:
+            self._wait_to_retry()
+            return
+        self._staging.request_again()
+        if self._is_full and (relief := self._staging.take_relief()):
+            self._wait_to_retry()
+            self._write(prepare(relief, relief=True))
+        else:
+            self._is_full = not self._reserve.make()
+            self._retry_at = None
+            self._rest()
+            self.begin()
+
+    def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
+        try:
+            callback(argument)
+        except Exception:
+            log.exception("a callback of the store failed")
+
+    # --- the end ---
+
+    def close(self, *, clean: bool) -> int | None:
+        """Write all that is staged, in as many commits as it takes.
+
+        Args:
+            clean: whether the last one marks the stop as clean, unless settlements have to be left out of it.
+
+        Returns:
+            The number of the commit that marks the stop as clean; None where there is none.
+        """
+        self._finish()
+        self._segments.close()
+        while self.error is None and (changes := self._staging.take_sealed()) is not None:
+            self._write(prepare(changes))
+            self._finish()
+        if self._staging.follows:
+            self._leaves_out, clean = True, False
+        changes = self._staging.take_last()
+        if not changes and self._log.current is None:
+            return None
+        self._retry_at = None
+        self._on_commit, on_commit = (lambda receipt: None), self._on_commit
+        self._write(prepare(changes, final=clean))
+        self._finish()
+        if self.error is not None:
+            return None
+        self._call(on_commit, changes.receipt)
+        return self._number if clean else None
+
+    def _finish(self) -> None:
+        """Wait for the commit that is under way."""
+        while self.state is PREPARING:
+            self._prepare_on()
+        while self.state is WRITING:
+            select.select([self._writer.fileno()], [], [])
+            for result in self._writer.results():
+                self._conclude(result)

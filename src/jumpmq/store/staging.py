@@ -1,0 +1,372 @@
+"""What is staged: it gathers turn after turn, until a commit takes it."""
+
+import json
+from collections import deque
+from typing import Any
+
+from jumpmq.amqp.messages import Message
+from jumpmq.store.batch import Batch
+from jumpmq.store.changes import Changes, Definitions
+from jumpmq.store.records import GATHER
+from jumpmq.store.upkeep import Moves
+
+COMMIT_BYTES = 8 << 20
+"""Octets of bodies after which turns go into another commit: more would hold up the broker's thread."""
+
+LARGE_BODY = 64 << 10
+"""Octets of a body, on average, from which on the broker's thread has next to nothing to do for a commit."""
+
+LARGE_COMMIT_FACTOR = 4
+"""How many times as much such a commit may hold: the disk takes 32 MB at once 1.5 times as fast as four times 8."""
+
+COMMIT_MESSAGES = 1 << 15
+"""Messages after which they do."""
+
+COMMIT_DEFINITIONS = 1 << 12
+"""Changes of definitions after which they do."""
+
+LINGER_BYTES = 32 << 20
+"""Octets of bodies up to which turns without confirms are put off, unless told otherwise."""
+
+COPIED_BYTES = 16 << 20
+"""Octets of small bodies after which they do: the broker's thread copies them side by side."""
+
+SPILLED = 1 << 62
+"""From here on the numbers of queues are made up, for messages that are here only for want of memory."""
+
+
+class Staging:
+    """What the broker's thread has staged and settled, and no commit has on disk yet.
+
+    A turn's changes belong together. When it ends they join those of the turns before it, which the next commit takes
+    (:meth:`take`); where these are many, they are sealed, and the turns that follow go into another commit. One commit
+    is taken at a time, and is written (:meth:`written`) or comes back (:meth:`put_back`) before the next is taken.
+
+    Attributes:
+        committed: the last receipt that is on disk, and with it all lower ones.
+
+    Args:
+        noted: what was settled and belongs to no turn yet, as (batch, first, last): batches append to it themselves.
+        commit_bytes: octets of bodies after which turns go into another commit.
+        linger_bytes: the same where nobody waits for it.
+    """
+
+    def __init__(self, noted: list[tuple[Batch, int, int]], *, commit_bytes: int, linger_bytes: int) -> None:
+        self.committed = 0
+        self._noted = noted
+        self._commit_bytes = commit_bytes
+        self._linger_bytes = linger_bytes
+        self._turn = Changes(0)  # of the turn that is under way
+        self._next = Changes(1)  # of turns that have ended
+        self._sealed: deque[Changes] = deque()  # of turns before these, each as much as a commit should hold
+        self._taken: Changes | None = None  # what is being written
+        self._growing: dict[int, Batch] = {}  # the batch that takes a queue's next messages, by the queue's number
+        self._next_spill = SPILLED  # the number last made up
+        self._moves: Moves = []  # what is to lie elsewhere, for the turn under way to end first
+        self._requested = False  # whether the next commit is to begin as soon as it can
+        self._held = 0  # how many say that what belongs together is not all staged
+        self._streamed = 0  # the last commit of the streams that is on disk
+        self._failed = False  # whether the last commit came back: all that follows goes into the same one, then
+
+    # --- what there is ---
+
+    @property
+    def staged_bytes(self) -> int:
+        """Octets of messages that are staged or being written, and not yet on disk."""
+        waiting = self._turn.octets + self._next.octets
+        for changes in self._sealed:
+            waiting += changes.octets
+        if self._taken is not None and self._taken.receipt > self.committed:
+            waiting += self._taken.octets
+        return waiting
+
+    @property
+    def staging(self) -> bool:
+        """Whether anything was staged or settled since the last flush."""
+        return bool(self._noted or self._turn)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a flush would write anything, if only which messages were settled."""
+        return bool(self._turn or self._next or self._sealed or self._noted)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether commits wait for :meth:`release`."""
+        return self._held > 0
+
+    @property
+    def follows(self) -> bool:
+        """Whether what is staged waits for a commit of the streams."""
+        return self._next.streams > self._streamed
+
+    @property
+    def next_receipt(self) -> int:
+        """The receipt of what is staged now."""
+        return self._next.receipt
+
+    @property
+    def settles(self) -> bool:
+        """Whether anything that was settled or dropped is not committed yet."""
+        return bool(self._noted) or any(one.settles or one.dropped for one in self._waiting())
+
+    def pending(self) -> tuple[set[Batch], set[int]]:
+        """What is not committed yet of settlements and drops: the batches, and the numbers of the queues."""
+        batches = {batch for batch, _, _ in self._noted}
+        queues: set[int] = set()
+        for changes in self._waiting():
+            batches.update(changes.settled, changes.bound)
+            queues.update(changes.dropped)
+        return batches, queues
+
+    def _waiting(self) -> tuple[Changes, ...]:
+        """All that is staged and not being written, in order."""
+        return (*self._sealed, self._next, self._turn)
+
+    # --- a turn ---
+
+    def put(self, kind: str, key: str, value: Any) -> None:
+        """Stage a definition, new or changed; the value is taken as it is now.
+
+        Raises:
+            TypeError, ValueError: JSON cannot hold the value, or UTF-8 the key.
+        """
+        key.encode()
+        self._turn.definitions.put[kind, key] = json.dumps(value, separators=(",", ":"))
+
+    def put_text(self, kind: str, key: str, value: str) -> None:
+        """As :meth:`put`, with a value that is JSON text already."""
+        self._turn.definitions.put[kind, key] = value
+
+    def delete(self, kind: str, key: str) -> None:
+        """Stage the removal of a definition; one that is not there is no error."""
+        self._turn.definitions.delete((kind, key))
+
+    def change(self, definitions: Definitions) -> None:
+        """Stage many changes of definitions, which are laid out already; they belong to the store from then on."""
+        self._turn.definitions.absorb(definitions)
+
+    def append(self, queue_id: int, messages: list[Message]) -> None:
+        """Stage messages, by ascending ``seq``, at the end of a queue; sets their ``batch``.
+
+        A message's slots that the log holds (all but ``redelivered`` and what the broker hangs on) must not change from
+        here on.
+        """
+        growing = self._growing
+        while messages:
+            if (batch := growing.get(queue_id)) is None:
+                batch = growing[queue_id] = Batch(queue_id, self._noted.append)
+            taken, octets = batch.take(messages)
+            if taken:
+                self._turn.stage(batch, messages[0].seq, taken, octets)
+            if taken == len(messages):
+                return
+            del growing[queue_id]
+            messages = messages[taken:]
+
+    def spill(self, messages: list[Message]) -> None:
+        """As :meth:`append`, for messages that are not persistent: this process may read them back, a start drops them.
+
+        They need not follow what was spilled before.
+        """
+        self._next_spill += 1
+        self.append(self._next_spill, messages)
+
+    def drop_queue(self, queue_id: int) -> None:
+        """Stage the removal of all that a queue has. Its id is not used again, its batches may still be settled."""
+        self._growing.pop(queue_id, None)
+        self._turn.drop(queue_id)
+
+    def drop_spilled(self, queue_ids: list[int]) -> None:
+        """Stage the removal of what an earlier process had spilled."""
+        for queue_id in queue_ids:
+            self._next_spill = max(self._next_spill, queue_id)
+            self.drop_queue(queue_id)
+
+    def part(self) -> None:
+        """What is staged from now on belongs to another turn than what was settled until now, and the other way round,
+        though both end with the next flush."""
+        self._settle_noted()
+        self._turn.parted = self._turn.count
+
+    def hold(self) -> None:
+        """What is staged and settled from now on goes into one commit, which begins after :meth:`release`: it belongs
+        together, over several turns."""
+        self._held += 1
+
+    def release(self) -> None:
+        """All is staged and settled that belongs together."""
+        self.end_turn()
+        self._held -= 1
+
+    def follow_streams(self, number: int) -> None:
+        """What was staged and settled up to now goes to disk after this commit of the streams: messages that were
+        settled must not be gone where what came of them is not there."""
+        if number > self._streamed:
+            self._next.streams = number
+
+    def streams_committed(self, number: int) -> None:
+        """The commits of the streams up to this one are on disk."""
+        self._streamed = number
+
+    def move(self, moves: Moves) -> None:
+        """Have what is left of batches rewritten, together with all that was settled before it was read: where a
+        turn is under way, when that ends."""
+        self._moves = moves
+        if not (self._turn or self._noted):
+            self._stage_moves()
+
+    def end_turn(self) -> None:
+        """What was staged and settled up to now goes into one commit, that of the turns before it if there is room."""
+        self._settle_noted()
+        turn = self._turn
+        if turn:
+            turn.receipt = self._next.receipt
+            if turn.definitions.put and (turn.count or self._held):
+                turn.kept_with.update(turn.definitions.put)
+            if turn.dropped:
+                self._discard(turn)
+            if self._next.untouched:
+                self._turn, self._next = self._next, turn
+            else:
+                self._next.absorb(turn)
+                self._turn = Changes(0)
+            if turn.settles:
+                self._next.leave_out(turn)
+            waits = self._failed or self._held or self.follows
+            if not waits and _is_much(self._next, self._most_octets()):
+                self._sealed.append(self._next)
+                self._next = Changes(self._next.receipt + 1)
+        if self._moves:
+            self._stage_moves()
+
+    def request(self, *, settlements: bool, waiting: bool) -> int:
+        """End a turn, and ask for a commit.
+
+        Args:
+            settlements: whether a commit is worth while if there is nothing but settlements to write.
+            waiting: whether somebody waits for it; if not, it is asked for once it is worth while.
+
+        Returns:
+            The receipt that covers all that is staged; an earlier one where nothing is.
+        """
+        self.end_turn()
+        changes = self._next
+        if not (changes if settlements else changes.pressing):
+            return changes.receipt - 1
+        if waiting or _is_much(changes, self._linger_bytes):
+            self._requested = True
+        return changes.receipt
+
+    def _settle_noted(self) -> None:
+        if self._noted:
+            self._turn.settle(self._noted, bound=bool(self._held))
+            self._noted.clear()
+
+    def _most_octets(self) -> int:
+        """Octets of bodies after which turns go into another commit."""
+        if not self._requested:
+            return self._linger_bytes
+        return self._commit_bytes * (LARGE_COMMIT_FACTOR if self._next.octets >= LARGE_BODY * self._next.count else 1)
+
+    def _discard(self, turn: Changes) -> None:
+        """Forget what was to be written of the queues that the turn dropped, but for what goes into earlier commits: a
+        crash between these and the drop must find it."""
+        for queue_id in turn.dropped:
+            self._next.discard(queue_id)
+        earlier = [changes.staged for changes in self._sealed]
+        if self._taken is not None:
+            earlier.append(self._taken.staged)
+        for batch in turn.discarded | self._next.discarded:
+            if batch.messages is not None:
+                batch.messages = batch.messages[: sum(staged.get(batch, 0) for staged in earlier)] or None
+
+    def _stage_moves(self) -> None:
+        for batch, messages in self._moves:
+            if batch.remaining and batch.positions:
+                self._next.moved[batch] = messages
+        self._moves = []
+        self._requested = bool(self._next.moved) or self._requested
+
+    # --- a commit ---
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is something to :meth:`take`: a commit was asked for, is not held, and follows no commit of the
+        streams."""
+        return bool(self._sealed) or (self._requested and not self._held and not self.follows)
+
+    def take(self) -> Changes | None:
+        """Hand over what the next commit is to hold; None where none is wanted."""
+        if self._sealed:
+            self._taken = self._sealed.popleft()
+        elif self._requested and not self._held and not self.follows:
+            self._taken = self._take_next()
+        else:
+            return None
+        return self._taken
+
+    def take_sealed(self) -> Changes | None:
+        """As :meth:`take`, where a commit is full."""
+        return self.take() if self._sealed else None
+
+    def take_last(self) -> Changes:
+        """Hand over all that is staged for the last commit, but for what was settled together with what the streams
+        have not on disk."""
+        if self.follows:
+            self._next.bound.clear()
+        self._taken = self._take_next()
+        return self._taken
+
+    def take_relief(self) -> Changes | None:
+        """Hand over what makes room on a full disk and depends on nothing that is staged with it; None where nothing
+        does. It has no receipt of its own."""
+        if relief := self._next.without_staged():
+            self._taken = relief
+            return relief
+        return None
+
+    def _take_next(self) -> Changes:
+        changes, self._next = self._next, Changes(self._next.receipt + 1)
+        self._requested = False
+        return changes
+
+    def written(self) -> None:
+        """What was taken is on disk, and noted."""
+        self._taken = None
+
+    def succeed(self, receipt: int) -> None:
+        """All up to a receipt is on disk."""
+        self.committed = receipt
+        self._failed = False
+
+    def put_back(self, changes: Changes) -> None:
+        """What was taken could not be written: it goes into the next commit, with all that was staged since."""
+        for later in (*self._sealed, self._next):
+            changes.absorb(later)
+        self._next = changes
+        self._sealed.clear()
+        self._taken, self._failed = None, True
+        for batch in changes.discarded:
+            batch.messages = None
+
+    def request_again(self) -> None:
+        """Ask for a commit of what was put back."""
+        self._requested = bool(self._next)
+
+    def close_batch(self, batch: Batch) -> None:
+        """The queue's next messages go into another batch."""
+        if self._growing.get(batch.queue_id) is batch:
+            del self._growing[batch.queue_id]
+
+    def close_batches(self) -> None:
+        """All queues' next messages go into other batches: they lie in another segment."""
+        self._growing.clear()
+
+
+def _is_much(changes: Changes, octets: int) -> bool:
+    """Whether a commit should hold no more: ``octets`` of bodies, or fewer where they have to be copied together."""
+    count = changes.count
+    if octets > COPIED_BYTES and changes.octets < GATHER * count:
+        octets = COPIED_BYTES
+    return changes.octets >= octets or count >= COMMIT_MESSAGES or len(changes.definitions) >= COMMIT_DEFINITIONS
