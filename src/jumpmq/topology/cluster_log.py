@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout, PreconditionFailed
-from jumpmq.topology.changes import Change, DeclareQueue
+from jumpmq.topology.changes import Change, DeclareQueue, HomeDown
 from jumpmq.topology.common_log import ANYWHERE, DIGESTS, Deciding
 from jumpmq.topology.json_form import change_from_json, change_to_json
 from jumpmq.topology.proposals import Asker, Pending
@@ -52,11 +52,13 @@ class _Asked:
         pending: is told.
         text: the change and who asked, in JSON.
         home: where the queue will be that is to be declared; None where none is.
+        down: the home that is taken for dead; None where none is.
     """
 
     pending: Pending
     text: str
     home: int | None
+    down: int | None
 
 
 class ClusterLog:
@@ -133,7 +135,8 @@ class ClusterLog:
         home = change.definition.home if isinstance(change, DeclareQueue) else None
         if home is not None:
             self._coming[home] += 1
-        self._unsent.append(_Asked(pending, text, home))
+        down = change.home if isinstance(change, HomeDown) else None
+        self._unsent.append(_Asked(pending, text, home, down))
         self.on_ask()
 
     def _with_home(self, change: Change) -> Change:
@@ -155,16 +158,34 @@ class ClusterLog:
     def to_append(self) -> Entry | None:
         """The entry that is to be appended next: the same until it has come; None where nothing is asked for."""
         if self._sent is None and self._unsent:
-            asked, octets = [self._unsent.popleft()], 0
-            while self._unsent and len(asked) < MOST_CHANGES:
-                octets += len(asked[-1].text)
-                if octets + len(self._unsent[0].text) > MOST_OCTETS:
-                    break
-                asked.append(self._unsent.popleft())
+            asked = self._next_asked()
             self._count += 1
             changes = [json.loads(one.text) for one in asked]
             self._sent = {"id": f"{self._boot}.{self._count}", "home": self._home, "changes": changes}, asked
         return None if self._sent is None else self._sent[0]
+
+    def _next_asked(self) -> list[_Asked]:
+        """What one entry holds; that a home is dead has an entry of its own, as it may be withdrawn."""
+        asked, octets = [self._unsent.popleft()], 0
+        while self._unsent and len(asked) < MOST_CHANGES:
+            octets += len(asked[-1].text)
+            is_alone = asked[0].down is not None or self._unsent[0].down is not None
+            if is_alone or octets + len(self._unsent[0].text) > MOST_OCTETS:
+                break
+            asked.append(self._unsent.popleft())
+        return asked
+
+    @property
+    def taken_for_dead(self) -> int | None:
+        """The home that the entry of :meth:`to_append` takes for dead, which must not live when it is appended; None
+        where the entry takes none for dead."""
+        return None if self._sent is None else self._sent[1][0].down
+
+    def withdraw(self) -> None:
+        """The home that the entry of :meth:`to_append` takes for dead lives: the entry is not to be appended."""
+        assert self._sent is not None
+        (asked,), self._sent = self._sent[1], None
+        asked.pending.refuse(PreconditionFailed(f"home {asked.down} lives"))
 
     def stand_still(self) -> None:
         """Nothing can be appended for too long: refuse those who wait for a limited time, until :meth:`go_on`.

@@ -520,6 +520,52 @@ async def test_a_node_that_only_etcd_takes_for_dead_keeps_its_queues(
 
 
 @in_loop
+async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tmp_path: Path) -> None:
+    """Etcd compares in the transaction that appends: what was found dead may live by then."""
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        try:
+            definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
+            await propose(second, DeclareQueue(definition))
+            assert first._member is not None
+            with first.turns.turn():
+                first._member._end(second.config.home)
+            await declare(first, "later")
+            assert "mine" in first.topology.vhosts["/"].declared
+            assert "later" in second.topology.vhosts["/"].declared
+        finally:
+            await stopped(second)
+            await stopped(first)
+
+
+@in_loop
+async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Etcd has lost a node's key while this node's links are all down: another node that lives may still reach it."""
+    monkeypatch.setattr("jumpmq.broker.cluster.member.GRACE", 0.0)
+    with etcd(tmp_path) as members:
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
+        first, _, third = brokers
+        asking = Etcd([members[0].url])
+        try:
+            definition = third.topology.define_queue("/", "mine", exclusive=True, owner="client")
+            await propose(third, DeclareQueue(definition))
+            assert first._member is not None
+            links = first.other_homes.links
+            monkeypatch.setattr(links, "_links", {})  # whatever still arrives, this node knows of no link
+            await asking.transaction([], [delete("/jumpmq/test/live/three@host")])
+            await first._member._look_for_dead()
+            await first._member._look_for_dead()
+            assert first.topology.log is not None
+            assert first._member.log.to_append() is None
+            assert "mine" in first.topology.vhosts["/"].declared
+        finally:
+            monkeypatch.undo()
+            await asking.close()
+            for broker in brokers:
+                await stopped(broker)
+
+
+@in_loop
 async def test_of_nodes_that_differ_the_younger_ends(tmp_path: Path) -> None:
     with etcd(tmp_path) as members:
         brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]

@@ -338,8 +338,9 @@ class Member:
             await self._again_and_again(self._look_for_dead)
 
     async def _look_for_dead(self) -> None:
-        """End what does not outlive a node that is dead: by etcd, for want of a link, and by a second witness if there
-        is one. Etcd alone may have taken a living one for dead, when its disk was slow."""
+        """End what does not outlive a node that is dead: by etcd, for want of a link, and by a second witness if a
+        third node lives. Etcd alone may have taken a living one for dead, when its disk was slow; a node without links
+        may itself be cut off."""
         live = await self._etcd.folder(self._keys.live)
         self._live_homes = {value.key: int(json.loads(value.value)["home"]) for value in live.values}
         seen = {self.me.home, *self._live_homes.values(), *self._links.homes}
@@ -350,9 +351,10 @@ class Member:
             for home in self._links.homes:
                 self._say(home, {"dead": sorted(dead)})
             others = [self._suspected.get(home, set()) for home in self._links.homes]
+            is_last = not others and not self._unlinked
             if self.me.home == min([self.me.home, *self._links.homes]):
                 for home in dead:
-                    if not others or any(home in suspected for suspected in others):
+                    if is_last or any(home in suspected for suspected in others):
                         self._end(home)
 
     def _end(self, home: int) -> None:
@@ -450,6 +452,10 @@ class Member:
         before = [present(self._keys.entry(number - 1))] if number > 1 else []
         compare = [absent(key), *before, has(live, self._live_value)]
         failure = [get(key, end_of(self._keys.log), PART), get(live)]
+        if (down := self.log.taken_for_dead) is not None:
+            other = self._keys.live_node(self._topology.node_of(down))
+            compare.append(absent(other))
+            failure.append(get(other))
         try:
             done, responses = await self._etcd.transaction(compare, [put(key, value)], failure)
         except EtcdError:
@@ -462,7 +468,10 @@ class Member:
         self._take(entries)
         if entries:
             return
-        if not alive:  # etcd has taken this node for dead
+        if down is not None and values_of(responses[2]):
+            log.warning("home %d lives again: its queues stay", down)
+            self.log.withdraw()
+        elif not alive:  # etcd has taken this node for dead
             await self._live()
         elif alive[0].value != self._live_value:
             self._found_alive(alive[0])
