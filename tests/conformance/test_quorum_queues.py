@@ -255,3 +255,40 @@ def test_get_is_refused_where_one_consumer_is_to_be_active(channel: WireChannel,
         f"RESOURCE_LOCKED - cannot obtain access to locked queue '{queue}' in vhost '/'. "
         "basic.get operations are not supported by quorum queues with single active consumer",
     )
+
+
+def fill_by_priority(channel: WireChannel, queue: str, *messages: tuple[int | None, bytes]) -> None:
+    channel.confirm_select()
+    for priority, body in messages:
+        channel.publish("", queue, body, Basic.Properties(priority=priority))
+    channel.wait_for_confirms()
+
+
+def test_two_of_a_priority_above_4_are_delivered_for_each_that_is_older(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum()
+    priorities = (0, 5, None, 9, 4, 5, 4, 9, 255, 5, 5)
+    fill_by_priority(channel, queue, *((one, b"%d" % place) for place, one in enumerate(priorities)))
+    assert [int(get(channel, queue).body) for _ in priorities] == [1, 3, 0, 5, 7, 2, 8, 9, 4, 10, 6]
+    fill_by_priority(channel, queue, (0, b"low"), (7, b"high"))
+    # Two were delivered since it was the older one's turn.
+    assert [get(channel, queue).body for _ in range(2)] == [b"low", b"high"]
+
+
+def test_what_comes_back_goes_before_higher_priorities(channel: WireChannel, quorum: Declare) -> None:
+    queue = quorum(delivery_limit=5)
+    fill_by_priority(channel, queue, (0, b"0"), (9, b"9a"), (9, b"9b"), (9, b"9c"), (0, b"0 again"))
+    assert [get(channel, queue).body for _ in range(2)] == [b"9a", b"9b"]
+    older = get(channel, queue)
+    assert older.body == b"0"
+    channel.send(Basic.Nack(delivery_tag=older.method.delivery_tag, requeue=True))
+    assert [get(channel, queue).body for _ in range(3)] == [b"0", b"9c", b"0 again"]
+
+
+def test_too_much_drops_what_would_be_delivered_next(channel: WireChannel, quorum: Declare) -> None:
+    dead = channel.queue()
+    queue = quorum(max_length=2, dead_letter_exchange="", dead_letter_routing_key=dead)
+    for priority in (0, 1, 9, 8, 7, 6):
+        fill_by_priority(channel, queue, (priority, b"%d" % priority))
+    until(lambda: channel.ready(dead) == 4)
+    assert channel.bodies(dead) == [b"9", b"8", b"0", b"7"]
+    assert [get(channel, queue).body for _ in range(2)] == [b"6", b"1"]

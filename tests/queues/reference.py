@@ -115,11 +115,11 @@ def settle_stored(messages: list[Any]) -> None:
         batch.settle_range(first, last)
 
 
-def by_priority(messages: list[Any], highest: int) -> dict[int, list[Any]]:
-    """The messages by their priority, 0 where they have none; one above ``highest`` counts as that."""
+def by_priority(messages: list[Any], highest: int, above: int = 0) -> dict[int, list[Any]]:
+    """The messages by how much their priority, 0 where they have none, is above ``above``: 0 to ``highest``."""
     groups: dict[int, list[Any]] = {}
     for message in messages:
-        priority = min(Properties.parse(message.properties).priority or 0, highest)
+        priority = min(max((Properties.parse(message.properties).priority or 0) - above, 0), highest)
         groups.setdefault(priority, []).append(message)
     return groups
 

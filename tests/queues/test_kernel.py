@@ -33,13 +33,15 @@ class Settled:
 @given(
     st.lists(st.sampled_from([(b"\0\0", 0), (b"\x08\0\x03", 3), (b"\x18\0\x02\x09", 9), (b"\x88\0\x01a\x05", 5)])),
     st.integers(0, 10),
+    st.integers(0, 10),
 )
-def test_by_priority(published: list[tuple[bytes, int]], highest: int) -> None:
+def test_by_priority(published: list[tuple[bytes, int]], highest: int, above: int) -> None:
     messages = [Message("", b"", properties, b"") for properties, _ in published]
     expected: dict[int, list[Message]] = {}
     for message, (_, priority) in zip(messages, published, strict=True):
-        expected.setdefault(min(priority, highest), []).append(message)
-    assert kernel.by_priority(messages, highest) == reference.by_priority(messages, highest) == expected
+        expected.setdefault(min(max(priority - above, 0), highest), []).append(message)
+    for twin in (kernel, reference):
+        assert twin.by_priority(messages, highest, above) == expected
 
 
 @given(st.lists(st.integers(0, 3)))

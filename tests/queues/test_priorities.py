@@ -9,6 +9,9 @@ from jumpmq.queues import ready as ready_messages
 from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
+from jumpmq.queues.priorities import PRIORITIES
+from jumpmq.queues.quorum import QuorumQueue
+from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.reservations import Reservations, exhaust
 
 COUNT = 400
@@ -73,3 +76,65 @@ def test_reservations_take_the_higher_first_and_read_the_same_again(opened: Open
     assert [int(one.body) for one in reader.held(None, 1)[0]] == in_order(range(40))[:10]
     exhaust(reader.acknowledge(1))
     assert [int(one.body) for one in queue.take(100)] == in_order(range(40))[10:]
+
+
+def quorum_queue(opened: Opened) -> QuorumQueue:
+    context = QueueContext(journal=opened.store, memory=MemoryAccount(8 * OVERHEAD))
+    queue = QuorumQueue("/", "q", id=7, durable=True, context=context)
+    if any(kind == PRIORITIES for kind, _, _ in opened.store.definitions()):
+        queue.expect_priorities()
+    queue.restore(opened.store.batches().get(7, []), 1, None)
+    return queue
+
+
+def two_to_one(numbers: list[int], turn: int = 0) -> list[int]:
+    """The order in which a quorum queue delivers."""
+    high, normal = [one for one in numbers if one % 10 > 4], [one for one in numbers if one % 10 <= 4]
+    taken = []
+    while high or normal:
+        older = high and normal and turn == 2 and normal[0] < high[0]
+        taken.append((high if high and not older else normal).pop(0))
+        turn = (turn + 1) % 3
+    return taken
+
+
+def test_a_quorum_queue_that_is_paged_and_restarted(opened: Opened) -> None:
+    queue = quorum_queue(opened)
+    queue.push(messages(0, 3))  # without higher ones
+    for first in range(3, COUNT, 37):
+        queue.push(messages(first, min(first + 37, COUNT)))
+        opened.commit()
+        while queue.page_out(0):
+            pass
+    assert queue.memory < COUNT * OVERHEAD
+    expected = two_to_one(list(range(COUNT)))
+    taken = queue.take(50)
+
+    def is_taken() -> bool:
+        taken.extend(queue.take_for_delivery(7))  # what is on disk is read by a thread
+        return len(taken) >= 100
+
+    opened.work_until(is_taken)
+    assert [int(one.body) for one in taken] == expected[: len(taken)]
+    queue.settle(taken[:50], Outcome.ACKNOWLEDGED)
+    queue.settle(taken[50:60], Outcome.CONSUMER_GONE)
+    assert [int(one.body) for one in queue.take(10)] == sorted(expected[50:60])
+    opened.commit()
+    again = quorum_queue(opened.restart())
+    rest = sorted(expected[50:])
+    assert [int(one.body) for one in again.take(1000)] == two_to_one(rest)
+
+
+def test_a_quorum_queue_reads_nothing_at_a_start_once_higher_priorities_are_gone(opened: Opened) -> None:
+    queue = quorum_queue(opened)
+    queue.push(messages(0, 10))
+    queue.settle([one for one in queue.take(10) if int(one.body) > 4], Outcome.ACKNOWLEDGED)
+    opened.commit()
+    for _ in range(2):  # the first of these starts reads them, and notes that it need not
+        opened = opened.restart()
+        again = quorum_queue(opened)
+        assert [int(one.body) for one in again.take(5)] == [0, 1, 2, 3, 4]
+        opened.commit()
+    assert isinstance(again._ready, ReadyMessages)
+    again.push(messages(5, 7))
+    assert [int(one.body) for one in quorum_queue(opened.restart()).take(7)] == [5, 6, 0, 1, 2, 3, 4]

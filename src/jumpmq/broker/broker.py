@@ -49,6 +49,7 @@ from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue, group_offsets
 from jumpmq.queues.memory import MemoryAccount
+from jumpmq.queues.priorities import PRIORITIES
 from jumpmq.store import Batch, Store, StoreError
 from jumpmq.store.definitions import BEHIND, PARTS, named, numbered, part_of
 from jumpmq.topology import Topology, changes, records
@@ -402,6 +403,7 @@ class Broker:
                 queue.behind = self.topology.make_behind(definition, queue.id)
         next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
         delivered = {key: value for kind, key, value in definitions if kind == "delivered"}
+        with_priorities = {key for kind, key, _ in definitions if kind == PRIORITIES}
         attempts: dict[int, dict[int, int]] = {}
         for kind, key, value in definitions:
             if kind == "attempts":
@@ -415,6 +417,8 @@ class Broker:
         for queue in self._queues():
             delivered_seq = delivered.get(str(queue.id), 0) if store.clean else None
             next_seq = next_seqs.get(str(queue.id), 1)
+            if str(queue.id) in with_priorities:
+                queue.expect_priorities()
             queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
             if queue.offsets is not None:
                 queue.restore_offsets(offsets.get(queue.id, {}), clean=store.clean)

@@ -183,7 +183,7 @@ cdef int priority_of(const uint8_t* properties) noexcept nogil:
     return at[0]
 
 
-def by_priority(list messages, int highest):
+def by_priority(list messages, int highest, int above=0):
     cdef Message message
     cdef bytes known = None
     cdef int priority = 0
@@ -192,7 +192,7 @@ def by_priority(list messages, int highest):
     for message in messages:
         if message.properties is not known:
             known = message.properties
-            priority = min(priority_of(<const uint8_t*>PyBytes_AS_STRING(known)), highest)
+            priority = min(max(priority_of(<const uint8_t*>PyBytes_AS_STRING(known)) - above, 0), highest)
             group = groups.get(priority)
             if group is None:
                 group = groups[priority] = []

@@ -318,6 +318,10 @@ class Queue(ABC):
             attempts: how many deliveries a message's next one makes, by its number, where that was recorded.
         """
 
+    def expect_priorities(self) -> None:
+        """Before :meth:`restore`: the store has noted :data:`~jumpmq.queues.priorities.PRIORITIES` of the queue."""
+        raise NotImplementedError
+
     @abstractmethod
     def checkpoint(self) -> None:
         """Record where numbering and deliveries stand, for a restart after a clean stop."""

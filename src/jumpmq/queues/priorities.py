@@ -1,8 +1,10 @@
-"""Ready messages by priority (``x-max-priority``): the higher ones first, those of one priority in order.
+"""Ready messages by priority: those of one priority in order.
 
 Each priority in use has :class:`ReadyMessages` of its own, where all is as in a queue without priorities: paging,
-returning to a place, expiry at the front. As in RabbitMQ the front of the queue is the highest priority's, so
-that is also what a length limit drops first.
+returning to a place, expiry at the front. As in RabbitMQ a length limit drops what would be delivered next.
+
+There are two ways to choose between priorities: a classic queue's (``x-max-priority``), the higher ones first, and a
+quorum queue's, which knows two and lets neither wait for long.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +16,16 @@ from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.ready import ReadyMessages, for_nobody, nobody_waits
 from jumpmq.queues.runs import body_octets, by_priority, octets
 from jumpmq.store import Batch
+
+PRIORITIES = "priorities"
+"""The kind of the record that says that a quorum queue has messages of two priorities."""
+
+LAST_NORMAL = 4
+"""The highest priority that is the lower one of a quorum queue's two."""
+
+_NORMAL, HIGH, _BACK = range(3)
+_OF_HIGH = 2
+"""How many messages of the higher priority are taken for each turn of the older ones."""
 
 
 class PrioritizedMessages:
@@ -55,13 +67,14 @@ class PrioritizedMessages:
 
     def _split(self, messages: list[Message]) -> Iterator[tuple[ReadyMessages, list[Message]]]:
         for priority, group in by_priority(messages, self._highest).items():
-            level = self._levels.get(priority)
-            if level is None:
-                self._levels[priority] = level = ReadyMessages(
-                    self._reader, self._prepare, self._account, self._arrived
-                )
-                self._levels = dict(sorted(self._levels.items(), reverse=True))
-            yield level, group
+            yield self._level(priority), group
+
+    def _level(self, priority: int) -> ReadyMessages:
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = ReadyMessages(self._reader, self._prepare, self._account, self._arrived)
+            self._levels = dict(sorted(self._levels.items(), reverse=True))
+        return level
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
         """Add a stored batch behind all others. It is read: its priorities are in its messages."""
@@ -151,6 +164,83 @@ class PrioritizedMessages:
             if done := level.page_out(kept):
                 return done
         return 0
+
+
+class WeightedMessages(PrioritizedMessages):
+    """Ready messages of two priorities, as RabbitMQ 4.0's quorum queues have them: those above 4, and all others.
+
+    Of three messages that are taken two are of the higher priority, if there are any; the third is the older one of
+    those in front. What came back goes before all, in order.
+
+    Args:
+        normal: the messages that there are, all of the lower priority.
+
+    Attributes:
+        normal, high: those of the lower and of the higher priority that did not come back.
+    """
+
+    def __init__(
+        self,
+        reader: BatchReader | None,
+        prepare: Callable[[list[Message]], None],
+        account: MemoryAccount,
+        arrived: Callable[[], None],
+        normal: ReadyMessages,
+    ) -> None:
+        super().__init__(reader, prepare, account, arrived, HIGH)
+        self._levels[_NORMAL] = normal
+        self.normal, self.high, self._back = normal, self._level(HIGH), self._level(_BACK)
+        self._turn = 0  # how many of three were taken: 0 to 2
+
+    def _split(self, messages: list[Message]) -> Iterator[tuple[ReadyMessages, list[Message]]]:
+        for priority, group in by_priority(messages, HIGH, LAST_NORMAL).items():
+            yield self._level(priority), group
+
+    def put_back(self, messages: list[Message]) -> None:
+        self._back.put_back(messages)
+
+    def take(self, count: int) -> list[Message]:
+        taken = self._back.take(count)
+        while len(taken) < count and (next_ones := self._next(count - len(taken))) is not None:
+            level, most = next_ones
+            taken += self._turned(level.take(most))
+        return taken
+
+    def take_octets(self, count: int, most: int) -> list[Message]:
+        taken: list[Message] = []
+        while len(taken) < count and most > 0:
+            if len(self._back):
+                level, fitting = self._back, count - len(taken)
+            elif (next_ones := self._next(count - len(taken))) is not None:
+                level, fitting = next_ones
+            else:
+                break
+            more = level.take_octets(fitting, most)
+            if not more:
+                break  # it is being read, and comes first
+            most -= octets(more)[1]
+            taken += more if level is self._back else self._turned(more)
+        return taken
+
+    def _next(self, count: int) -> tuple[ReadyMessages, int] | None:
+        """Where the next message is taken from, and up to how many follow it there; None if there are none."""
+        normal, high = self.normal, self.high
+        if not (len(normal) and len(high)):
+            level = high if len(high) else normal
+            return (level, count) if len(level) else None
+        if self._turn < _OF_HIGH:
+            return high, min(count, _OF_HIGH - self._turn)
+        return (high if high.first_seq() < normal.first_seq() else normal), 1
+
+    def _turned(self, taken: list[Message]) -> list[Message]:
+        self._turn = (self._turn + len(taken)) % (_OF_HIGH + 1)
+        return taken
+
+    def front(self) -> Message | None:
+        if len(self._back):
+            return self._back.front()
+        next_ones = self._next(1)
+        return None if next_ones is None else next_ones[0].front()
 
 
 def _sums(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -6,6 +6,9 @@ often than ``x-delivery-limit`` allows is dead-lettered. Where no limit is set, 
 consumers that are gone, and as often as consumers like that put it back: it then goes to the end of the queue, so that
 one that no consumer can handle does not hold up the others. A limit below 0 is none. In a queue with slots it returns
 to its place, whatever the limit: there it holds up its slot alone, in whose order it stays.
+
+There are two priorities (:class:`~jumpmq.queues.priorities.WeightedMessages`), but for a queue with slots. A queue has
+them from the first message of the higher one on; the journal notes that, so that only then a start reads messages.
 """
 
 from collections.abc import Mapping
@@ -17,7 +20,9 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.queues import argument_checks as checks
 from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome
 from jumpmq.queues.classic import ClassicQueue
-from jumpmq.queues.runs import carries, settle_stored
+from jumpmq.queues.priorities import HIGH, LAST_NORMAL, PRIORITIES, WeightedMessages
+from jumpmq.queues.ready import ReadyMessages
+from jumpmq.queues.runs import by_priority, carries, settle_stored
 from jumpmq.store import Batch
 
 DELIVERY_COUNT = "x-delivery-count"
@@ -77,6 +82,20 @@ class QuorumQueue(ClassicQueue):
     ) -> None:
         self._recorded = dict(attempts)
         super().restore(batches, next_seq, delivered_seq, attempts)
+        if isinstance(self._ready, WeightedMessages) and not len(self._ready.high):
+            self._forget_priorities()
+            self._ready = self._ready.normal
+
+    def expect_priorities(self) -> None:
+        if isinstance(self._ready, ReadyMessages):
+            self._ready = WeightedMessages(self._spill_store, self._prepare, self._account, self._on_read, self._ready)
+
+    def _enter(self, messages: list[Message]) -> None:
+        if isinstance(self._ready, ReadyMessages) and HIGH in by_priority(messages, HIGH, LAST_NORMAL):
+            self.expect_priorities()
+            if self._journal is not None:
+                self._journal.put(PRIORITIES, str(self.id), True)
+        super()._enter(messages)
 
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if not carries(messages, _DELIVERY_COUNT):
@@ -125,6 +144,8 @@ class QuorumQueue(ClassicQueue):
     def delete(self) -> int:
         count = super().delete()
         self._forget_all_attempts()
+        if isinstance(self._ready, WeightedMessages):
+            self._forget_priorities()
         return count
 
     def _take_back(self, messages: list[Message], outcome: Outcome) -> None:
@@ -186,6 +207,10 @@ class QuorumQueue(ClassicQueue):
             "messages_dlx": self.undelivered_count,
             "message_bytes_dlx": self.undelivered_octets,
         }
+
+    def _forget_priorities(self) -> None:
+        if self._journal is not None:
+            self._journal.delete(PRIORITIES, str(self.id))
 
     def _record_attempts(self, seq: int, attempts: int) -> None:
         if self._journal is not None:

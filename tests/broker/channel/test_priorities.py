@@ -24,7 +24,11 @@ def test_the_order_survives_a_restart(tmp_path: Path) -> None:
     with JumpMQ(tmp_path) as broker:
         channel = login(broker.port).channel()
         channel.queue("q", durable=True, exclusive=False, arguments={"x-max-priority": 9})
+        channel.queue("quorum", durable=True, exclusive=False, arguments={"x-queue-type": "quorum"})
         fill(channel, 2000, 20)
+        for priority in (0, 4, 5):
+            channel.publish("", "quorum", b"%d" % priority, Basic.Properties(priority=priority))
+        channel.wait_for_confirms()
         shown = requests.get(
             f"http://{HOST}:{broker.http_port}/api/queues/%2F/q", auth=("guest", "guest"), timeout=60
         ).json()
@@ -35,3 +39,4 @@ def test_the_order_survives_a_restart(tmp_path: Path) -> None:
         broker.start()
         channel = login(broker.port).channel()
         assert [int(body) for body in channel.bodies("q")] == in_order(2000)[300:]
+        assert channel.bodies("quorum") == [b"5", b"0", b"4"]
