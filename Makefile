@@ -47,7 +47,7 @@ clean:  ## remove everything that make made
 	@echo 'Installing into .venv: a minute or two the first time'
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@$(BIN)/python -c 'import jumpmq.hashing._kernel, jumpmq.amqp._kernel, jumpmq.store._kernel, jumpmq.store._worker, jumpmq.queues._kernel'
+	@$(BIN)/python -c 'import jumpmq.hashing._kernel, jumpmq.amqp._kernel, jumpmq.store._kernel, jumpmq.store._worker, jumpmq.queues._kernel, jumpmq.queues._lanes'
 	@touch $@
 
 prerequisites:

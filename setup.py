@@ -13,6 +13,7 @@ KERNELS = [
     "jumpmq.store._kernel",
     "jumpmq.store._worker",
     "jumpmq.queues._kernel",
+    "jumpmq.queues._lanes",
 ]
 
 FOR_SPARK = {"jumpmq.hashing._kernel", "jumpmq.amqp._kernel"}

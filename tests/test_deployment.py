@@ -157,7 +157,8 @@ def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path, python: Path)
     )
     (wheel,) = (tmp_path / "dist").glob("jumpmq-*.whl")
     check(*pip, wheel)
-    kernels = "import jumpmq.amqp._kernel, jumpmq.hashing._kernel, jumpmq.queues._kernel, jumpmq.store._worker"
+    names = ("amqp._kernel", "hashing._kernel", "queues._kernel", "queues._lanes", "store._worker")
+    kernels = "import " + ", ".join(f"jumpmq.{name}" for name in names)
     check(fresh, "-I", "-c", kernels)
     assert check(fresh.parent / "jumpmq", "version").strip() == jumpmq.__version__
     serve = [fresh.parent / "jumpmq", "serve", "--port", "0", "--http-port", "0", "--data-dir", tmp_path / "data"]

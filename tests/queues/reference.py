@@ -1,7 +1,6 @@
 """What queues do with runs of messages: the specification of the compiled kernel, in plain Python."""
 
 import struct
-from array import array
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -152,10 +151,9 @@ def by_slot(messages: list[Any]) -> dict[int, list[Any]]:
     return groups
 
 
-def count_slots(messages: list[Any], counts: "array[int]", change: int) -> None:
-    """Add ``change`` to the count of each message's slot."""
-    for message in messages:
-        counts[message.slot] += change
+def highest_seq(messages: list[Any]) -> int:
+    """The highest number of messages, 0 where there are none."""
+    return max((message.seq for message in messages), default=0)
 
 
 PACKED = struct.Struct("=dIIBBB5x")

@@ -1,4 +1,4 @@
-"""The front of a queue against a plain list, in runs of three."""
+"""The front of a queue against a plain list, in runs of three; and that of a slot, in one piece of memory."""
 
 import pytest
 from hypothesis import settings
@@ -9,6 +9,7 @@ from tests.queues.consumers import message
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import head
+from jumpmq.queues._lanes import Lane
 
 
 @pytest.fixture(autouse=True)
@@ -19,9 +20,11 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 class Front(RuleBasedStateMachine):
     """What is taken at either end, put back, expired or looked at."""
 
+    made_by: type[head.Head] | type[Lane] = head.Head
+
     def __init__(self) -> None:
         super().__init__()
-        self.head = head.Head()
+        self.head = self.made_by()
         self.messages: list[Message] = []
         self.next_seq = 1000
 
@@ -60,6 +63,21 @@ class Front(RuleBasedStateMachine):
         del self.messages[: len(expected)]
 
     @precondition(lambda self: self.messages)
+    @rule(data=st.data(), count=st.integers(0, 10))
+    def take_range(self, data: st.DataObject, count: int) -> None:
+        first = data.draw(st.integers(self.messages[0].seq - 2, self.messages[-1].seq))
+        last = data.draw(st.integers(first, self.messages[-1].seq + 2))
+        expected = [one for one in self.messages if first <= one.seq <= last][:count]
+        assert self.head.take_range(first, last, count) == expected
+        self.messages = [one for one in self.messages if one not in expected]
+
+    @rule(count=st.integers(60, 300), taken=st.integers(0, 300))
+    def extend_by_many(self, count: int, taken: int) -> None:
+        self.extend(count)
+        assert self.head.take(taken) == self.messages[:taken]
+        del self.messages[:taken]
+
+    @precondition(lambda self: self.messages)
     @rule(data=st.data())
     def look(self, data: st.DataObject) -> None:
         seq = data.draw(st.integers(self.messages[0].seq - 1, self.messages[-1].seq))
@@ -77,5 +95,12 @@ class Front(RuleBasedStateMachine):
             assert (self.head.first, self.head.last) == (self.messages[0], self.messages[-1])
 
 
+class LaneFront(Front):
+    """The same of a lane."""
+
+    made_by = Lane
+
+
 TestFront = Front.TestCase
-TestFront.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
+TestLaneFront = LaneFront.TestCase
+TestFront.settings = TestLaneFront.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

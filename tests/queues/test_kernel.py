@@ -1,6 +1,5 @@
 """The compiled kernel says of runs of messages what its readable twin says."""
 
-from array import array
 from types import ModuleType
 from typing import Any
 
@@ -147,15 +146,19 @@ def test_claims_end_at_an_unknown_tag(twin: ModuleType, held: set[int], tags: li
 
 
 @TWINS
+def test_the_highest_number(twin: ModuleType) -> None:
+    messages = [Message("", b"", b"\0\0", b"") for _ in range(3)]
+    for one, seq in zip(messages, (4, 9, 2), strict=True):
+        one.seq = seq
+    assert (twin.highest_seq(messages), twin.highest_seq([])) == (9, 0)
+
+
+@TWINS
 def test_slots_of_messages(twin: ModuleType) -> None:
     messages = [Message("", b"k%d" % (number % 3), b"\0\0", b"") for number in range(9)]
     twin.set_slots(messages, None, 1000, 5)
     assert [one.slot for one in messages[:3]] == [xxh64(b"k%d" % number, 5) % 1000 for number in range(3)]
     assert twin.by_slot(messages) == {messages[number].slot: messages[number::3] for number in range(3)}
-    counts = array("I", bytes(4000))
-    twin.count_slots(messages, counts, 2)
-    twin.count_slots(messages[:3], counts, -1)
-    assert [counts[messages[number].slot] for number in range(3)] == [5, 5, 5]
     twin.set_slots(messages[:2], [b"a", b"b"], 7, 5)
     assert [one.slot for one in messages[:2]] == [xxh64(b"a", 5) % 7, xxh64(b"b", 5) % 7]
 

@@ -1,7 +1,6 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """What queues do with runs of messages, in C. ``tests/queues/reference.py`` says the same in plain Python."""
 
-from cpython.array cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
@@ -243,12 +242,13 @@ def by_slot(list messages not None):
     return groups
 
 
-def count_slots(list messages not None, array counts not None, int change):
+def highest_seq(list messages not None):
     cdef Message message
+    cdef long long highest = 0
     for message in messages:
-        if message.slot >= len(counts):
-            raise IndexError(message.slot)
-        counts.data.as_uints[message.slot] += change
+        if message.seq > highest:
+            highest = message.seq
+    return highest
 
 
 # --- messages on their way to another process ---

@@ -20,7 +20,7 @@ from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
-from jumpmq.queues.runs import body_octets, enter_queue, octets, of_body, persistent, settle_stored
+from jumpmq.queues.runs import body_octets, enter_queue, highest_seq, octets, of_body, persistent, settle_stored
 from jumpmq.queues.slot_delivery import SlotDelivery
 from jumpmq.queues.slots import DEFAULT_KEY, Share, SlottedMessages
 from jumpmq.store import Batch
@@ -316,8 +316,7 @@ class ClassicQueue(Queue):
             self.delivered += len(messages)
             if self.returned:
                 self.redelivered += sum([message.redelivered for message in messages])
-            in_order = isinstance(self._ready, ReadyMessages)
-            last = messages[-1].seq if in_order else max(message.seq for message in messages)
+            last = messages[-1].seq if isinstance(self._ready, ReadyMessages) else highest_seq(messages)
             self._delivered_seq = max(self._delivered_seq, last)
         return messages
 

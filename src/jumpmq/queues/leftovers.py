@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues._lanes import Lane
 from jumpmq.queues.head import Head
 from jumpmq.queues.memory import MemoryAccount, held_octets
 from jumpmq.queues.returned import Returned
@@ -34,7 +35,7 @@ class Leftovers:
 
     def __init__(
         self,
-        messages: Head,
+        messages: Head | Lane,
         returned: Returned,
         tail: deque[Segment],
         read: Callable[[Segment], list[Message]],

@@ -22,6 +22,7 @@ from itertools import accumulate, chain, groupby, islice
 from operator import attrgetter
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues._lanes import Lane
 from jumpmq.queues.bodies import BatchReader, drop, droppable, read_back
 from jumpmq.queues.head import RUN, Head, bounds
 from jumpmq.queues.leftovers import Leftovers
@@ -61,6 +62,7 @@ class ReadyMessages:
         prepare: called with messages that were read back, before anybody sees them.
         account: what messages in memory are charged to, as ``ready``.
         arrived: called when messages are there that :meth:`take_octets` did not wait for.
+        head: what is in memory, in order; nothing unless given. The caller sets ``size`` and ``memory`` to its.
 
     Attributes:
         size: octets of all ready bodies.
@@ -73,6 +75,7 @@ class ReadyMessages:
         prepare: Callable[[list[Message]], None],
         account: MemoryAccount,
         arrived: Callable[[], None],
+        head: Lane | None = None,
     ) -> None:
         self._reader = reader  # reads what is on disk
         self._arrived = arrived  # called when what was read ahead is there
@@ -81,7 +84,7 @@ class ReadyMessages:
         self._prepare = prepare  # makes messages that were read those of the queue
         self._account = account  # where they are charged
         self._returned = Returned()  # first: those that came back
-        self._head = Head()  # then those in memory, as objects
+        self._head: Head | Lane = Head() if head is None else head  # then those in memory, as objects
         self._tail: deque[Segment] = deque()  # then the others, in segments
         self._tail_count = self._inexact = 0  # messages of the tail; segments whose size is a guess
         self._unwritten = self._unstored = NONE  # segments whose messages are in no commit yet; that are in no file
@@ -91,6 +94,11 @@ class ReadyMessages:
 
     def __len__(self) -> int:
         return len(self._returned.messages) + self._head.count + self._tail_count
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all messages are in memory, and in order."""
+        return not self._tail and not self._returned.messages
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
         """Add a stored batch behind all others, without reading it; up to ``delivered_seq`` it was delivered before."""
@@ -113,19 +121,6 @@ class ReadyMessages:
                 self._extend_unstored(list(group))
             else:
                 self._extend_tail(batch, list(group))
-
-    def extend_head(self, messages: list[Message], size: int, held: int) -> bool:
-        """As :meth:`extend`, where no message is in the tail; returns whether that was so.
-
-        Args:
-            held: octets of memory that the messages take, which the caller charges: one of many lists of a queue.
-        """
-        if self._tail:
-            return False
-        self.size += size
-        self.memory += held
-        self._head.extend(messages)
-        return True
 
     def _extend_unstored(self, messages: list[Message]) -> None:
         """Add messages that are not stored to the tail, in segments that can become a batch each: the last takes what
@@ -180,22 +175,6 @@ class ReadyMessages:
     def take_oldest(self, count: int) -> list[Message]:
         """Remove and return what a length limit drops."""
         return self.take(count)
-
-    def take_head(self, count: int) -> tuple[list[Message], int, int] | None:
-        """Remove up to ``count`` messages from the front, where all are in memory and none came back out of order.
-
-        Returns:
-            The messages, octets of their bodies, and octets of memory, which the caller takes off the account; None
-            where it is otherwise.
-        """
-        if self._tail or self._returned.messages:
-            return None
-        taken = self._head.take(count)
-        size, held = octets(taken)
-        held += OVERHEAD * len(taken)
-        self.size -= size
-        self.memory -= held
-        return taken, size, held
 
     def take_octets(self, count: int, most: int) -> list[Message]:
         """As :meth:`take`, but as few as hold ``most`` octets of bodies, routing keys and properties; some, if there

@@ -1,10 +1,11 @@
 """Ready messages by slot (``x-slots``): order per key in one queue, and a blocked key costs the others nothing.
 
-A message's key falls into one of the queue's slots by its hash. Each slot in use has :class:`ReadyMessages` of its own,
-where all is as in a queue without slots: paging, returning to a place, expiry at the front. Slots that have ready
-messages, and fewer unacknowledged ones than ``x-in-flight-per-slot``, wait for their turn in the ring of a
-:class:`Share`; what is taken goes round that ring. A slot that has nothing to give is in no ring, so that it is never
-looked at::
+A message's key falls into one of the queue's slots by its hash. As long as a slot's messages are all in memory and in
+order, they are in its lane of the kernel (:mod:`jumpmq.queues._lanes`). Else the slot is *apart*: it has
+:class:`ReadyMessages`, whose head is that lane, and all is as in a queue without slots: paging, returning to a place,
+expiry at the front. Slots that have ready messages, and fewer unacknowledged ones than ``x-in-flight-per-slot``, wait
+for their turn in the ring of a :class:`Share`; what is taken goes round that ring. A slot that has nothing to give is
+in no ring, so that it is never looked at::
 
     idle       nothing ready                                     | in no ring
     blocked    as many unacknowledged as may be                  | in no ring
@@ -15,8 +16,6 @@ looked at::
 All slots are in one share, unless some are given to others (:meth:`SlottedMessages.give`).
 """
 
-from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
@@ -28,13 +27,16 @@ from typing import NamedTuple
 from jumpmq.amqp.messages import Message, hash_keys
 from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import xxh64
+from jumpmq.queues._lanes import Lanes, Share
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, nobody_waits
-from jumpmq.queues.runs import body_octets, by_slot, count_slots, octets, set_slots
+from jumpmq.queues.runs import body_octets, by_slot, octets, set_slots
 from jumpmq.store import Batch
+
+__all__ = ["MAX_SLOTS", "Share", "SlotFigures", "SlotState", "SlottedMessages"]
 
 MAX_SLOTS = 1024
 
@@ -108,23 +110,6 @@ class SlotFigures(NamedTuple):
     state: SlotState
 
 
-class Share:
-    """Slots that take turns, apart from those of other shares.
-
-    Attributes:
-        ring: the slots that wait for their turn, the next first.
-    """
-
-    __slots__ = ("ring",)
-
-    def __init__(self) -> None:
-        self.ring: OrderedDict[int, None] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        """Whether there is something to take."""
-        return bool(self.ring)
-
-
 class _Account:
     """The account of memory, and what of it is a queue's ready messages."""
 
@@ -181,7 +166,7 @@ class _Fronts:
 
 
 class SlottedMessages:
-    """Ready messages, a list for each slot in use. See :class:`ReadyMessages` for what is done with them.
+    """Ready messages, in slots. See :class:`ReadyMessages` for what is done with them.
 
     Messages that are taken count as unacknowledged of their slot until :meth:`settled` is told of them; those that
     leave undelivered (:meth:`take_expired`, :meth:`take_oldest`) do not.
@@ -193,7 +178,6 @@ class SlottedMessages:
 
     Attributes:
         share: the share of all slots that were given to no other.
-        size: octets of all ready bodies.
     """
 
     def __init__(
@@ -208,27 +192,30 @@ class SlottedMessages:
     ) -> None:
         self.slots = slots
         self.limit = limit
-        self.share = Share()
-        self.size = 0
+        self._lanes = Lanes(slots, limit, OVERHEAD)
+        self.share = self._lanes.share
         self._key = SlotKey(key)
         self._reader = reader
         self._prepare = prepare
         self._account = _Account(account)
         self._arrived = arrived
+        # Of the slots that are apart, or were, how many messages there are and octets of their bodies.
         self._lists: dict[int, ReadyMessages] = {}
-        self._count = 0
-        self._held = array("I", bytes(4 * slots))
+        self._count = self._size = 0
         # Slots of which what is next is being read back.
         self._reading: set[int] = set()
-        # Whose each slot is, where it is not everybody's; None is nobody's.
-        self._given: dict[int, Share | None] = {}
-        # Kept from the first time that they are wanted.
+        # Kept from the first time that they are wanted until nothing is ready: all slots in use are apart then.
         self._by_seq: _Fronts | None = None
         self._by_expiry: _Fronts | None = None
         self._paged_last = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self._lanes.count + self._count
+
+    @property
+    def size(self) -> int:
+        """Octets of all ready bodies."""
+        return self._lanes.size + self._size
 
     @property
     def memory(self) -> int:
@@ -242,53 +229,70 @@ class SlottedMessages:
 
     def give(self, slot: int, share: Share | None) -> None:
         """Have the slot's messages taken with this share's from now on; with None, with nobody's."""
-        if (before := self._share_of(slot)) is not None:
-            before.ring.pop(slot, None)
-        self._given[slot] = share
-        if share is self.share:
-            del self._given[slot]
+        self._lanes.give(slot, share)
         self._queue_up(slot)
 
     def held(self, slot: int) -> int:
         """How many messages of the slot are unacknowledged."""
-        return self._held[slot]
+        return self._lanes.held_of(slot)
 
     def settled(self, messages: list[Message]) -> bool:
         """Messages that were taken are so no longer; returns whether slots that have ready ones may go on now."""
-        count_slots(messages, self._held, -1)
-        if not self.limit:
-            return False
-        freed = False
-        for slot in {message.slot for message in messages}:
+        freed, apart = self._lanes.settle(messages)
+        for slot in apart:
             freed |= self._queue_up(slot)
         return freed
 
-    def _share_of(self, slot: int) -> Share | None:
-        return self._given.get(slot, self.share) if self._given else self.share
-
     def _queue_up(self, slot: int) -> bool:
         """Have a slot wait for its turn, if it has something to give; returns whether it did not wait before."""
-        ready = self._lists.get(slot)
-        if ready is None or not len(ready) or slot in self._reading or (self.limit and self._held[slot] >= self.limit):
-            return False
-        share = self._share_of(slot)
-        if share is None or slot in share.ring:
-            return False
-        share.ring[slot] = None
-        return True
+        return self._has_something(slot) and self._lanes.queue_up(slot)
 
-    # --- coming ---
+    def _has_something(self, slot: int) -> bool:
+        if self._lanes.is_apart(slot):
+            return len(self._lists[slot]) > 0 and slot not in self._reading
+        return self._lanes.length(slot) > 0
 
-    def _list(self, slot: int) -> ReadyMessages:
+    # --- slots that are apart ---
+
+    def _apart(self, slot: int) -> ReadyMessages:
+        """The slot's messages, apart from now on; to be followed by :meth:`_note`."""
         ready = self._lists.get(slot)
+        if ready is not None and self._lanes.is_apart(slot):
+            return ready
+        lane, size, held = self._lanes.set_apart(slot)
         if ready is None:
             ready = self._lists[slot] = ReadyMessages(
                 self._reader,
                 partial(self._read_back, slot),
                 self._account,  # type: ignore[arg-type]
                 partial(self._on_read, slot),
+                head=lane,
             )
+        ready.size, ready.memory = size, held
+        self._count += len(ready)
+        self._size += size
         return ready
+
+    def _note(self, slot: int, ready: ReadyMessages, count: int, size: int) -> None:
+        """A slot that is apart had ``count`` messages with ``size`` octets before what was just done."""
+        self._count += len(ready) - count
+        self._size += ready.size - size
+        if self._by_seq is None and self._by_expiry is None:
+            if ready.is_plain and not self._account.tight:
+                self._count -= len(ready)
+                self._size -= ready.size
+                self._lanes.rejoin(slot, ready.size, ready.memory)
+        else:
+            if self._by_seq is not None:
+                self._by_seq.changed.add(slot)
+            if self._by_expiry is not None:
+                self._by_expiry.changed.add(slot)
+            if not len(self):
+                self._by_seq = self._by_expiry = None
+
+    def _all_apart(self) -> None:
+        for slot in self._lanes.filled():
+            self._apart(slot)
 
     def _read_back(self, slot: int, messages: list[Message]) -> None:
         for message in messages:
@@ -300,17 +304,7 @@ class SlottedMessages:
         if self._queue_up(slot):
             self._arrived()
 
-    def _note(self, slot: int, ready: ReadyMessages, count: int, size: int) -> None:
-        """A slot had ``count`` messages with ``size`` octets before what was just done."""
-        self._count += len(ready) - count
-        self.size += ready.size - size
-        self._note_front(slot)
-
-    def _note_front(self, slot: int) -> None:
-        if self._by_seq is not None:
-            self._by_seq.changed.add(slot)
-        if self._by_expiry is not None:
-            self._by_expiry.changed.add(slot)
+    # --- coming ---
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
         """Add a stored batch behind all others. It is read: its keys are in its messages."""
@@ -323,40 +317,21 @@ class SlottedMessages:
 
     def extend(self, messages: list[Message], size: int) -> None:
         set_slots(messages, self._key.keys(messages), self.slots, SEED)
-        groups = by_slot(messages)
-        if not self._account.tight:
-            groups = self._extend_heads(groups)
-        for slot, group in groups.items():
-            ready = self._list(slot)
+        if not (self._account.tight or self._by_seq is not None or self._by_expiry is not None):
+            messages, held = self._lanes.add(messages)
+            self._account.charge("ready", held)
+        if not messages:
+            return
+        for slot, group in by_slot(messages).items():
+            ready = self._apart(slot)
             count, before = len(ready), ready.size
             ready.extend(group, body_octets(group))
             self._note(slot, ready, count, before)
             self._queue_up(slot)
 
-    def _extend_heads(self, groups: dict[int, list[Message]]) -> dict[int, list[Message]]:
-        """Add messages to the slots that are in memory as a whole, charged at once; returns those of the others."""
-        lists, others, charged, ring = self._lists, {}, 0, self.share.ring
-        fronts = self._by_seq is not None or self._by_expiry is not None
-        for slot, group in groups.items():
-            ready = lists[slot] if slot in lists else self._list(slot)
-            size, held = octets(group)
-            held += OVERHEAD * len(group)
-            if not ready.extend_head(group, size, held):
-                others[slot] = group
-                continue
-            charged += held
-            self.size += size
-            self._count += len(group)
-            if fronts:
-                self._note_front(slot)
-            if slot not in ring:
-                self._queue_up(slot)
-        self._account.charge("ready", charged)
-        return others
-
     def put_back(self, messages: list[Message]) -> None:
         for slot, group in by_slot(messages).items():
-            ready = self._list(slot)
+            ready = self._apart(slot)
             count, before = len(ready), ready.size
             ready.put_back(group)
             self._reading.discard(slot)
@@ -380,46 +355,19 @@ class SlottedMessages:
     def _take(
         self, count: int, most: int, share: Share, take: Callable[[ReadyMessages, int], list[Message]] | None
     ) -> list[Message]:
-        ring, lists, held, limit = share.ring, self._lists, self._held, self.limit
-        taken: list[Message] = []
-        released = turns = part = 0
-        fronts = self._by_seq is not None or self._by_expiry is not None
-        while ring and count > 0 and most > 0:
-            if not turns:  # another round, in which each has an equal part
-                turns, part = len(ring), -(-count // len(ring))
-            turns -= 1
-            slot, _ = ring.popitem(last=False)
-            some = min(part, count, limit - held[slot]) if limit else min(part, count)
-            ready = lists[slot]
-            if ready.memory <= most and (head := ready.take_head(some)) is not None:
-                found, size, memory = head
-                released += memory
-                most -= memory
-                taken += found
-                count -= len(found)
-                held[slot] += len(found)
-                self._count -= len(found)
-                self.size -= size
-                if fronts:
-                    self._note_front(slot)
-                if ready.memory and (not limit or held[slot] < limit):
-                    ring[slot] = None
-                continue
+        def take_apart(slot: int, count: int, most: int) -> tuple[list[Message], int, bool]:
+            ready = self._lists[slot]
             before, size = len(ready), ready.size
-            found = ready.take_octets(some, most) if take is None else take(ready, some)
-            self._note(slot, ready, before, size)
-            if found:
-                taken += found
-                count -= len(found)
-                held[slot] += len(found)
-                if take is None:
-                    most -= octets(found)[1]
-            elif len(ready) and take is None:
+            found = ready.take_octets(count, most) if take is None else take(ready, count)
+            waits = not found and len(ready) > 0 and take is None
+            if waits:
                 self._reading.add(slot)
-                continue
-            self._queue_up(slot)
-        if released:
-            self._account.charge("ready", -released)
+            self._note(slot, ready, before, size)
+            return found, octets(found)[1] if take is None else 0, not waits and self._has_something(slot)
+
+        taken, held = self._lanes.take(share, count, most, take_apart)
+        if held:
+            self._account.charge("ready", -held)
         return taken
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
@@ -427,7 +375,7 @@ class SlottedMessages:
         first, whosever the slots are."""
         from_front = first_seq <= 1
         taken = self._take_oldest(last_seq, count) if from_front else self._take_between(first_seq, last_seq, count)
-        count_slots(taken, self._held, 1)
+        self._lanes.hold(taken)
         return taken
 
     def take_oldest(self, count: int) -> list[Message]:
@@ -436,6 +384,7 @@ class SlottedMessages:
 
     def _take_oldest(self, last_seq: int, count: int) -> list[Message]:
         if self._by_seq is None:
+            self._all_apart()
             self._by_seq = _Fronts(self._lists, ReadyMessages.first_seq)
         fronts = self._by_seq
         taken: list[Message] = []
@@ -459,34 +408,36 @@ class SlottedMessages:
         return sorted(taken, key=_seq)
 
     def _take_from(self, slot: int, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        ready = self._lists[slot]
+        ready = self._apart(slot)
         before, size = len(ready), ready.size
         taken = ready.take_range(first_seq, last_seq, count)
         self._note(slot, ready, before, size)
-        self._forget_idle(slot, ready)
+        self._forget_idle(slot)
         return taken
 
     def take_expired(self, now: float, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages at the fronts of slots that expire by ``now``."""
         taken: list[Message] = []
         while len(taken) < count and (first := self._first_to_expire()) is not None and first[0] <= now:
-            ready = self._lists[first[1]]
+            ready = self._apart(first[1])
             before, size = len(ready), ready.size
             taken += ready.take_expired(now, count - len(taken))
             self._note(first[1], ready, before, size)
-            self._forget_idle(first[1], ready)
+            self._forget_idle(first[1])
         return taken
 
-    def _forget_idle(self, slot: int, ready: ReadyMessages) -> None:
-        if not len(ready):
+    def _forget_idle(self, slot: int) -> None:
+        if not self._has_something(slot):
             self._reading.discard(slot)
-            if (share := self._share_of(slot)) is not None:
-                share.ring.pop(slot, None)
+            self._lanes.step_back(slot)
 
     # --- looking ---
 
     def _first_to_expire(self) -> tuple[float, int] | None:
+        if not len(self):
+            return None
         if self._by_expiry is None:
+            self._all_apart()
             self._by_expiry = _Fronts(self._lists, ReadyMessages.first_expiry)
         return self._by_expiry.first()
 
@@ -500,45 +451,55 @@ class SlottedMessages:
         return iter(lambda: list(islice(merged, RUN)), [])
 
     def _merged(self, first_seq: int, last_seq: int) -> Iterator[Message]:
+        self._all_apart()
         return merge(*(_each(ready, first_seq, last_seq) for ready in self._lists.values() if len(ready)), key=_seq)
 
     def front(self) -> Message | None:
         """The first message of the slot that is next, if it is in memory."""
-        slot = next(iter(self.share.ring), None)
-        return None if slot is None else self._lists[slot].front()
+        ring = self._lanes.ring(self.share)
+        return self._front(ring[0]) if ring else None
+
+    def _front(self, slot: int) -> Message | None:
+        return self._lists[slot].front() if self._lanes.is_apart(slot) else self._lanes.front(slot)
+
+    def _ready(self, slot: int) -> int:
+        """How many messages of a slot are ready."""
+        return len(self._lists[slot]) if self._lanes.is_apart(slot) else self._lanes.length(slot)
 
     def figures(self) -> Iterator[SlotFigures]:
         """Of each slot that has messages, by number."""
         for slot in range(self.slots):
-            if self._held[slot] or ((ready := self._lists.get(slot)) is not None and len(ready)):
+            if self.held(slot) or self._ready(slot):
                 yield self.figures_of(slot)
 
     def figures_of(self, slot: int) -> SlotFigures:
-        ready, held = self._lists.get(slot), self._held[slot]
-        front = None if ready is None else ready.front()
+        front = self._front(slot)
         oldest = None if front is None else front.published_at
-        return SlotFigures(slot, 0 if ready is None else len(ready), held, oldest, self._state(slot))
+        return SlotFigures(slot, self._ready(slot), self.held(slot), oldest, self._state(slot))
 
     def _state(self, slot: int) -> SlotState:
-        ready = self._lists.get(slot)
-        if ready is None or not len(ready):
+        if not self._ready(slot):
             return SlotState.IDLE
-        if self.limit and self._held[slot] >= self.limit:
+        if self.limit and self.held(slot) >= self.limit:
             return SlotState.BLOCKED
-        if self._share_of(slot) is None:
+        if self._lanes.given_to(slot) is None:
             return SlotState.WITHHELD
         return SlotState.READING if slot in self._reading else SlotState.WAITING
 
     def before(self, slot: int) -> int:
         """How many slots have their turn before this one, which waits for its."""
-        share = self._share_of(slot)
-        return 0 if share is None else sum(1 for _ in takewhile(slot.__ne__, share.ring))
+        share = self._lanes.given_to(slot)
+        return 0 if share is None else sum(1 for _ in takewhile(slot.__ne__, self._lanes.ring(share)))
+
+    def _lists_apart(self) -> list[ReadyMessages]:
+        return [ready for slot, ready in sorted(self._lists.items()) if self._lanes.is_apart(slot)]
 
     def in_memory(self) -> tuple[int, int]:
-        return _sums(ready.in_memory() for ready in self._lists.values())
+        count, size = _sums(ready.in_memory() for ready in self._lists_apart())
+        return count + self._lanes.count, size + self._lanes.size
 
     def spilled(self) -> tuple[int, int]:
-        return _sums(ready.spilled() for ready in self._lists.values())
+        return _sums(ready.spilled() for ready in self._lists_apart())
 
     def measure(self, segments: int) -> bool:
         return True  # all batches were read
@@ -546,16 +507,15 @@ class SlottedMessages:
     # --- leaving, and memory ---
 
     def leave(self) -> AllLeftovers:
-        left = AllLeftovers([ready.leave() for ready in self._lists.values()])
+        self._all_apart()
+        left = AllLeftovers([ready.leave() for ready in self._lists_apart()])
         for ready in self._lists.values():
             ready.close()
         self._lists.clear()
+        self._lanes.reset()
         self._reading.clear()
-        self._count = self.size = 0
+        self._count = self._size = 0
         self._by_seq = self._by_expiry = None
-        for share in {self.share, *self._given.values()} - {None}:
-            assert share is not None
-            share.ring.clear()
         return left
 
     def close(self) -> None:
@@ -565,10 +525,10 @@ class SlottedMessages:
 
     def page_out(self, kept: int) -> int:
         """As :meth:`ReadyMessages.page_out`, one slot after the other, each with a part of ``kept``."""
-        lists = [ready for slot, ready in sorted(self._lists.items()) if len(ready)]
-        done, each = 0, kept // max(len(lists), 1)
-        for place in range(len(lists)):
-            done += lists[(self._paged_last + place) % len(lists)].page_out(each)
+        filled = [slot for slot in range(self.slots) if self._ready(slot)]
+        done, each = 0, kept // max(len(filled), 1)
+        for place in range(len(filled)):
+            done += self._apart(filled[(self._paged_last + place) % len(filled)]).page_out(each)
             if done >= PAGED_AT_ONCE:
                 self._paged_last += place + 1
                 break

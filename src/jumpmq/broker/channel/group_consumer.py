@@ -7,6 +7,8 @@ member; where there is no room, they wait in turn (:class:`GroupConsumer` stands
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jumpmq.amqp import methods as m
@@ -321,12 +323,11 @@ class Feed(ChannelConsumer):
 
     def _with_slot(self, messages: list[Message]) -> list[Message]:
         known, dressed = self._slot_fields, []
-        for message in messages:
-            slot = message.slot
+        for slot, run in groupby(messages, key=attrgetter("slot")):
             fields = known.get(slot)
             if fields is None:
                 fields = known[slot] = self._fields + write_fields([Field("x-slot", "I", slot)])[4:]
-            dressed += with_fields([message], fields)
+            dressed += with_fields(list(run), fields)
         return dressed
 
     def capacity(self) -> int:
