@@ -1,10 +1,10 @@
 """Kills and stops the processes of a broker under load, and counts every message.
 
 ``python -m fuzzing.workers --seconds 60 --workers 3``: publishers with confirms and consumers with acknowledgements use
-durable queues of all homes, which move from home to home, while processes are killed (SIGKILL) and stopped (SIGSTOP) at
-random. Nothing that was
-confirmed may be missing, messages of a queue come in the order of publishing, and twice only where ``redelivered`` says
-so or the publisher has published again.
+durable queues of all homes (classic, quorum, and a stream that a consumer group reads), which move from home to home,
+while processes are killed (SIGKILL) and stopped (SIGSTOP) at random. Some messages are rejected, and consumed as dead
+letters. Nothing that was confirmed may be missing, messages of a queue come in the order of publishing, and twice only
+where ``redelivered`` says so or the publisher has published again.
 """
 
 import argparse
@@ -30,6 +30,15 @@ from jumpmq.management import ManagementClient, ManagementError
 
 GONE = (pika.exceptions.AMQPError, AMQPConnectorException, OSError)
 QUEUES = 9
+QUORUM, STREAM, DEAD = "q7", "q8", "dead"
+"""Those of another kind than classic, and where what is rejected goes."""
+
+REJECTED = 7
+"""One of so many messages is rejected."""
+
+PATIENCE = 60.0
+"""Seconds without a step forward after which a run stands still."""
+
 SHOWN = {
     "queues": ("name", "node", "messages", "messages_ready", "messages_unacknowledged", "consumers", "moving_from"),
     "consumers": ("queue", "consumer_tag", "channel_details", "active"),
@@ -136,16 +145,24 @@ class Consumer(Client):
         cancelled = threading.Event()
         channel.add_on_cancel_callback(lambda frame: cancelled.set())
         for queue in self.queues:
-            channel.basic_consume(queue, self._take)
+            arguments = {"x-consumer-group": "g", "x-stream-offset": "first"} if queue == STREAM else None
+            channel.basic_consume(queue, self._take, arguments=arguments)
         while not (self.stop.is_set() or cancelled.is_set()):
             connection.process_data_events(0.1)
 
     def _take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         queue, number = method.routing_key, int(body)
+        is_dead = method.exchange == DEAD
+        is_rejected = not is_dead and queue not in (QUORUM, STREAM) and number % REJECTED == 0
         with self.ledger.lock:
-            self.ledger.seen[queue].append((number, method.redelivered))
-            self.ledger.acknowledged[queue].add(number)
-        channel.basic_ack(method.delivery_tag)
+            if not is_dead:
+                self.ledger.seen[queue].append((number, method.redelivered))
+            if not is_rejected:
+                self.ledger.acknowledged[queue].add(number)
+        if is_rejected:
+            channel.basic_reject(method.delivery_tag, requeue=False)
+        else:
+            channel.basic_ack(method.delivery_tag)
 
 
 class Mover(threading.Thread):
@@ -205,6 +222,20 @@ def tell(url: str) -> None:
             print(path, {name: one.get(name) for name in names}, file=sys.stderr)
 
 
+def declare(port: int, queue: str) -> None:
+    """Declare a queue, and what its dead letters need."""
+    arguments: dict[str, Any] = {"x-dead-letter-exchange": DEAD}
+    if queue in (QUORUM, STREAM):
+        arguments = {"x-queue-type": "quorum" if queue == QUORUM else "stream"}
+    parameters = pika.ConnectionParameters("127.0.0.1", port, connection_attempts=5, socket_timeout=30)
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.exchange_declare(DEAD, "fanout", durable=True)
+        channel.queue_declare(queue, durable=True, arguments=None if queue == DEAD else arguments)
+        if queue == DEAD:
+            channel.queue_bind(DEAD, DEAD)
+
+
 def run(seconds: float, count: int, seed: int) -> list[str]:
     """One run; returns what is wrong."""
     choose = random.Random(seed)
@@ -214,12 +245,11 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
         jumpmq.running(workers=count, data_dir=directory, log_level="error") as broker,
     ):
         queues = [f"q{number}" for number in range(QUEUES)]
-        for queue in queues:  # a connection each, so that they are spread over homes
-            connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
-            connection.channel().queue_declare(queue, durable=True)
-            connection.close()
+        for queue in [DEAD, *queues]:  # a connection each, so that they are spread over homes
+            declare(broker.port, queue)
         publishers = [Publisher(lambda: broker.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
-        consumers = [Consumer(lambda: broker.port, ledger, queues[place::2], stop) for place in range(2)]
+        consumed = [[*queues[0::2], DEAD], queues[1::2]]
+        consumers = [Consumer(lambda: broker.port, ledger, some, stop) for some in consumed]
         mover = Mover(broker.http_url, queues, seed, stop_publishing)
         for client in (*publishers, *consumers, mover):
             client.start()
@@ -233,11 +263,14 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
         stop_publishing.set()
         for client in (*publishers, mover):
             client.join(30)
-        until = time.monotonic() + 60
+        before, until = -1, time.monotonic() + PATIENCE
         while time.monotonic() < until:
             with ledger.lock:
                 if all(len(ledger.acknowledged[queue]) >= count for queue, count in ledger.confirmed.items()):
                     break
+                done = sum(map(len, ledger.acknowledged.values()))
+            if done > before:
+                before, until = done, time.monotonic() + PATIENCE
             time.sleep(0.2)
         else:
             tell(broker.http_url)

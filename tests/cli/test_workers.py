@@ -110,8 +110,6 @@ def test_the_number_of_processes_may_grow(tmp_path: Path) -> None:
         shown = requests.get(f"{broker.http_url}/api/queues", timeout=30).json()
         assert len(shown) == 24
         assert sum(one["messages"] for one in shown) == 24 + 3 * 200
-    with pytest.raises(BrokerError, match="one of 5 homes: serve it with --workers 5 or more, not 4"):
-        jumpmq.running(data_dir=tmp_path, workers=4).__enter__()
 
 
 @in_loop

@@ -48,6 +48,7 @@ from jumpmq.broker.timers import Timers
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue, group_offsets
+from jumpmq.queues.base import ENTERED
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.priorities import PRIORITIES
 from jumpmq.store import Batch, Store, StoreError
@@ -100,6 +101,7 @@ class Broker:
         memory: what is held for messages; the holder charges it.
         alarms: whether memory or disk is short.
         watchdog: whether commits come.
+        set_workers: has the broker be served by so many processes; None where it is one process, or one of a cluster.
         on_failure: called with a sentence when commits cannot come any more; the process has to end. Set it before the
             start.
         consumer_groups: who shares which queues.
@@ -151,6 +153,7 @@ class Broker:
         self.writers = Writers()
         self.slices = Slices()
         self.on_failure: Callable[[str], None] = lambda reason: None
+        self.set_workers: Callable[[int], None] | None = None
         self.watchdog: Watchdog
         self._refusals = Refusals()  # connections beyond the limit
         self._tls_processes: TLSProcesses | None = None  # which do TLS for clients of AMQP
@@ -189,6 +192,7 @@ class Broker:
                 definitions = await self._find_other_homes(definitions)
             else:
                 _require_all_homes(definitions)
+                definitions = records.alone(definitions, self.store)
             if self.config.node is None:
                 kept = records.kept_node(definitions, self.config.home)
                 if kept is None and self._directory is None:  # the other homes are on this machine
@@ -203,7 +207,8 @@ class Broker:
                 self.other_homes.served_channels.serve(self._services, self.memory)
                 await self.other_homes.join(self.topology, self.node, self._services.deliver_reply)
                 self.other_homes.usage.serve(self._services.user_limits)
-                self.other_homes.moves.serve(self.topology, self._channels)
+                self.other_homes.moves.serve(self.topology, self._channels, self.consumer_groups.queue_moved)
+                self.other_homes.relocating.serve(self.topology, self)
             if (member := self._member) is not None:
                 pause = self.pause
                 pause.on_late = lambda: member.after_stop(lambda: pause.end(STOPPED))
@@ -400,7 +405,7 @@ class Broker:
             waits = not queue.id & BEHIND and queue.id | BEHIND in batches
             if waits and queue.behind is None:  # all has come from where it was, and this had not entered yet
                 definition = self.topology.vhosts[queue.vhost].definition(queue)
-                queue.behind = self.topology.make_behind(definition, queue.id)
+                queue.put_behind(self.topology.make_behind(definition, queue.id))
         next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
         delivered = {key: value for kind, key, value in definitions if kind == "delivered"}
         with_priorities = {key for kind, key, _ in definitions if kind == PRIORITIES}
@@ -414,7 +419,10 @@ class Broker:
             if kind == group_offsets.KIND:
                 queue_number, _, group = key.partition(" ")
                 offsets.setdefault(int(queue_number), {})[group] = value
+        entered = {key: value for kind, key, value in definitions if kind == ENTERED}
         for queue in self._queues():
+            if queue.append_only and (offset := entered.get(str(queue.id))) is not None:
+                queue.restore_entered(offset)
             delivered_seq = delivered.get(str(queue.id), 0) if store.clean else None
             next_seq = next_seqs.get(str(queue.id), 1)
             if str(queue.id) in with_priorities:
@@ -636,6 +644,22 @@ class Broker:
             if disk_free is not None:
                 self.alarms.disk_free_limit = disk_free
             self.alarms.look()
+
+    def reader_of(self, queue: str, vhost: str) -> str | None:
+        """The reader group that has messages of a queue here reserved; None where none has."""
+        host = self.topology.vhosts.get(vhost)
+        contents = None if host is None else host.queues.get(queue)
+        group = None if contents is None else self.reader_groups.reader_of(contents)
+        return None if group is None else group.shown_name
+
+    async def rebalance(self) -> None:
+        """Begin to have queues of this home move to homes that have fewer."""
+        if self.other_homes is not None:
+            self.other_homes.relocating.rebalance()
+
+    def close_all(self, reason: str) -> int:
+        """Close all connections; returns how many there were."""
+        return self.close_connections(reason, lambda connection: True)
 
     def close_connections(self, reason: str, chosen: Callable[[Connection], bool]) -> int:
         """Close connections on an operator's behalf; returns how many.

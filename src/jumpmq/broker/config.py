@@ -10,8 +10,20 @@ from jumpmq.broker.security.certificates import ClientCertificates, LoginName, S
 HOMES = "run", "homes"
 """Where the store keeps how many homes the broker has, once they are several."""
 
+OTHER_HOMES = "homes"
+"""Directory of the data directory with those of the homes but the first."""
+
+LEFT = "run", "left"
+"""Where the store keeps that its home is no part of the broker any more."""
+
 MEMBERSHIP = "run", "cluster"
 """Where the store keeps who this node is in its cluster."""
+
+
+def homes_in(data_dir: Path | None) -> int:
+    """How many homes a data directory has, those among them that are left."""
+    others = [] if data_dir is None else [path.name for path in (data_dir / OTHER_HOMES).glob("*")]
+    return max([1, *(int(name) for name in others if name.isdigit())])
 
 
 def default_node() -> str:

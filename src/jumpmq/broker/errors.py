@@ -5,6 +5,10 @@ class BrokerError(Exception):
     """The broker cannot start; the text is one line that says why."""
 
 
+class HomeLeft(BrokerError):
+    """All that was at this home is at others, and it is no part of the broker any more."""
+
+
 class NotCommitted(Exception):
     """What was changed is not on disk, and it is not known when it will be; the text says why. It may be later."""
 

@@ -87,8 +87,6 @@ REASONS: dict[str, str] = {
     "peek": "the page and `POST /api/queues/VHOST/NAME/get` show messages",
     "post_upgrade": "a new version needs no tasks after its start",
     "quorum_status": _MEMBERS,
-    "rebalance": "`jumpmqctl move_queue` and `drain` move queues; new ones are shared out with "
-    "--queue-leader-locator balanced",
     "reclaim_quorum_memory": _ERLANG,
     "reconcile_vhosts": _VHOSTS,
     "remote_shell": _ERLANG,

@@ -18,6 +18,7 @@ from typing import Any
 import uvloop
 
 from jumpmq.broker import BrokerError, Config
+from jumpmq.broker.config import homes_in
 from jumpmq.cli.server import RunningBroker, serving
 
 __all__ = ["RunningBroker", "running"]
@@ -50,7 +51,7 @@ def running(*, tls: bool = False, process: bool = False, workers: int = 1, **con
         made = _certificates(stack) if tls else {}
         paths = {name: Path(config[name]) for name in PATHS & config.keys() if config[name] is not None}
         settings = Config(**FREE_PORTS | made | config | paths)
-        if workers > 1:
+        if max(workers, homes_in(settings.data_dir)) > 1:
             yield stack.enter_context(_in_thread(partial(_serving_workers, settings, workers)))
         elif process:
             yield stack.enter_context(_in_process(settings))

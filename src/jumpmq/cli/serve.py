@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from jumpmq.broker import BrokerError, Config
+from jumpmq.broker.config import homes_in
 from jumpmq.broker.memory.heap import KeptMemory, keep_few_arenas
 from jumpmq.cli.logs import configure
 from jumpmq.cli.server import Control, serving
@@ -118,7 +119,7 @@ def end_at_once(reason: str) -> None:
 
 
 def _serving(config: Config, stop: Callable[[], None]) -> AbstractAsyncContextManager[Control | SeveralControl]:
-    if config.workers == 1:
+    if max(config.workers, homes_in(config.data_dir)) == 1:
         return serving(config, stop, end_at_once)
     from jumpmq.cli.workers import serving_workers  # here, so that a process alone does not load it
 

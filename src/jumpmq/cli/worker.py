@@ -2,9 +2,11 @@
 
 `DESCRIPTOR` is a socket that the supervisor (:mod:`jumpmq.cli.workers`) has the other end of. On it come the settings,
 pickled, with their length in front; then an octet at a time: a client without TLS or with, each with its socket; that
-certificates are to be read again; that it is to end. Back go lines of JSON: ``ready`` with the ports of HTTP, or the
-``error`` that keeps it from starting; how many clients it was given in all (``taken``) and has (``open``), at least
-once a second; whether the broker is to ``listen``; and that it is to ``stop``.
+certificates are to be read again; that its home is to be left, or is not; that it is to end. Back go lines of JSON:
+``ready`` with the ports of HTTP, or the ``error`` that keeps it from starting; how many clients it was given in all
+(``taken``) and has (``open``), at least once a second; whether the broker is to ``listen``; that it is to ``stop``, or
+to be served by so many ``workers``; and that its home has been ``left``, and whether nothing else is in its data
+directory.
 
 It ends, as a broker does that is told to stop, when the supervisor says so or is gone: there is no half of a broker.
 Signals but SIGKILL do not end it: those of a terminal or of systemd go to all processes, also to the supervisor.
@@ -26,13 +28,14 @@ from typing import Any
 
 import uvloop
 
-from jumpmq.broker import BrokerError, Config
+from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.connection.given_clients import GivenClients
+from jumpmq.broker.errors import HomeLeft
 from jumpmq.cli.serve import calm_garbage_collection, end_at_once, keep_memory, prepare
 from jumpmq.cli.server import Control, serving
 from jumpmq.store import DirectoryInUse, DirectoryLock, StoreError
 
-CLIENT, TLS_CLIENT, RELOAD, END = b"c", b"t", b"r", b"e"
+CLIENT, TLS_CLIENT, RELOAD, LEAVE, STAY, END = b"c", b"t", b"r", b"l", b"s", b"e"
 
 LENGTH = 4
 """Octets in front of the settings."""
@@ -111,6 +114,9 @@ class Worker:
             async with serving(self._assignment.config, lambda: self._say(stop=True), end_at_once) as control:
                 self._control = control
                 await self._serve(control)
+        except HomeLeft:  # the supervisor was killed before it knew
+            self._say(left=False)
+            await self._ended.wait()
         except BrokerError as error:
             self._say(error=str(error))
             raise
@@ -120,6 +126,7 @@ class Worker:
         calm_garbage_collection()
         keeping = asyncio.create_task(keep_memory(control.memory), name="memory")
         speaking = asyncio.create_task(self._tell_of_clients(control), name="clients")
+        self._follow_leaving(control.broker)
         where = control.endpoints
         self._say(ready={"node": where.node, "http_port": where.http_port, "https_port": where.https_port})
         await self._ended.wait()
@@ -127,6 +134,17 @@ class Worker:
             task.cancel()
         for listener in self._listeners.values():
             listener.ask = lambda listening: None  # what ends here is this process
+
+    def _decide(self, leaves: bool) -> None:
+        """Have the home be left, or not."""
+        if self._control is not None and (others := self._control.broker.other_homes) is not None:
+            others.relocating.decide(leaves)
+
+    def _follow_leaving(self, broker: Broker) -> None:
+        if broker.other_homes is None:  # the others were left before this one started again
+            return
+        broker.other_homes.relocating.on_left = lambda: self._say(left=not broker.losses)
+        broker.set_workers = lambda count: self._say(workers=count)
 
     async def _listen(self, control: Control) -> None:
         broker, given = control.broker, self._assignment
@@ -170,6 +188,9 @@ class Worker:
             self._ended.set()
         if RELOAD in octets and self._control is not None:
             self._reloading = asyncio.ensure_future(self._control.reload_certificates())
+        for octet in octets:
+            if octet in (LEAVE[0], STAY[0]):
+                self._decide(octet == LEAVE[0])
         kinds = [octet for octet in octets if octet in (CLIENT[0], TLS_CLIENT[0])]
         for kind, descriptor in zip(kinds, descriptors, strict=True):
             self._taken += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import itertools
 import json
 import logging
 import os
@@ -26,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from jumpmq.broker import BrokerError, Config
-from jumpmq.broker.config import default_node
+from jumpmq.broker.config import OTHER_HOMES, default_node, homes_in
 from jumpmq.broker.connection.listeners import bind
 from jumpmq.broker.connection.tls_processes import FULL_PAUSE, LONGEST_PAUSE, PACKAGES, SHORT_LIFE
 from jumpmq.cli.server import RunningBroker
-from jumpmq.cli.worker import CLIENT, END, LENGTH, RELOAD, TLS_CLIENT, Assignment
+from jumpmq.cli.worker import CLIENT, END, LEAVE, LENGTH, RELOAD, STAY, TLS_CLIENT, Assignment
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +44,8 @@ SHORT_LIVES = 6
 END_TIMEOUT = 30.0
 """Seconds that a process has to end, before it is killed."""
 
-HOMES = "homes"
-"""Directory of the data directory with those of the homes but the first."""
+LEFT = "left"
+"""Behind the number of a home: directory of one that was left, and has something that could not be moved."""
 
 READ = 1 << 16
 
@@ -53,7 +54,7 @@ def config_of(config: Config, home: int, homes: int, links: Path) -> Config:
     """The settings of a home's process. The first one's data is where that of a broker with one home is."""
     data_dir = config.data_dir
     if data_dir is not None and home > 1:
-        data_dir = data_dir / HOMES / str(home)
+        data_dir = data_dir / OTHER_HOMES / str(home)
     if home > 1:
         config = replace(config, http_port=None, https_port=None)
     return replace(
@@ -73,7 +74,8 @@ class Workers:
 
     Args:
         config: settings of the broker.
-        count: how many processes, and homes.
+        count: how many processes, and homes. Where the data directory has more, those beyond are left: they have
+            processes until their queues are at others.
         stop: called when an administrator asks over HTTP for the broker's end.
         fail: called with a sentence when the broker cannot go on.
 
@@ -96,7 +98,8 @@ class Workers:
         self._listens = False  # whether the event loop looks at them
         self._suspended = False  # whether an operator wants no clients
         self._full = False  # whether there are too many files to accept clients
-        self._workers = [_Worker(self, home) for home in range(1, count + 1)]
+        self._workers = [_Worker(self, home) for home in range(1, max(count, homes_in(config.data_dir)) + 1)]
+        self._removing: set[asyncio.Task[None]] = set()  # of homes that were left, under way
 
     @property
     def pids(self) -> list[int]:
@@ -152,13 +155,43 @@ class Workers:
     def assignment(self, home: int) -> Assignment:
         """What the process of a home is started with."""
         addresses = [str(one.getsockname()[0]) for one in self._sockets.get(CLIENT, [])]
-        config = config_of(self.config, home, self.count, self.links)
+        config = config_of(self.config, home, len(self._workers), self.links)
         return Assignment(config, self.port(CLIENT), self.port(TLS_CLIENT), addresses)
 
     async def reload_certificates(self) -> None:
         """Have all processes read certificates again."""
         for worker in self._workers:
             worker.send(RELOAD)
+
+    def resize(self, count: int) -> None:
+        """Be served by so many processes, no more than there are: the homes beyond are left, the others not."""
+        self.count = count
+        for worker in self._workers:
+            worker.send(LEAVE if worker.leaves else STAY)
+        self.look()
+
+    def remove(self, worker: _Worker, whole: bool) -> None:
+        """A home was left: its process ends, and its data goes, unless that holds something that could not be moved."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+            removing = asyncio.get_running_loop().create_task(self._remove(worker, whole), name="home that was left")
+            self._removing.add(removing)
+            removing.add_done_callback(self._removing.discard)
+
+    async def _remove(self, worker: _Worker, whole: bool) -> None:
+        await worker.stop()
+        directory = config_of(self.config, worker.home, worker.home, self.links).data_dir
+        if directory is None or not directory.is_dir():
+            return
+        aside = next(path for number in itertools.count(1) if not (path := _aside(directory, number)).exists())
+        directory.rename(aside)
+        if whole:
+            await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
+        else:
+            log.warning("home %d was left; what it had and could not move, if anything, is in %s", worker.home, aside)
+        if len(self._workers) == 1:
+            with suppress(OSError):  # one is there that was set aside
+                directory.parent.rmdir()
 
     def suspend(self, suspended: bool) -> None:
         """Accept no clients, or again."""
@@ -167,7 +200,8 @@ class Workers:
 
     def look(self) -> None:
         """Accept clients if there is a process to give them to, else let them wait."""
-        able = not self._full and not self._suspended and any(worker.is_ready for worker in self._workers)
+        ready = any(worker.is_ready and not worker.leaves for worker in self._workers)
+        able = not self._full and not self._suspended and ready
         if able is self._listens:
             return
         self._listens = able
@@ -193,7 +227,7 @@ class Workers:
             return
         with client:
             for worker in sorted(self._workers, key=lambda one: (one.is_silent, one.clients)):
-                if worker.is_ready and worker.give(kind, client):
+                if worker.is_ready and not worker.leaves and worker.give(kind, client):
                     return
 
     def _go_on(self) -> None:
@@ -207,6 +241,7 @@ class Workers:
         for sockets in self._sockets.values():
             for listening in sockets:
                 listening.close()
+        await asyncio.gather(*self._removing)
         await asyncio.gather(*(worker.stop() for worker in self._workers[1:]))
         await self._workers[0].stop()
         shutil.rmtree(self.links, ignore_errors=True)
@@ -217,13 +252,14 @@ class _Worker:
     """One of the processes.
 
     Attributes:
+        home: its number.
         clients: how many it has, or was just given.
         is_ready: whether it can be given clients.
     """
 
     def __init__(self, workers: Workers, home: int) -> None:
         self._workers = workers  # those it belongs to
-        self._home = home  # its number
+        self.home = home
         self._socket: socket.socket | None = None  # this end
         self._child: subprocess.Popen[bytes] | None = None  # the process
         self._unread = b""  # the beginning of a line
@@ -241,6 +277,11 @@ class _Worker:
         return 0 if self._child is None or self._socket is None else self._child.pid
 
     @property
+    def leaves(self) -> bool:
+        """Whether its home is left."""
+        return self.home > self._workers.count
+
+    @property
     def is_silent(self) -> bool:
         """Whether nothing has been heard of it for a while."""
         return time.monotonic() - self._heard_at > SILENCE
@@ -255,14 +296,14 @@ class _Worker:
         try:
             await self._start()
         except OSError as error:
-            raise BrokerError(f"the process of home {self._home} cannot be started: {error.strerror}") from None
+            raise BrokerError(f"the process of home {self.home} cannot be started: {error.strerror}") from None
         said: dict[str, Any] = await self._ready
         return said
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
         paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
-        pickled = pickle.dumps(self._workers.assignment(self._home))
+        pickled = pickle.dumps(self._workers.assignment(self.home))
         try:
             self._child = await asyncio.to_thread(
                 subprocess.Popen,
@@ -334,12 +375,19 @@ class _Worker:
                 self.is_ready = True
                 if self._ready is not None and not self._ready.done():
                     self._ready.set_result(ready)
+                self.send(LEAVE if self.leaves else STAY)  # it may have changed since it was started
                 self._workers.look()
+            case {"workers": int(count)}:
+                self._workers.resize(count)
+            case {"left": bool(whole)}:
+                if self._ready is not None and not self._ready.done():
+                    self._ready.set_result({})
+                self._workers.remove(self, whole)
             case {"error": str(text)}:
                 if self._ready is not None and not self._ready.done():
                     self._ready.set_exception(BrokerError(text))
                 else:
-                    log.error("home %d cannot start: %s", self._home, text)
+                    log.error("home %d cannot start: %s", self.home, text)
             case {"listen": bool(listen)}:
                 self._workers.suspend(not listen)
             case {"stop": True}:
@@ -349,9 +397,9 @@ class _Worker:
         """It has ended, or will at once."""
         self._disconnect()
         if self._ready is not None and not self._ready.done():
-            self._ready.set_exception(BrokerError(f"the process of home {self._home} ended while it started"))
+            self._ready.set_exception(BrokerError(f"the process of home {self.home} ended while it started"))
         elif self._ready is not None and self._ready.exception() is None:
-            self._restart = asyncio.get_running_loop().create_task(self._start_again(), name=f"home {self._home}")
+            self._restart = asyncio.get_running_loop().create_task(self._start_again(), name=f"home {self.home}")
 
     def _disconnect(self) -> None:
         self.is_ready = False
@@ -367,19 +415,19 @@ class _Worker:
         is_short = time.monotonic() - self._started_at < SHORT_LIFE
         self._short_lives = self._short_lives + 1 if is_short else 0
         if self._short_lives >= SHORT_LIVES:
-            reason = f"the process of home {self._home} has ended {SHORT_LIVES} times soon after its start"
+            reason = f"the process of home {self.home} has ended {SHORT_LIVES} times soon after its start"
             log.critical("%s; the broker stops", reason)
             self._workers.fail(reason)
             return
         pause = min(LONGEST_PAUSE, 0.1 * 2 ** (self._short_lives - 1)) if self._short_lives else 0.0
-        log.error("home %d: its process has ended with status %d; started again in %g s", self._home, status, pause)
+        log.error("home %d: its process has ended with status %d; started again in %g s", self.home, status, pause)
         await asyncio.sleep(pause)
         while True:
             try:
                 await self._start()
                 return
             except OSError as error:
-                log.error("home %d cannot be started: %s; again in %g s", self._home, error.strerror, FULL_PAUSE)
+                log.error("home %d cannot be started: %s; again in %g s", self.home, error.strerror, FULL_PAUSE)
                 await asyncio.sleep(FULL_PAUSE)
 
 
@@ -414,6 +462,10 @@ async def serving_workers(
         yield SeveralControl(workers.endpoints, workers)
     finally:
         await workers.stop()
+
+
+def _aside(directory: Path, number: int) -> Path:
+    return directory.with_name(f"{directory.name}.{LEFT}" + (f"-{number}" if number > 1 else ""))
 
 
 def _bound(host: str, port: int) -> list[socket.socket]:

@@ -61,6 +61,7 @@ from jumpmq.http.resources import (
     vhosts,
     warnings,
     what_if,
+    workers,
 )
 from jumpmq.http.site import cli, files, session
 from jumpmq.http.warnings import Watch
@@ -102,7 +103,7 @@ API = (
         stop,
         group_offsets,
     ),
-    *(warnings, history, log, allowed, node_control, login_attempts, losses),
+    *(warnings, history, log, allowed, node_control, login_attempts, losses, workers),
 )
 """The resources below ``/api``; ``ROUTES`` of each says which paths are its."""
 

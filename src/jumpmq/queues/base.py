@@ -132,6 +132,9 @@ class QueueContext:
     wake: Wake = never_wake
 
 
+ENTERED = "entered"
+"""Kind of the record that says up to which offset what waited behind a stream has entered it; the key is its number."""
+
 STORE, STREAMS, FIRST_LINK = 1, 2, 4
 """Bits of what keeps messages, and tells when they are safe; a kind names its own as ``source``."""
 
@@ -190,7 +193,7 @@ class Queue(ABC):
     knows_exclusive_consumers: ClassVar[bool] = True
     append_only: ClassVar[bool] = False
     requeues_in_place: bool = True
-    source: ClassVar[int] = STORE
+    source: int = STORE
 
     def __init__(
         self,
@@ -343,6 +346,18 @@ class Queue(ABC):
         Returns:
             The messages that were refused (``x-overflow`` is ``reject-publish``).
         """
+
+    def put_behind(self, queue: "Queue") -> None:
+        """Have what is published wait in a queue, :attr:`behind`, while messages come from another home."""
+        self.behind = queue
+
+    def restore_entered(self, offset: int) -> None:
+        """Up to which offset what waited has entered, as the store has it; of streams only."""
+        raise NotImplementedError
+
+    def leave_consumers(self) -> None:
+        """Cancel all consumers: the queue is at another home now."""
+        raise NotImplementedError
 
     def push_ahead(self, messages: list[Message]) -> None:
         """Add messages that the queue had at another home, before those of :attr:`behind`."""

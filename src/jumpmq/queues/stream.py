@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jumpmq.amqp import methods as m
@@ -21,14 +22,15 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.queues import argument_checks as checks
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits, seconds_of
-from jumpmq.queues.base import NEVER, NO_ATTEMPTS, STREAMS, ConsumerGroup, Held, Outcome, Queue, QueueContext
+from jumpmq.queues.base import ENTERED, NEVER, NO_ATTEMPTS, STREAMS, ConsumerGroup, Held, Outcome, Queue, QueueContext
+from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.group_offsets import KIND, MAX_GROUPS, WRITE_INTERVAL, GroupOffset, GroupOffsets
 from jumpmq.queues.memory import held_octets
 from jumpmq.queues.runs import by_slot, carries
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
-from jumpmq.store import Batch
+from jumpmq.store import Batch, stream_bounds
 from jumpmq.store.definitions import named
 from jumpmq.store.errors import Unreadable
 from jumpmq.store.stream_files import StreamFiles
@@ -108,6 +110,112 @@ class Stream(Queue):
         self._write_at = NEVER  # when the store is told of offsets that have changed
         self._returning = 0  # how many have announced that they put messages back in steps
 
+        self._awaits = False  # whether its files are to come from another home
+        self._entered = self._log.end  # up to where what is behind has entered, as the store knows
+        self._entering: list[Message] = []  # what is to be settled there once it is on disk here
+
+    # --- moving from home to home ---
+
+    def put_behind(self, queue: Queue) -> None:
+        super().put_behind(queue)
+        self.source, self._awaits = queue.source, self._log.handed is None
+        if self._log.handed is not None:
+            self._entered = self._log.handed.bounds.end
+
+    def restore_entered(self, offset: int) -> None:
+        self._entered = offset
+
+    @property
+    def awaits(self) -> bool:
+        """Whether its files have yet to come from another home."""
+        return self._awaits
+
+    def leave_consumers(self) -> None:
+        readers, self._readers = self._readers, {}
+        for consumer in readers:
+            consumer.cancelled()
+
+    def hand_over(self) -> Path:
+        """Leave the files to another home: all of it is on disk, and nothing more is published here.
+
+        Returns:
+            their directory; what the store is told here has to be on its disk before another home has it.
+
+        Raises:
+            OSError: the disk does not take what is to go along.
+        """
+        if self._journal is not None:
+            self._journal.delete(stream_bounds.KIND, str(self.id))
+        return self._files.hand_over(self._log, {one.group: one.record() for one in self.offsets})
+
+    def brought(self, directory: Path) -> Path:
+        """See :meth:`~jumpmq.store.stream_files.StreamFiles.brought`."""
+        return self._files.brought(self.id, directory)
+
+    def take_over(self, directory: Path) -> None:
+        """The files have come from another home, and :meth:`brought` has found them; what is :attr:`behind` may follow.
+
+        Raises:
+            OSError, StoreError: they cannot be had.
+        """
+        self._log.on_growth = _nobody
+        self._log = log = self._files.take_over(self.id, directory, named(self.name, self.vhost))
+        log.on_growth = self._on_growth
+        log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
+        self._next = self._entered = log.end
+        self._awaits = False
+        self._take_offsets()
+        for reader in self._readers.values():
+            if reader.position is None:
+                reader.offset = self.start_of(reader.consumer.arguments)
+        self.dispatch()
+
+    def _take_offsets(self) -> None:
+        """Groups go on where they were at the other home."""
+        if self._log.handed is None:
+            return
+        for group, record in self._log.handed.offsets.items():
+            before = self.offsets.get(group)
+            place = min(record["offset"], self.end), record["delivered"], record["skipped"]
+            position = self.offsets.set(group, *place)
+            for reader in self._readers.values():
+                if before is not None and reader.position is before:
+                    reader.position = position
+        self._write_offsets([*self.offsets.changed])
+
+    def follow_up(self, count: int) -> bool:
+        behind = self.behind
+        assert isinstance(behind, ClassicQueue)
+        if self._entering:  # that is on disk now
+            self._entered += len(self._entering)
+            if self._journal is not None:
+                self._journal.put(ENTERED, str(self.id), self._entered)
+            behind.settle(self._entering, Outcome.ACKNOWLEDGED)
+            self._entering = []
+        messages = behind.take_for_delivery(count)
+        if messages:
+            had = self._next - self._entered  # before a crash, which the store did not learn
+            self._append([message.copy() for message in messages[had:]])
+            self._entering = messages
+        elif not behind.message_count and not behind.purging:
+            self.behind, self.source = None, STREAMS
+            behind.delete()
+            self._forget_move()
+        return bool(messages)
+
+    def _forget_move(self) -> None:
+        if self._journal is not None:
+            self._journal.delete(ENTERED, str(self.id))
+        self._log.forget_handed()
+
+    def _require_files(self) -> None:
+        """
+        Raises:
+            ResourceError: they are on their way.
+        """
+        if self._awaits or self.moved:
+            raise ResourceError(f"stream '{self.name}' in vhost '{self.vhost}' is on its way from home to home")
+
     # --- contents ---
 
     @property
@@ -138,7 +246,8 @@ class Stream(Queue):
         self._retain()
 
     def restore_offsets(self, records: Mapping[str, Any], *, clean: bool) -> None:
-        for group, record in records.items():
+        handed = {} if self._log.handed is None else self._log.handed.offsets
+        for group, record in {**handed, **records}.items():
             offset = min(record["offset"], self.end)
             delivered = record["delivered"] if clean else self.end
             self.offsets.set(group, offset, delivered, record["skipped"])
@@ -165,13 +274,20 @@ class Stream(Queue):
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if carries(messages, _OFFSET):
             messages = [_without_offset(message) for message in messages]
+        if self.behind is not None:
+            return self.behind.push(messages)
+        self._append(messages)
+        return []
+
+    def _append(self, messages: list[Message]) -> None:
+        if not messages:
+            return
         self._files.append(self._log, messages)
         self._next += len(messages)
         self.published += len(messages)
         octets = held_octets(messages)
         self._staged.append((self._next, octets))
         self._charge(octets)
-        return []
 
     def _charge(self, octets: int) -> None:
         """So much more waits for the disk, or less."""
@@ -183,15 +299,18 @@ class Stream(Queue):
             self._charge(-self._staged.popleft()[1])
 
     def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch]":
+        self._require_files()
         try:
             yield from self._log.read(first_seq, last_seq)
         except Unreadable as error:
             raise ResourceError(self._unreadable(error)) from None
 
     def ready_range(self) -> tuple[int, int]:
+        self._require_files()
         return self.first, self.end - 1
 
     def seq_at(self, timestamp: float) -> int:
+        self._require_files()
         try:
             return self._log.offset_of(timestamp)
         except Unreadable as error:
@@ -238,6 +357,9 @@ class Stream(Queue):
             for position in self.offsets:
                 self._journal.delete(KIND, f"{self.id} {position.group}")
         self._files.remove(self.id)
+        if self.behind is not None:
+            count += self.behind.delete()
+            self._forget_move()
         self._charge(-self._memory)
         self._log.on_growth = _nobody  # or the log and the queue would wait for a full collection of garbage
         readers, self._readers = self._readers, {}
@@ -438,6 +560,7 @@ class Stream(Queue):
             del self.offsets.members[group.name]
 
     def set_offset(self, group: str, start: Field) -> None:
+        self._require_files()
         before = self.offsets.get(group)
         position = self._begin(group, self.start_of([start]))
         for reader in self._readers.values():
@@ -457,6 +580,7 @@ class Stream(Queue):
         return position
 
     def delete_offset(self, group: str) -> bool:
+        self._require_files()
         if group in self.offsets.members:
             raise PreconditionFailed(
                 f"consumer group '{group}' has members that consume stream '{self.name}' in vhost '{self.vhost}'"
@@ -499,6 +623,8 @@ class Stream(Queue):
         self.dispatch()
 
     def _retain(self) -> None:
+        if self.moved:  # the files may be another home's by now
+            return
         age = self.limits.max_age
         self._log.retain(self.limits.max_length_bytes, None if age is None else time.time() - age)
         for position in self.offsets:

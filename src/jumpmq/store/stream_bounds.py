@@ -7,6 +7,10 @@ KIND = "stream"
 """The kind of the records that hold it; the key is the stream's number."""
 
 
+HANDED = "handed-over"
+"""File in a stream's directory that comes from another home: what that one knew of it."""
+
+
 class Bounds(NamedTuple):
     """What is on disk of a stream, at least.
 
@@ -32,3 +36,25 @@ class Bounds(NamedTuple):
     def decode(cls, text: str) -> "Bounds":
         """From JSON text."""
         return cls(*json.loads(text))
+
+
+class Handed(NamedTuple):
+    """What a home leaves with the files of a stream that move to another one.
+
+    Attributes:
+        bounds: what was on disk of it.
+        offsets: the records of consumer groups' offsets.
+    """
+
+    bounds: Bounds
+    offsets: dict[str, dict[str, int]]
+
+    def encode(self) -> str:
+        """As JSON text."""
+        return json.dumps(self, separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str) -> "Handed":
+        """From JSON text."""
+        bounds, offsets = json.loads(text)
+        return cls(Bounds(*bounds), offsets)

@@ -38,6 +38,9 @@ DIRECTORY = "streams"
 UNCLAIMED = "unclaimed-streams"
 """The directory beside it for streams that no definition names."""
 
+COMING = ".coming"
+"""Behind the number of a stream: directory of its files while they are copied from another home's disk."""
+
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
 
@@ -158,6 +161,60 @@ class StreamFiles:
         self._logs[number] = log
         if bounds != log.bounds:
             self._unbound.add(log)
+        return log
+
+    def hand_over(self, log: StreamLog, offsets: dict[str, dict[str, int]]) -> Path:
+        """Leave the files of a stream, to which nothing is written any more, to another process; returns their
+        directory.
+
+        Args:
+            offsets: the records of consumer groups' offsets.
+
+        Raises:
+            OSError: the disk does not take what is to go along.
+        """
+        self._unbound.discard(log)
+        return log.hand_over(offsets)
+
+    def brought(self, number: int, directory: Path) -> Path:
+        """The files that another process leaves, on the disk of this one's: a copy where they are elsewhere. It may
+        take long, and any thread may call it.
+
+        Raises:
+            OSError: they cannot be had.
+        """
+        assert self._directory is not None
+        if directory.stat().st_dev == self._directory.stat().st_dev:
+            return directory
+        copy = self._directory / f"{number}{COMING}"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(directory, copy)
+        for path in copy.iterdir():
+            file = self._files.open(path)
+            try:
+                self._files.sync(file)
+            finally:
+                self._files.close(file)
+        self._files.sync_directory(copy)
+        return copy
+
+    def take_over(self, number: int, directory: Path, name: str = "") -> StreamLog:
+        """The log of a stream, which has been empty, with files that :meth:`brought` has found.
+
+        Args:
+            name: what operators call it.
+
+        Raises:
+            OSError, StoreError: they cannot be had.
+        """
+        assert self._directory is not None
+        own = self._directory / str(number)
+        self._logs[number].close()
+        directory.replace(own)  # an empty one is there
+        for changed in self._directory, directory.parent:
+            self._files.sync_directory(changed)
+        log = self.open(number, name)
+        self._unbound.add(log)
         return log
 
     def _retire(self, number: int, segment: Segment) -> None:

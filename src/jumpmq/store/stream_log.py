@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 from bisect import bisect_right
 from collections import OrderedDict
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from jumpmq.amqp.messages import Message
 from jumpmq.store.errors import StoreError, Unreadable
 from jumpmq.store.files import Files
-from jumpmq.store.stream_bounds import Bounds
+from jumpmq.store.stream_bounds import HANDED, Bounds, Handed
 from jumpmq.store.stream_end import StreamEnd, segment_path
 from jumpmq.store.stream_segment import SUFFIX, Chunk, ChunkPlace, Segment, salt_of
 from jumpmq.store.writer import Append
@@ -43,6 +44,7 @@ class StreamLog:
         first: the lowest offset that is still there.
         end: the offset after the last one on disk.
         size: octets of the segment files in use.
+        handed: what the home knew of it where it was before; None once that is not wanted any more.
         on_growth: called when messages were added, and whether a segment was begun.
         segment_bytes: a segment that has reached so many octets is followed by the next.
 
@@ -68,8 +70,12 @@ class StreamLog:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
+        self.handed = _handed(directory)
+        if bounds is None and self.handed is not None:
+            bounds = self.handed.bounds
         self.number = int(directory.name)
         self._name = f" of {name}" if name else ""
+        self._files = files  # the file calls
         self._tell = on_loss
         self._on_retire = on_retire
         self.segment_bytes = SEGMENT_BYTES
@@ -253,6 +259,27 @@ class StreamLog:
         """
         return self._end.lay_out(messages, self.segment_bytes)
 
+    def hand_over(self, offsets: dict[str, dict[str, int]]) -> Path:
+        """Leave the files, and what is known of them, to another process; returns their directory.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        self.close()
+        self._tell = _nobody  # what a reader that is not done does not find any more is not lost
+        with (self._directory / HANDED).open("w") as file:
+            file.write(Handed(self.bounds, offsets).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self._files.sync_directory(self._directory)
+        return self._directory
+
+    def forget_handed(self) -> None:
+        """What came with the files is known by now."""
+        if self.handed is not None:
+            self.handed = None
+            (self._directory / HANDED).unlink(missing_ok=True)
+
     def close(self) -> None:
         """Let go of all files; nothing is being written."""
         self._end.close()
@@ -260,6 +287,17 @@ class StreamLog:
     def remove(self) -> None:
         """Delete everything."""
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _nobody(loss: str) -> None:
+    """Not told any more."""
+
+
+def _handed(directory: Path) -> Handed | None:
+    try:
+        return Handed.decode((directory / HANDED).read_text())
+    except FileNotFoundError:
+        return None
 
 
 def is_foreign(directory: Path, bounds: Bounds) -> bool:

@@ -59,6 +59,23 @@ class HomeDown(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveHome(Change):
+    """A home is to be left, or not any more: no queue is placed there, and those that are there move to others."""
+
+    home: int
+    leaves: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveHome(Change):
+    """A home from which all queues have moved is no part of the broker any more; those that do not outlive its process
+    are gone. A home of this number may be added again; queues get other numbers then.
+    """
+
+    home: int
+
+
+@dataclass(frozen=True, slots=True)
 class AddVirtualHost(Change):
     """Add a virtual host with the predeclared exchanges; of one that exists only what is given here changes.
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from jumpmq.amqp import errors
 from jumpmq.amqp.errors import AMQPError, InternalError, MetadataTimeout
-from jumpmq.topology.changes import Change, DeclareQueue
+from jumpmq.topology.changes import Change, DeclareQueue, RemoveHome
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.json_form import change_from_json, change_to_json
 from jumpmq.topology.proposals import Asker, Pending
@@ -72,6 +72,8 @@ class Deciding(Protocol):
 
     applied: int
     holdings: Holdings
+    homes: dict[int, str]
+    left: set[int]
 
     def decide(self, pending: Pending) -> None: ...
     def refuse_own_end(self, change: Change) -> None: ...
@@ -172,9 +174,12 @@ class First:
         self._let_go = let_go  # the last entry that all homes have
         self._durable = topology.applied  # the last entry that is on disk
         self._homes: dict[int, _Home] = {}  # those whose links are up
+        kept = list(kept)
         for entry in kept:
             self._keep(entry)
         self._has: dict[int, int | None] = dict.fromkeys(homes)  # by home, the last entry on its disk; None: unknown
+        # Homes that are removed, and the entry after which they need no more.
+        self._removed = {entry["change"]["home"]: entry["number"] for entry in kept if _removes(entry)}
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # who waits for which entry, in order
         self._requests: set[tuple[int, str]] = set()  # what homes have asked for and is not decided
 
@@ -196,18 +201,20 @@ class First:
         ordered.then(decided)
 
     def placed(self, change: Change) -> Change:
-        """See :meth:`CommonLog.placed`. Of those whose links are up, the home with the fewest queues is taken."""
-        if not isinstance(change, DeclareQueue) or change.definition.home != ANYWHERE:
+        """See :meth:`CommonLog.placed`. Of those whose links are up, the home with the fewest queues is taken, but none
+        that is left; also for what was declared at a home that is gone since."""
+        if not isinstance(change, DeclareQueue) or change.definition.home in self._topology.homes:
             return change
         queues = self._topology.holdings.queues_by_home
-        home = min([FIRST, *self._homes], key=lambda number: (queues[number], number))
+        stay = [number for number in (FIRST, *self._homes) if number not in self._topology.left]
+        home = min(stay or [FIRST], key=lambda number: (queues[number], number))
         return replace(change, definition=replace(change.definition, home=home))
 
     def note(self, pending: Pending) -> None:
         """See :meth:`CommonLog.note`."""
         home, request = (pending.home, pending.request) if isinstance(pending, _Ordered) else (FIRST, "")
         number = pending.number
-        entry = {
+        entry: Message = {
             "do": ENTRY,
             "number": number,
             "home": home,
@@ -218,6 +225,8 @@ class First:
         self._digests[number] = self._digest()
         if len(self._digests) > DIGESTS:
             del self._digests[next(iter(self._digests))]
+        if _removes(entry):
+            self._removed[entry["change"]["home"]] = number
         if self._has:
             self._journal.put(ENTRY, str(number), entry)
             self._keep(entry)
@@ -320,7 +329,11 @@ class First:
                     home.port.send_log({"do": "differs", "number": message["number"]})
                 self._look()
             case "has":
+                if number not in self._has:
+                    return
                 self._has[number] = message["number"]
+                if message["number"] >= self._removed.get(number, message["number"] + 1):
+                    del self._has[number], self._removed[number]
                 self._trim()
 
     def _order(self, number: int, message: Message) -> None:
@@ -355,7 +368,7 @@ class First:
 
     def _trim(self) -> None:
         """Let go of the entries that all homes have on disk."""
-        least = min((-1 if has is None else has) for has in self._has.values())
+        least = min((-1 if has is None else has for has in self._has.values()), default=self._durable)
         done = list(takewhile(lambda number: number <= least, self._entries))
         for number in done:
             entry = self._entries.pop(number)
@@ -364,6 +377,11 @@ class First:
             self._let_go = number
         if done:
             self._journal.put(LET_GO, "", self._let_go)
+
+
+def _removes(entry: Message) -> bool:
+    """Whether a home is removed."""
+    return bool(entry["change"]["change"] == RemoveHome.__name__)
 
 
 class Follower:

@@ -66,6 +66,11 @@ class QueueDefinition:
     before: int = 0
 
     @property
+    def home_before(self) -> int:
+        """The home that its messages are on their way from; 0 where they are not."""
+        return home_of(self.before) if self.before else 0
+
+    @property
     def is_kept(self) -> bool:
         """Whether it survives a restart. Exclusive queues end with their connection."""
         return self.durable and not self.exclusive

@@ -207,7 +207,7 @@ def _bring_into_force(topology: Topology, vhost: VirtualHost, policies: Policies
 def _add_home(topology: Topology, change: changes.AddHome) -> Steps:
     if topology.homes.get(change.home) != change.node:
         topology.homes[change.home] = change.node
-        topology.records.put_home(change.home, change.node)
+        topology.records.put_home(change.home, change.node, change.home in topology.left)
     prepared = []
     for vhost in topology.vhosts.values():
         shards = Preparation(topology, vhost, vhost.policies)
@@ -232,6 +232,7 @@ def _forget_node(topology: Topology, change: changes.ForgetNode) -> Steps:
         prepared.append(shards)
     for home in gone:
         del topology.homes[home]
+        topology.left.discard(home)
         topology.forgotten[home] = change.node
         topology.records.put_forgotten_home(home, change.node)
     for shards in prepared:
@@ -250,10 +251,31 @@ def _forget_node(topology: Topology, change: changes.ForgetNode) -> Steps:
 
 
 def _home_down(topology: Topology, change: changes.HomeDown) -> Steps:
-    gone, prepared = frozenset(change.queues), []
+    gone = frozenset(change.queues)
+    return (yield from _end_queues(topology, change.home, lambda declared: declared.id in gone))
+
+
+def _leave_home(topology: Topology, change: changes.LeaveHome) -> None:
+    if change.leaves is not (change.home in topology.left):
+        (topology.left.add if change.leaves else topology.left.discard)(change.home)
+        topology.records.put_home(change.home, topology.homes[change.home], change.leaves)
+
+
+def _remove_home(topology: Topology, change: changes.RemoveHome) -> Steps:
+    if change.home not in topology.homes:
+        return []
+    del topology.homes[change.home]
+    topology.left.discard(change.home)
+    topology.records.delete_home(change.home)
+    return (yield from _end_queues(topology, change.home, lambda declared: True))
+
+
+def _end_queues(topology: Topology, home: int, ends: Callable[[DeclaredQueue], bool]) -> Steps:
+    """The queues of a home that do not outlive its process are gone, those of them that end."""
+    prepared = []
     for vhost in topology.vhosts.values():
         shards = Preparation(topology, vhost, vhost.policies)
-        yield from shards.end(declared for declared in vhost.ended_with(change.home) if declared.id in gone)
+        yield from shards.end(declared for declared in vhost.ended_with(home) if ends(declared))
         yield from shards.prepare(iter(()))
         prepared.append(shards)
     for shards in prepared:
@@ -373,6 +395,7 @@ _EFFECTS: dict[type[changes.Change], Callable[[Topology, Any], changes.Change | 
     changes.SetGlobalParameter: _set_global_parameter,
     changes.ClearGlobalParameter: _clear_global_parameter,
     changes.DeclareQueue: _declare_queue,
+    changes.LeaveHome: _leave_home,
     changes.MoveQueue: _move_queue,
     changes.EndMove: _end_move,
     changes.Bind: _bind,
@@ -383,6 +406,7 @@ _IN_STEPS: dict[type[changes.Change], Callable[[Topology, Any], Steps]] = {
     changes.AddHome: _add_home,
     changes.ForgetNode: _forget_node,
     changes.HomeDown: _home_down,
+    changes.RemoveHome: _remove_home,
     changes.DeleteVirtualHost: _delete_virtual_host,
     changes.SetPolicy: _set_policy,
     changes.SetOperatorPolicy: _set_policy,

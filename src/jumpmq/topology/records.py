@@ -180,8 +180,11 @@ class Records:
             self._undigested_rings.pop(exchange, None)
             self._delete("ring", _key(exchange.vhost, exchange.name))
 
-    def put_home(self, home: int, node: str) -> None:
-        self._put("home", str(home), {"home": home, "node": node})
+    def put_home(self, home: int, node: str, leaves: bool = False) -> None:
+        self._put("home", str(home), {"home": home, "node": node} | ({"leaves": True} if leaves else {}))
+
+    def delete_home(self, home: int) -> None:
+        self._delete("home", str(home))
 
     def put_forgotten_home(self, home: int, node: str) -> None:
         self._put("home", str(home), {"home": home, "node": node, "forgotten": True})
@@ -285,6 +288,42 @@ def kept_node(definitions: Iterable[tuple[str, str, Any]], home: int) -> str | N
         if kind == "queue" and value.get("home", 1) == home:
             node = value.get("node") or node
     return node
+
+
+def alone(definitions: list[tuple[str, str, Any]], journal: Keeper | None) -> list[tuple[str, str, Any]]:
+    """Definitions that other processes shared which are no more, without what a process by itself does not keep.
+
+    The journal forgets that, too.
+    """
+    if journal is None or not any(kind == "applied" for kind, _, _ in definitions):
+        return definitions
+    gone: set[tuple[str, str, str]] = set()  # transient queues and exchanges, by kind, virtual host and name
+    for kind, _, value in definitions:
+        match kind:
+            case "queue" if not read_queue(value).is_kept:
+                gone.add((kind, value["vhost"], value["name"]))
+            case "exchange" if not read_exchange(value).durable:
+                gone.add((kind, value["vhost"], value["name"]))
+
+    def is_gone(kind: str, value: Any) -> bool:
+        match kind:
+            case "queue" | "exchange":
+                return (kind, value["vhost"], value["name"]) in gone
+            case "ring":
+                return ("exchange", value["vhost"], value["exchange"]) in gone
+            case "binding":
+                host, binding, _ = read_binding(value)
+                ends = ("exchange", host, binding.source), (binding.kind, host, binding.destination)
+                return not gone.isdisjoint(ends)
+        return kind in ("applied", "entry", "let_go", "tracing")
+
+    kept = []
+    for kind, key, value in definitions:
+        if is_gone(kind, value):
+            journal.delete(kind, key)
+        else:
+            kept.append((kind, key, value))
+    return kept
 
 
 def home_of_counter(key: str) -> int:

@@ -13,7 +13,7 @@ from jumpmq.amqp.errors import AccessRefused, NotFound, PreconditionFailed
 from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology import changes, equivalence, limits
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.exchanges import Exchange, exchange_type, make_exchange
 from jumpmq.topology.policies import policy_of
 from jumpmq.topology.queue_arguments import check_arguments, check_properties
@@ -204,12 +204,14 @@ def refuse_move(topology: Topology, definition: QueueDefinition, home: int) -> N
     subject = f"queue '{definition.name}' in vhost '{definition.vhost}'"
     if home not in topology.homes:
         raise PreconditionFailed(f"{subject} cannot be moved: there is no home {home}")
+    if home in topology.left and home != definition.home:
+        raise PreconditionFailed(f"{subject} cannot be moved: home {home} is being left")
     if definition.before:
         raise PreconditionFailed(f"{subject} is on its way already")
-    if not definition.is_kept or definition.auto_delete:
+    if not definition.is_kept:
         raise PreconditionFailed(f"{subject} cannot be moved: it ends with who uses it, or with its node")
-    if QUEUE_TYPES[definition.type].append_only:
-        raise PreconditionFailed(f"{subject} cannot be moved: it is a {definition.type}")
+    if QUEUE_TYPES[definition.type].append_only and topology.node_of(home) != topology.node_of(definition.home):
+        raise PreconditionFailed(f"{subject} cannot be moved to another node: it is a {definition.type}")
 
 
 def _refuse_beyond_limit(vhost: VirtualHost, name: str) -> None:
@@ -263,6 +265,28 @@ def _check_add_home(topology: Topology, change: changes.AddHome) -> None:
     _refuse_forgotten(topology, change.home)
 
 
+def _check_leave_home(topology: Topology, change: changes.LeaveHome) -> None:
+    if change.home not in topology.homes:
+        raise NotFound(f"there is no home {change.home}")
+    if change.leaves and not topology.homes.keys() - topology.left - {change.home}:
+        raise PreconditionFailed(f"home {change.home} cannot be left: there is no other for its queues")
+
+
+def _check_remove_home(topology: Topology, change: changes.RemoveHome) -> None:
+    if change.home not in topology.homes:
+        return
+    if change.home not in topology.left:
+        raise PreconditionFailed(f"home {change.home} cannot be removed: it is not left")
+    if change.home < max(topology.homes):
+        raise PreconditionFailed(f"home {change.home} cannot be removed before home {max(topology.homes)}")
+    for vhost in topology.vhosts.values():
+        for queue in vhost.queue_definitions():
+            if (queue.home == change.home and queue.is_kept) or home_of(queue.before) == change.home:
+                raise PreconditionFailed(
+                    f"home {change.home} cannot be removed: queue '{queue.name}' in vhost '{vhost.name}' is there"
+                )
+
+
 def _refuse_forgotten(topology: Topology, home: int) -> None:
     if (node := topology.forgotten.get(home)) is not None:
         raise PreconditionFailed(f"home {home} was forgotten with node '{node}': its number is not used again")
@@ -280,6 +304,8 @@ _CHECKS: dict[type[changes.Change], Callable[[Topology, Any], object]] = {
     changes.AddHome: _check_add_home,
     changes.ForgetNode: _check_forget_node,
     changes.HomeDown: lambda topology, change: None,
+    changes.LeaveHome: _check_leave_home,
+    changes.RemoveHome: _check_remove_home,
     changes.AddVirtualHost: _check_virtual_host,
     changes.DeleteVirtualHost: lambda topology, change: topology.vhost(change.name),
     changes.SetTracing: lambda topology, change: topology.vhost(change.vhost),

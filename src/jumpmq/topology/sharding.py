@@ -158,7 +158,8 @@ class Sharding:
     def _bindings(self, exchange: Exchange, settings: ShardSettings) -> Iterator[tuple[Binding, int]]:
         """The bindings of an exchange's shards, each with its shard's home: the homes of a node in turn."""
         key = _binding_key(exchange, settings)
-        for node, homes in self._topology.nodes.items():
+        for node, found in self._topology.nodes.items():
+            homes = [home for home in found if home not in self._topology.left] or found
             for number in range(settings.count):
                 name = shard_name(exchange.name, node, number)
                 yield Binding(exchange.name, "queue", name, key), homes[number % len(homes)]

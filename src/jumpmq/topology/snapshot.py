@@ -55,7 +55,7 @@ def records_of(topology: Topology) -> list[tuple[str, str, Any]]:
     collected = _Collected()
     records = Records(collected, shared=True)
     for home, node in topology.homes.items():
-        records.put_home(home, node)
+        records.put_home(home, node, home in topology.left)
     for home, node in topology.forgotten.items():
         records.put_forgotten_home(home, node)
     for name, value in topology.global_parameters.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, NotAllowed, NotFound, PreconditionFailed
 from jumpmq.amqp.fields import Field
-from jumpmq.queues import Queue, make_queue
+from jumpmq.queues import QUEUE_TYPES, Queue, make_queue
 from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, QueueContext, Wake, never_wake
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.definitions import BEHIND
@@ -74,6 +74,7 @@ class Topology:
         vhosts, users, global_parameters: by name.
         homes: the node of each home, by number, in the order of joining.
         forgotten: the same of homes that are gone, whose numbers are not used again.
+        left: the numbers of homes whose queues move to others.
         sharding: knows the shards of exchanges.
         records: where durable definitions are kept.
         holdings: how much each user has made.
@@ -120,6 +121,7 @@ class Topology:
         self.past = Past()
         self.homes: dict[int, str] = {}
         self.forgotten: dict[int, str] = {}
+        self.left: set[int] = set()
         self.sharding = Sharding(self)
         self.revision = 0
         self.listeners: list[Listener] = []
@@ -273,7 +275,8 @@ class Topology:
             arguments = Arguments([*arguments, Field("x-queue-type", "S", default)])
         if home is None:
             is_free = self.log is not None and not exclusive
-            home = ANYWHERE if is_free and self._is_balanced(vhost, name, arguments) else self.home
+            is_away = self.home in self.left or self._is_balanced(vhost, name, arguments)
+            home = ANYWHERE if is_free and is_away else self.home
         return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, user=user, home=home)
 
     def _is_balanced(self, vhost: str, name: str, arguments: Arguments) -> bool:
@@ -303,7 +306,7 @@ class Topology:
         """A queue that the rules admit, or that the records keep; it is in no virtual host yet."""
         contents = self._make_contents(definition) if definition.home == self.home else None
         if contents is not None and definition.before:
-            contents.behind = self.make_behind(definition, definition.id)
+            contents.put_behind(self.make_behind(definition, definition.id))
         return DeclaredQueue(definition, contents)
 
     def make_behind(self, definition: QueueDefinition, id: int) -> Queue:
@@ -312,7 +315,9 @@ class Topology:
         Args:
             id: that of the queue here, which may be on its way to yet another home.
         """
-        kept = ("x-queue-type", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-message-ttl")
+        kept: tuple[str, ...] = ("x-queue-type", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-message-ttl")
+        if QUEUE_TYPES[definition.type].append_only:  # its messages wait in a classic queue
+            kept = ()
         arguments = Arguments([field for field in definition.arguments.fields if field.name in kept])
         return self._make_contents(replace(definition, id=id | BEHIND, home=self.home, arguments=arguments))
 
@@ -362,6 +367,8 @@ class Topology:
             found[kind].append((key, value) if kind == "counter" else value)
         for value in found["home"]:
             (self.forgotten if value.get("forgotten") else self.homes)[value["home"]] = value["node"]
+            if value.get("leaves"):
+                self.left.add(value["home"])
         self._restore_counters(found)
         self.applied = found["applied"][0] if found["applied"] else 0
         for value in found["vhost"]:

@@ -1,6 +1,7 @@
 """Queues that move from home to home: nothing is lost, doubled or out of order, whatever is done meanwhile."""
 
 import asyncio
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -239,11 +240,9 @@ async def test_one_that_is_deleted_on_its_way_leaves_nothing(tmp_path: Path) -> 
 @in_loop
 async def test_what_cannot_move_is_refused(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as brokers:
-        await declare(brokers[0], "s", **{"x-queue-type": "stream"})
         await declare(brokers[0], "t", durable=False)
         await declare(brokers[0], "q")
         for name, home, reason in (
-            ("s", 2, "queue 's' in vhost '/' cannot be moved: it is a stream"),
             ("t", 2, "it ends with who uses it, or with its node"),
             ("q", 3, "there is no home 3"),
         ):
@@ -334,3 +333,111 @@ async def test_definitions_that_differ_are_found_with_the_next_change(
             brokers[1].topology.records.put_counter(2, 99)
         await declare(brokers[0], "r")
         await until(lambda: "the definitions of this process are not those of the first one" in caplog.text)
+
+
+def read(broker: Broker, name: str) -> list[tuple[int, int]]:
+    """The offsets and numbers of all messages of a stream."""
+    stream = queue_of(broker, name)
+    return [(message.seq, int(message.body)) for part in stream.browse(0, 1 << 40) for message in part]
+
+
+@in_loop
+async def test_a_stream_moves_with_its_files_and_offsets(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        first, second, third = brokers
+        await declare(first, "s", **{"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 2000})
+        await publish(third, "", "s", 0, 500)
+        files = (tmp_path / "home-1" / "streams").glob("*/*")
+        before = {path.name: path.stat().st_ino for path in files}
+        assert len(before) > 1
+        publishing = asyncio.ensure_future(publish(third, "", "s", 500, 300))
+        await asyncio.sleep(0.1)
+        await move(third, "s", 2)
+        await publishing
+        await until(lambda: is_over(*brokers))
+        await second.committed()
+        assert read(second, "s") == [(number, number) for number in range(800)]
+        after = {path.name: path.stat().st_ino for path in (tmp_path / "home-2" / "streams").glob("*/*")}
+        assert before.items() <= after.items()
+        assert not list((tmp_path / "home-1" / "streams").glob("*/*"))
+        await publish(first, "", "s", 800, 10)
+        await move(third, "s", 1)
+        await until(lambda: is_over(*brokers))
+        for broker in brokers:
+            await stopped(broker)
+        again = [await started(config_of(home, 3, tmp_path)) for home in (1, 2, 3)]
+        try:
+            assert read(again[0], "s") == [(number, number) for number in range(810)]
+            assert not any(broker.losses for broker in again)
+        finally:
+            for broker in again:
+                await stopped(broker)
+
+
+@in_loop
+async def test_consumers_of_a_stream_go_on_where_it_is(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        await declare(brokers[0], "s", **{"x-queue-type": "stream"})
+        await publish(brokers[0], "", "s", 0, 50)
+        arguments = {"x-stream-offset": "first", "x-consumer-group": "g"}
+
+        def consume(channel: Any) -> list[tuple[int, bool]]:
+            found: list[tuple[int, bool]] = []
+            channel.basic_qos(prefetch_count=7)
+
+            def take(channel: Any, delivery: Any, properties: Any, body: bytes) -> None:
+                found.append((int(body), delivery.redelivered))
+                if len(found) == 20:
+                    half.set()
+                if len(found) != 20 or moved.is_set():
+                    channel.basic_ack(delivery.delivery_tag)
+
+            def again(frame: Any) -> None:
+                moved.set()
+                channel.basic_consume("s", take, arguments=arguments)
+
+            channel.add_on_cancel_callback(again)
+            channel.basic_consume("s", take, arguments=arguments)
+            while {number for number, _ in found} != set(range(60)):
+                channel.connection.process_data_events(0.05)
+            return found
+
+        half, moved = threading.Event(), threading.Event()
+        consuming = asyncio.ensure_future(with_channel(brokers[1], consume))
+        await asyncio.to_thread(half.wait)
+        await move(brokers[0], "s", 3)
+        await publish(brokers[0], "", "s", 50, 10)
+        found = await asyncio.wait_for(consuming, 60)
+        assert [number for number, again in found if not again] == list(range(60))
+
+
+@in_loop
+async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
+    """The directories as they are at each step of a move are those of a crash there."""
+    async with homes(3, tmp_path / "running") as brokers:
+        await declare(brokers[0], "s", **{"x-queue-type": "stream"})
+        await publish(brokers[2], "", "s", 0, 200)
+        await move(brokers[2], "s", 2)
+        publishing = asyncio.ensure_future(publish(brokers[2], "", "s", 200, 100))
+        copies = 0
+        while not (publishing.done() and is_over(*brokers)):
+            shutil.copytree(tmp_path / "running", tmp_path / str(copies), ignore=shutil.ignore_patterns("links"))
+            copies += 1
+            await asyncio.sleep(0.02)
+    for number in range(copies):
+        await check_stream(tmp_path / str(number))
+
+
+async def check_stream(directory: Path) -> None:
+    """Start three homes from their directories: the stream has all that was confirmed, in order, and each once."""
+    brokers = [await started(config_of(home, 3, directory)) for home in (1, 2, 3)]
+    try:
+        await until(lambda: is_over(*brokers))
+        await brokers[1].committed()
+        found = [one for _, one in read(brokers[1], "s")]
+        assert found == list(range(len(found)))
+        assert len(found) >= 200
+        assert not any(broker.losses for broker in brokers)
+    finally:
+        for broker in brokers:
+            await stopped(broker)

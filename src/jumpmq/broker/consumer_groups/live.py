@@ -53,6 +53,9 @@ class Consumer(state.Session, Protocol):
     prefetch: int
     arguments: list[Field]
 
+    def replaced(self) -> None:
+        """It is over, and settles what it has."""
+
     @property
     def user(self) -> Principal: ...
 
@@ -208,6 +211,13 @@ class ConsumerGroups:
             live.consumers.remove(consumer)
         self.soon(live)
         live.group.leave(consumer, self._loop.time())
+
+    def queue_moved(self, queue: Queue) -> None:
+        """A queue is at another home now: the members of its groups are cancelled, and settle what they have."""
+        for live in [one for one in self.all(queue.vhost) if one.kind == "queue" and one.source == queue.name]:
+            for consumer in list(live.consumers):
+                self.leave(live, consumer)
+                consumer.replaced()
 
     def evict(self, live: LiveGroup, consumer: Consumer) -> None:
         """End a consumer that does not settle what it has."""

@@ -7,13 +7,18 @@ new home through the :mod:`~jumpmq.broker.links.outbox`, and enters the queue, w
 old home has nothing more, and no other home can send it any, another change says so
 (:class:`~jumpmq.topology.changes.EndMove`), and what waits enters, too.
 
+A stream's files are not copied, but handed over, which is why both homes have to be on one machine: when nothing more
+can come to the old home, the new one takes their directory (:data:`HAND`).
+
 All of that is in the definitions and in the stores of both homes: whichever process is killed, it goes on.
 """
 
 import asyncio
 import logging
+import os
 import struct
 from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Any
 
 from jumpmq.amqp.messages import Message
@@ -28,11 +33,17 @@ from jumpmq.broker.links.outbox import Outbox, ahead_of
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.stream import Stream
+from jumpmq.store import StoreError
 from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, MoveQueue, Topology
 from jumpmq.topology.declared import DeclaredQueue
 
-ASK, ANSWER = 112, 113
-"""Kinds of records: a question whether a home knows that a queue has moved, and that it does."""
+ASK, ANSWER, HAND = 112, 113, 114
+"""Kinds of records: a question whether a home knows that a queue has moved, and that it does; the files of a stream, to
+be taken, which is answered, too."""
+
+FILES = struct.Struct("!QQ")
+"""The id that the stream had, and that which it has; the path of its files follows."""
 
 QUESTION = struct.Struct("!QQ?")
 """The id that the queue had; the change of definitions since which it has another; whether what is asked is also that
@@ -63,21 +74,30 @@ class Moves:
         self._outbox = outbox  # keeps what is on its way
         self._topology: Topology  # knows the queues
         self._channels: Callable[[], Iterable[Channel]]  # all that may hold deliveries
+        self._on_moved: Callable[[Queue], object]  # told of a queue that has moved
         self._serves = False  # whether the queues are there
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by the id that a queue had, and by that which it has
-        self._leaving: dict[int, ClassicQueue] = {}  # what is here of queues that leave, by the ids that they have
+        self._leaving: dict[int, Queue] = {}  # what is here of queues that leave, by the ids that they have
         self._answered: dict[bytes, set[int]] = {}  # by question, the homes that have answered it
         self._waiting: dict[int, str] = {}  # what a queue on its way waits for, as the tasks
         links.handlers[ASK] = self._asked
         links.handlers[ANSWER] = self._answer
+        links.handlers[HAND] = self._handed
+        self._taking: set[int] = set()  # ids of streams whose files are being taken
 
-    def serve(self, topology: Topology, channels: Callable[[], Iterable[Channel]]) -> None:
+    def serve(
+        self,
+        topology: Topology,
+        channels: Callable[[], Iterable[Channel]],
+        on_moved: Callable[[Queue], object] = lambda queue: None,
+    ) -> None:
         """Go on with the moves that are under way, and begin others.
 
         Args:
             channels: lists all that may hold deliveries of queues here.
+            on_moved: told of a queue that is at another home, before its consumers are cancelled.
         """
-        self._topology, self._channels, self._serves = topology, channels, True
+        self._topology, self._channels, self._on_moved, self._serves = topology, channels, on_moved, True
         topology.listeners.append(self._follow)
         for host in topology.vhosts.values():
             for name, departed in host.departed.items():
@@ -140,28 +160,48 @@ class Moves:
 
     def _leave(self, queue: DeclaredQueue) -> None:
         contents = self._topology.vhosts[queue.vhost].departed[queue.name]
-        assert isinstance(contents, ClassicQueue)
         self._leaving[queue.id] = contents
         self._run(queue, self._send(queue, contents, self._topology.applied))
 
-    async def _send(self, queue: DeclaredQueue, contents: ClassicQueue, applied: int) -> None:
-        before, ahead = queue.definition.before, ahead_of(queue)
-        await self._ask(queue, QUESTION.pack(before, applied, False), all_homes=False)
+    async def _send(self, queue: DeclaredQueue, contents: Queue, applied: int) -> None:
+        await self._ask(queue, QUESTION.pack(queue.definition.before, applied, False))
         with self._turns.turn():
             contents.moved = True
             contents.tell_gone()
+            self._on_moved(contents)
             contents.leave_consumers()
-        await self._take_back(queue, contents)
-        while True:
-            await self._send_all(queue, contents, ahead)
-            # What others had sent is here when they have answered, as links keep the order.
-            await self._ask(queue, QUESTION.pack(before, applied, True), all_homes=True)
-            if not contents.message_count:
-                break
+        if isinstance(contents, Stream):
+            await self._hand_over(queue, contents, applied)
+        else:
+            assert isinstance(contents, ClassicQueue)
+            await self._send_messages(queue, contents, applied)
         self._waiting.pop(queue.id, None)
         pending = self._topology.propose(EndMove(queue.vhost, queue.name, queue.id))
         await decided(pending)
         pending.result()
+
+    async def _hand_over(self, queue: DeclaredQueue, contents: Stream, applied: int) -> None:
+        """Have the new home take a stream's files."""
+        before, home = queue.definition.before, queue.definition.home
+        if any(position.unacknowledged for position in contents.offsets):
+            await self._take_back(queue, contents)
+        await self._ask(queue, QUESTION.pack(before, applied, True), self._topology.homes)
+        await self._turns.committed()
+        with self._turns.turn():
+            directory = contents.hand_over()
+        await self._turns.committed()
+        path = os.fsencode(directory.absolute())
+        await self._ask(queue, FILES.pack(before, queue.id) + path, [home], HAND)
+
+    async def _send_messages(self, queue: DeclaredQueue, contents: ClassicQueue, applied: int) -> None:
+        before, ahead = queue.definition.before, ahead_of(queue)
+        await self._take_back(queue, contents)
+        while True:
+            await self._send_all(queue, contents, ahead)
+            # What others had sent is here when they have answered, as links keep the order.
+            await self._ask(queue, QUESTION.pack(before, applied, True), self._topology.homes)
+            if not contents.message_count:
+                break
 
     async def _send_all(self, queue: DeclaredQueue, contents: ClassicQueue, ahead: DeclaredQueue) -> None:
         """Send what there is; returns when it is on the disk of the new home."""
@@ -174,7 +214,7 @@ class Moves:
                 await asyncio.sleep(PAUSE)
             await self._turns.committed()
 
-    async def _take_back(self, queue: DeclaredQueue, contents: ClassicQueue) -> None:
+    async def _take_back(self, queue: DeclaredQueue, contents: Queue) -> None:
         """Have what consumers hold back: what they settle soon is done with, the rest goes along."""
         loop = asyncio.get_running_loop()
         until = loop.time() + GRACE
@@ -185,7 +225,7 @@ class Moves:
                 until = loop.time() + GRACE
             await asyncio.sleep(PAUSE)
 
-    def _claim(self, contents: ClassicQueue) -> None:
+    def _claim(self, contents: Queue) -> None:
         """Take back what consumers hold, but for what they have settled in a transaction that is not committed."""
         for channel in list(self._channels()):
             with self._turns.turn():
@@ -207,13 +247,14 @@ class Moves:
                 contents.acknowledged -= len(messages)
         return bool(messages)
 
-    async def _ask(self, queue: DeclaredQueue, question: bytes, all_homes: bool) -> None:
-        """Ask the other homes until they have answered: all of them, or those whose links are up."""
+    async def _ask(
+        self, queue: DeclaredQueue, question: bytes, homes: Iterable[int] | None = None, kind: int = ASK
+    ) -> None:
+        """Ask other homes until they have answered: these, or unless given those whose links are up."""
         answered, again = self._answered.setdefault(question, set()), 0.0
         try:
             while True:
-                others = self._topology.homes if all_homes else self._links.homes
-                missing = {*others} - answered - {self._topology.home}
+                missing = {*(self._links.homes if homes is None else homes)} - answered - {self._topology.home}
                 if not missing:
                     return
                 self._waiting[queue.id] = f"home {', '.join(map(str, sorted(missing)))} to answer"
@@ -222,7 +263,7 @@ class Moves:
                     again = now + ASKED_AGAIN
                     with self._turns.turn():
                         for link in filter(None, map(self._links.to, missing)):
-                            link.send(ASK, question)
+                            link.send(kind, question)
                 await asyncio.sleep(PAUSE)
         finally:
             del self._answered[question]
@@ -249,6 +290,38 @@ class Moves:
         look()
 
     # --- at the new home ---
+
+    def _handed(self, link: Link, payload: memoryview) -> None:
+        question = bytes(payload)
+        before, number = FILES.unpack_from(question)
+        if self._serves and number not in self._taking:  # else it is asked again
+            self._taking.add(number)
+            directory = Path(os.fsdecode(question[FILES.size :]))
+            taking = asyncio.get_running_loop().create_task(self._take_files(link, question, number, directory))
+            self._tasks[before] = taking
+
+            def taken(task: asyncio.Task[None]) -> None:
+                self._taking.discard(number)
+                self._tasks.pop(before, None)
+
+            taking.add_done_callback(taken)
+
+    async def _take_files(self, link: Link, question: bytes, number: int, directory: Path) -> None:
+        """Take the files of a stream, unless that is done; answers once they are on the disk of this home."""
+        found = [one for host in self._topology.vhosts.values() for one in host.queues.values() if one.id == number]
+        stream = found[0] if found else None
+        try:
+            if isinstance(stream, Stream) and stream.awaits:
+                brought = await asyncio.to_thread(stream.brought, directory)
+                if not stream.deleted:
+                    with self._turns.turn():
+                        stream.take_over(brought)
+        except (OSError, StoreError) as error:
+            log.error("the files of %r cannot be taken from %s: %s; it is tried again", stream, directory, error)
+            return
+        if link.up:
+            with self._turns.turn():
+                link.send(ANSWER, question)
 
     def _follow_up(self, contents: Queue) -> None:
         if contents.behind is not None:

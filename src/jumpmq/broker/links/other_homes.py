@@ -6,14 +6,15 @@ from typing import Any, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.config import HOMES, Config
-from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.config import HOMES, LEFT, Config
+from jumpmq.broker.errors import BrokerError, HomeLeft
 from jumpmq.broker.links.directory import Directory
 from jumpmq.broker.links.enqueue import Enqueue
 from jumpmq.broker.links.links import Links, Ways
 from jumpmq.broker.links.log_link import FollowedLog, OnDisk, serve_log
 from jumpmq.broker.links.moving import Moves
 from jumpmq.broker.links.outbox import Outbox
+from jumpmq.broker.links.relocating import Relocating
 from jumpmq.broker.links.remote_channels import ChannelLinks
 from jumpmq.broker.links.served_channels import ServedChannels
 from jumpmq.broker.links.taking import Taking
@@ -59,6 +60,7 @@ class OtherHomes:
         outbox: keeps messages until they are there.
         taking: takes what the others have kept so.
         moves: has queues move from home to home.
+        relocating: has queues of this home move to others, all of them where it is left.
         usage: tells what limited users have open; to be served once clients may come.
         channels: what clients' channels ask there.
         served_channels: what clients of other homes ask here.
@@ -84,6 +86,7 @@ class OtherHomes:
         self.taking = Taking(self.links, turns, store)
         self.enqueue.on_ready.append(self.outbox.ready)
         self.moves = Moves(self.links, turns, self.outbox)
+        self.relocating = Relocating(self.links, self.outbox)
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links)
         self.served_channels = ServedChannels(self.links)
@@ -103,6 +106,7 @@ class OtherHomes:
         Raises:
             BrokerError: this home is not part of the first one's broker, there were more homes, or the sockets of links
                 cannot be made.
+            HomeLeft: this one was left.
         """
         if self._member is not None:
             return found
@@ -111,6 +115,8 @@ class OtherHomes:
             raise BrokerError(
                 f"the data directory is one of {kept} homes: serve it with --workers {kept} or more, not {self._homes}"
             )
+        if any((kind, key) == LEFT for kind, key, _ in found):
+            raise HomeLeft(f"home {self._home} was left: what it had is at other homes")
         if self._home == FIRST:
             return found
         applied = next((value for kind, _, value in found if kind == APPLIED), None)
@@ -146,6 +152,7 @@ class OtherHomes:
         Raises:
             BrokerError: the sockets of links cannot be made.
         """
+        topology.listeners.append(lambda change, asker: self._follow(topology, change))
         if self._member is not None:
             await self._listen()
             await self._member.start(topology, self.links)
@@ -164,6 +171,14 @@ class OtherHomes:
         pending.result()
         self.enqueue.serve(topology, on_reply)
 
+    def _follow(self, topology: Topology, change: changes.Change) -> None:
+        """Note that a home is removed, in the commit of that."""
+        if isinstance(change, changes.RemoveHome) and self._store is not None:
+            if change.home == self._home:
+                self._store.put(*LEFT, True)
+            else:
+                self._store.put(*HOMES, max(topology.homes))
+
     def _note_homes(self) -> None:
         if self._store is not None:
             self._store.put(*HOMES, self._homes)
@@ -179,6 +194,7 @@ class OtherHomes:
         if self._member is not None:
             await self._member.stop()
         self.usage.stop()
+        self.relocating.stop()
         self.moves.stop()
         self.outbox.stop()
         await self._on_disk.stop()

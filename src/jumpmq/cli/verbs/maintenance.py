@@ -85,6 +85,45 @@ def drain(session: Session) -> None:
         session.say(f"{vhost}\t{name}\t{reason}")
 
 
+def set_workers(
+    session: Session, count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="workers that stay")]
+) -> None:
+    """Has the broker be served by fewer workers: the queues of the others move to those that stay, and these end.
+
+    Waits until that is done; Ctrl-C ends the waiting only. `jumpmq serve` has to be started with the same number from
+    then on. A larger number takes a start with more `--workers`.
+    """
+    session.inform(f"Setting the number of workers to {count} ...")
+    session.api.put("workers", body={"count": count})
+    told = -1
+    while len(there := session.api.get("workers")) > count:
+        left = sum(one["queues"] for one in there if one["home"] > count)
+        if left != told:
+            told = left
+            session.inform(f"{left} queues to go")
+        time.sleep(LOOK)
+    session.inform(f"The broker has {len(there)} workers")
+
+
+def rebalance(
+    session: Session, kind: Annotated[str, typer.Argument(metavar="all", help="which queues: all of them")] = "all"
+) -> None:
+    """Moves queues from the nodes and workers that have most to those that have fewest, and waits for the moves.
+
+    Queues that cannot move stay (`drain` says why). Ctrl-C ends the waiting only.
+    """
+    if kind != "all":
+        raise UsageError("queues of all kinds are rebalanced together: say `all`")
+    session.inform("Rebalancing queues ...")
+    session.api.post("rebalance", "queues", body={})
+    while True:
+        time.sleep(LOOK)  # first moves begin
+        moving = sum(1 for one in session.api.get("queues") if one.get("moving_from"))
+        if not moving:
+            break
+    session.inform("No queue is on its way any more")
+
+
 def shutdown(session: Session) -> None:
     """Stops the broker in order, and waits until it does not answer any more."""
     session.require_asked()
@@ -211,6 +250,8 @@ VERBS = (
     suspend_listeners,
     resume_listeners,
     drain,
+    rebalance,
+    set_workers,
     set_log_level,
     shutdown,
     set_cluster_name,

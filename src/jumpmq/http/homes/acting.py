@@ -49,6 +49,11 @@ async def forget_attempts(broker: Broker) -> None:
     broker.authenticator.attempts.clear()
 
 
+async def rebalance(broker: Broker) -> None:
+    """Have queues of this home move to homes that have fewer."""
+    await broker.rebalance()
+
+
 async def suspend(broker: Broker, suspended: bool) -> None:
     """Listen for clients of AMQP no more, or again."""
     await broker.suspend(suspended)
@@ -56,7 +61,7 @@ async def suspend(broker: Broker, suspended: bool) -> None:
 
 ACTS: dict[str, Callable[..., Awaitable[Any]]] = {
     one.__name__: one
-    for one in (close_connections, acknowledge_losses, set_limits, set_log_level, forget_attempts, suspend)
+    for one in (close_connections, acknowledge_losses, set_limits, set_log_level, forget_attempts, rebalance, suspend)
 }
 
 

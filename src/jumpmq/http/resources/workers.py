@@ -1,0 +1,57 @@
+"""``/api/workers``: the processes that serve the broker, and how many there are to be. JumpMQ's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.broker.telemetry import audit
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer_list
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.schema.shapes import INTEGER, Shape
+
+COUNT = Shape({"count": INTEGER}, required=("count",))
+
+
+async def listed(request: Request) -> Response:
+    """``GET /api/workers``: the homes of this node, each with how many queues are there, those among them that are on
+    their way from there included, and whether it is left."""
+    broker = requested.broker(request)
+    topology = broker.topology
+    counts = dict.fromkeys(topology.nodes.get(broker.node, [broker.config.home]), 0)
+    declared = (one for host in topology.vhosts.values() for one in host.queue_definitions())
+    async for one in broker.slices.through(declared):
+        for home in {one.home, one.home_before}:
+            if home in counts:
+                counts[home] += 1
+    found = [
+        {"home": home, "queues": count, "leaves": home in topology.left, "running": home in broker.running_homes}
+        for home, count in sorted(counts.items())
+    ]
+    return await answer_list(request, found, dict, ("home", "queues"))
+
+
+async def resize(request: Request) -> Response:
+    """``PUT /api/workers``: have the broker be served by fewer processes: the queues of the others move, and those
+    end. Or keep those that were to end. Answered before it begins."""
+    count: Any = (await requested.shaped_body(request, COUNT))["count"]
+    broker = requested.broker(request)
+    if broker.set_workers is None:
+        raise BadRequest("this broker is not one of several workers: start it with --workers")
+    there = len(broker.topology.homes)
+    if not 1 <= count <= there:
+        raise BadRequest(f"the broker has {there} workers: to have more, start it with a larger --workers")
+    audit.record("set workers", user=requested.user(request).name, to=count)
+    broker.set_workers(count)
+    return changing.deleted()
+
+
+ROUTES = [
+    Endpoint("GET", "/api/workers", listed, access=Access.MONITORING),
+    Endpoint("PUT", "/api/workers", resize, access=Access.ADMINISTRATOR, shape=COUNT),
+]

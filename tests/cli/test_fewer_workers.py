@@ -1,0 +1,105 @@
+"""A broker that has fewer workers than before: what the others had is at those that stay."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+import requests
+from fuzzing.workers import workers_of
+from tests.cli.commands import run
+
+import jumpmq
+from jumpmq.broker.config import homes_in
+
+pytestmark = pytest.mark.slow
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+QUEUES: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "quorum": {"x-queue-type": "quorum"},
+    "stream": {"x-queue-type": "stream"},
+    "other": {},
+    "another": {"x-max-priority": 3},
+    "last": {"x-queue-type": "stream"},
+}
+COUNT = 30
+
+
+def until(true: Callable[[], object], seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def filled(broker: jumpmq.RunningBroker) -> None:
+    """Queues of each kind at each home, with messages."""
+    with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for name, arguments in QUEUES.items():
+            channel.queue_declare(name, durable=True, auto_delete=name == "other", arguments=arguments)
+            for number in range(COUNT):
+                channel.basic_publish("", name, b"%d" % number, PERSISTENT)
+    assert all(one["queues"] for one in workers(broker))
+
+
+def workers(broker: jumpmq.RunningBroker) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = requests.get(f"{broker.http_url}/api/workers", timeout=30).json()
+    return found
+
+
+def contents(broker: jumpmq.RunningBroker) -> dict[str, list[int]]:
+    """The numbers of all messages, by queue; those of queues are acknowledged."""
+    found: dict[str, list[int]] = {name: [] for name in QUEUES}
+    with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=100)
+        for name in QUEUES:
+            arguments = {"x-stream-offset": "first"} if "stream" in QUEUES[name].values() else None
+            for method, _, body in channel.consume(name, arguments=arguments, inactivity_timeout=10):
+                assert method is not None
+                found[name].append(int(body))
+                channel.basic_ack(method.delivery_tag)
+                if len(found[name]) == COUNT:
+                    break
+            channel.cancel()
+    return found
+
+
+def test_a_start_with_fewer_serves_the_others_until_they_are_empty(tmp_path: Path) -> None:
+    settings = {"data_dir": tmp_path, "queue_leader_locator": "balanced"}
+    with jumpmq.running(workers=3, **settings) as broker:
+        filled(broker)
+    with jumpmq.running(workers=2, **settings) as broker:
+        until(lambda: homes_in(tmp_path) == 2)
+        assert [one["home"] for one in workers(broker)] == [1, 2]
+    with jumpmq.running(workers=1, **settings) as broker:
+        until(lambda: homes_in(tmp_path) == 1)
+    assert not (tmp_path / "homes").exists()
+    with jumpmq.running(workers=1, **settings) as broker:
+        assert requests.get(f"{broker.http_url}/api/losses", timeout=30).json() == []
+        assert contents(broker) == {name: list(range(COUNT)) for name in QUEUES}
+    with jumpmq.running(workers=2, **settings) as broker:  # and more again
+        run("jumpmqctl", "rebalance", "all", "--url", broker.http_url)
+        until(lambda: all(one["queues"] for one in workers(broker)))
+
+
+def test_workers_are_left_while_clients_publish_and_processes_die(tmp_path: Path) -> None:
+    with jumpmq.running(workers=3, data_dir=tmp_path, queue_leader_locator="balanced") as broker:
+        filled(broker)
+        result = run("jumpmqctl", "set_workers", "4", "--url", broker.http_url)
+        assert (result.returncode, "the broker has 3 workers" in result.stderr) == (69, True)
+        requests.put(f"{broker.http_url}/api/workers", json={"count": 1}, timeout=30).raise_for_status()
+        for pid in workers_of(os.getpid())[1:]:
+            os.kill(pid, signal.SIGKILL)
+            time.sleep(0.3)
+        until(lambda: homes_in(tmp_path) == 1)
+        result = run("jumpmqctl", "set_workers", "1", "--url", broker.http_url)
+        assert (result.returncode, "The broker has 1 workers" in result.stdout) == (0, True)
+        assert contents(broker) == {name: list(range(COUNT)) for name in QUEUES}
