@@ -80,7 +80,7 @@ def test_a_node_is_drained(again: bool) -> None:
             for _ in range(1 + again):
                 result = run("jumpmqctl", "-n", there, "drain", "--url", url)
                 assert result.returncode == 0, result.stderr
-                assert "/\ts\tqueue 's' in vhost '/' cannot be moved: it is a stream" in result.stdout
+                assert "/\ts\tqueue 's' in vhost '/' cannot be moved to another node: it is a stream" in result.stdout
             found = queues_of(url)
             assert {name for name in names if found[name]["node"] == there} == set()
             assert json.dumps(found).count("moving_from") == 0
