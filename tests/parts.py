@@ -28,6 +28,8 @@ LONG = (
     "tests/conformance/test_management_figures.py",
     "tests/cli/demo/test_demo.py",
     "tests/http/site/test_views.py",
+    "tests/http/site/test_actions.py",
+    "tests/http/site/test_trouble.py",
     "tests/conformance/test_at_least_once.py",
     "tests/http/test_openapi.py",
 )

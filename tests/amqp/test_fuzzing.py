@@ -5,6 +5,7 @@ from fuzzing import frames
 from tests.generating import examples
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(frames.missing()), reason=frames.missing())
 def test_no_octets_make_the_kernel_read_or_write_where_it_must_not() -> None:
     finished = frames.fuzz(seconds=examples(20))

@@ -10,6 +10,7 @@ from tests.spark.sources import table
 PAGE = (Path(__file__).parents[2] / "docs/spark-recipes.md").read_text()
 
 
+@pytest.mark.slow
 def test_its_programs_run_one_after_the_other(
     spark, broker, channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,8 @@ from jumpmq.cli.demo.findings import Lateness, Order, QueueShare, lateness, orde
 from jumpmq.cli.demo.report import Report
 from jumpmq.cli.demo.table import spark_session
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """queue string, seq bigint, number bigint, tailnum string,
     year int, month int, day int, dep_delay int, arr_delay int"""
 

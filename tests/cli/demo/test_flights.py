@@ -12,15 +12,18 @@ def flights() -> FlightMessages:
     return read_flights()
 
 
+@pytest.mark.slow
 def test_every_flight_of_the_year_is_there(flights: FlightMessages) -> None:
     assert len(flights.bodies) == len(flights.keys) == 336_776
 
 
+@pytest.mark.slow
 def test_flights_without_a_tail_number_share_the_empty_key(flights: FlightMessages) -> None:
     assert flights.without_tail_number == 2_512
     assert json.loads(flights.bodies[flights.keys.index("")])["tailnum"] is None
 
 
+@pytest.mark.slow
 def test_there_are_4043_aircraft(flights: FlightMessages) -> None:
     assert len(set(flights.keys) - {""}) == 4_043
 

@@ -57,7 +57,11 @@ def test_what_comes_in_faster_than_it_goes_out_is_red_and_leads_to_its_queue(api
 
 @pytest.mark.parametrize(
     ("look", "options"),
-    [("light", {}), ("dark", {"scheme": "dark"}), ("phone", {"viewport": PHONE})],
+    [
+        ("phone", {"viewport": PHONE}),
+        pytest.param("light", {}, marks=pytest.mark.slow),
+        pytest.param("dark", {"scheme": "dark"}, marks=pytest.mark.slow),
+    ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_middle_of_many_queues_is_folded(channel, client, open_page, look, options):

@@ -89,7 +89,11 @@ def problems(page):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("light", {}), ("dark", {"scheme": "dark"}), ("phone", {"viewport": PHONE})],
+    [
+        ("phone", {"viewport": PHONE}),
+        pytest.param("light", {}, marks=pytest.mark.slow),
+        pytest.param("dark", {"scheme": "dark"}, marks=pytest.mark.slow),
+    ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_every_view_draws_fits_and_is_accessible(busy, open_page, name, options):
