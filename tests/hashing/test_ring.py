@@ -264,7 +264,8 @@ def test_a_restored_ring_decides_and_goes_on_as_the_stored_one(changes, removal,
             ring.add(name, weight)
         elif not add and name in ring:
             ring.remove(name)
-    restored = HashRing.restore(json.loads(json.dumps(ring.state())))
+    assert ring.state_text() == json.dumps(ring.state(), separators=(",", ":"))
+    restored = HashRing.restore(json.loads(ring.state_text()))
     for each in (ring, restored):
         each.add("another", 3)
         each.remove(each.names[0])

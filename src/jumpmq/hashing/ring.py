@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
+from json.encoder import encode_basestring_ascii as _quoted
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -226,12 +227,13 @@ class HashRing:
 
     def runs(self) -> dict[str, list[tuple[int, int]]]:
         """The buckets of each destination now, as runs: (first, count)."""
-        return dict(self._owned())
+        return {name: list(runs) for name, runs in self._owned()}
 
     def _owned(self) -> Iterator[tuple[str, list[Run]]]:
         """The runs of each destination, in order of addition."""
         if self._removal == "minimal":
-            yield from ((name, list(self._runs[name])) for name in self._names)
+            for name in self._names:
+                yield name, self._runs[name]
             return
         first = 0
         for name, weight in self._weights.items():
@@ -251,6 +253,12 @@ class HashRing:
             "destinations": [[name, [list(run) for run in runs]] for name, runs in self._owned()],
             "retired": [list(run) for run in self._retired],
         }
+
+    def state_text(self) -> str:
+        """:meth:`state` as compact JSON, laid out several times faster than a general encoder does."""
+        destinations = ",".join([f"[{_quoted(name)},{_text_of(runs)}]" for name, runs in self._owned()])
+        head = f'"removal":"{self._removal}","function":"{self._function}"'
+        return f'{{{head},"destinations":[{destinations}],"retired":{_text_of(self._retired)}}}'
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> HashRing:
@@ -315,6 +323,13 @@ def _join_below(runs: list[Run], first: int, count: int) -> None:
         runs[-1] = (first, runs[-1][1] + count)
     else:
         runs.append((first, count))
+
+
+def _text_of(runs: list[Run]) -> str:
+    """Runs as JSON; nearly every destination has one."""
+    if len(runs) == 1:
+        return f"[[{runs[0][0]},{runs[0][1]}]]"
+    return f"[{','.join([f'[{first},{count}]' for first, count in runs])}]"
 
 
 def _runs_of(value: Any) -> list[Run]:

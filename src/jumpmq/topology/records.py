@@ -236,18 +236,18 @@ class Records:
 
     def flush_rings(self) -> None:
         """Write each ring that has changed, once, however often it has."""
-        for exchange in self._changed_rings:
-            value = {"vhost": exchange.vhost, "exchange": exchange.name, "state": exchange.ring.state()}
-            if self._journal is not None:
-                self._journal.put("ring", _key(exchange.vhost, exchange.name), value)
+        if self._changed_rings and self._journal is not None:
+            rings = Definitions()
+            for exchange in self._changed_rings:
+                rings.put["ring", _key(exchange.vhost, exchange.name)] = _ring_text(exchange)
+            self._journal.change(rings)
         self._changed_rings.clear()
 
     def digest_rings(self) -> None:
         """Have the digest follow the rings that have changed; to be called where all processes do."""
         assert self.digest is not None
         for exchange in self._undigested_rings:
-            state = {"vhost": exchange.vhost, "exchange": exchange.name, "state": exchange.ring.state()}
-            self.digest.put("ring", _key(exchange.vhost, exchange.name), _text(state))
+            self.digest.put("ring", _key(exchange.vhost, exchange.name), _ring_text(exchange))
         self._undigested_rings.clear()
 
     def _keeps(self, source: Exchange, destination: Destination) -> bool:
@@ -358,6 +358,12 @@ def _is_kept(destination: Destination) -> bool:
 
 def _policy_kind(operator: bool) -> str:
     return "operator_policy" if operator else "policy"
+
+
+def _ring_text(exchange: ConsistentHashExchange) -> str:
+    """A ring's record as JSON: a ring of 10,000 queues is recorded with each of its bindings."""
+    where = _text({"vhost": exchange.vhost, "exchange": exchange.name})
+    return f'{where[:-1]},"state":{exchange.ring.state_text()}}}'
 
 
 def _text(value: Any) -> str:
