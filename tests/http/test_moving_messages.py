@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import contextmanager
 
 import pika
 import pytest
@@ -9,6 +10,8 @@ import requests
 from tests.cli.commands import run
 from tests.http.api import API
 
+import jumpmq
+from jumpmq.broker.bulk import moving_messages
 from jumpmq.testing import JumpMQ
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
@@ -49,6 +52,12 @@ def move_until_it_dies(api):
             move(api, "a", queue="b")
 
 
+@contextmanager
+def amqp(broker):
+    with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+        yield connection.channel()
+
+
 @pytest.fixture
 def queues(channel):
     """Queues of all kinds, and one that dead-letters."""
@@ -84,6 +93,31 @@ def test_everything_goes_in_order(api, channel, queues, source, destination):
     method, properties, _ = found[0]
     assert (method.exchange, method.routing_key, method.redelivered) == ("", destination, False)
     assert properties.delivery_mode == 2
+
+
+def test_messages_go_that_are_on_disk_only(tmp_path):
+    with jumpmq.running(data_dir=tmp_path) as broker, amqp(broker) as channel:
+        for queue in ("a", "b"):
+            channel.queue_declare(queue, durable=True)
+        fill(channel, "a", 6)
+    with jumpmq.running(data_dir=tmp_path) as broker, amqp(broker) as channel:
+        assert move(API(broker.http_url), "a", queue="b").json() == {"moved": 6, "kept": {}}
+        assert numbers(channel, "b") == list(range(6))
+
+
+def test_few_are_moved_at_once_where_each_takes_long(api, channel, queues, monkeypatch):
+    """To an exchange of thousands of queues, a message alone may take the time of a slice."""
+    counts = []
+    step = moving_messages._Moving.step
+    monkeypatch.setattr(moving_messages._Moving, "step", lambda self, count: counts.append(count) or step(self, count))
+    fill(channel, "classic", 20)
+    monkeypatch.setattr(moving_messages, "SLICE", 0.0)
+    assert move(api, "classic", queue="dead").json()["moved"] == 20
+    assert set(counts) == {1}
+    counts.clear()
+    monkeypatch.setattr(moving_messages, "SLICE", 3600.0)
+    assert move(api, "dead", queue="classic").json()["moved"] == 20
+    assert counts[:5] == [1, 2, 4, 8, 5]
 
 
 def test_dead_letters_go_back_where_they_died(api, channel, queues):

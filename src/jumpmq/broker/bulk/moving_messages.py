@@ -6,6 +6,7 @@ has it in both places, and nothing is lost. What cannot be moved goes back to it
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from jumpmq.broker.routing import routing
 from jumpmq.broker.routing.elsewhere import Elsewhere, Sent
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
-from jumpmq.broker.upkeep.slices import Sliced, in_turns
+from jumpmq.broker.upkeep.slices import SLICE, Sliced, in_turns
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.topology import VirtualHost
@@ -28,7 +29,11 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.envelope import Envelope
 
 AT_ONCE = 200
-"""Messages that are moved together at most."""
+"""Messages that are moved together at most; fewer where they take longer than a slice, as to an exchange of many
+queues."""
+
+UNCOMMITTED = 8 << 20
+"""Octets of bodies after which a move waits for the disk: what is behind it holds up other publishers."""
 
 
 class Running(Sliced, Protocol):
@@ -91,19 +96,26 @@ async def move_messages(
     """
     moving = _Moving(broker, user, host, queue, destination)
     moving.require_destination()
-    left = count
+    left, at_once, uncommitted = count, 1, 0
     queue.touch()
     try:
         while left > 0 and not queue.deleted:
             if not queue.knows_next:
                 await _next_known(queue)
+            began = time.perf_counter()
             with broker.turns.turn(), broker.turns.together():
-                step = moving.step(min(left, AT_ONCE))
+                step = moving.step(min(left, at_once))
             if not step.taken and queue.knows_next:
                 break
+            took_long = time.perf_counter() - began > SLICE
+            at_once = max(1, at_once // 2) if took_long else min(AT_ONCE, at_once * 2)
             left -= len(step.taken)
+            uncommitted += sum(len(message.body) for message in step.taken)
             if not step.settled:
                 await moving.settle_when_there(step)
+            elif uncommitted > UNCOMMITTED:
+                await broker.committed()
+                uncommitted = 0
             await broker.count_published(user, len(step.taken))
             await broker.slices.next()
     finally:
@@ -168,7 +180,7 @@ class _Moving:
         """Publish some, and settle them unless they have to be waited for; in a turn."""
         self._queue.require_unshared()
         assert isinstance(self._queue, ClassicQueue)  # every other kind is refused
-        step = _Step(self._queue.take_for_delivery(count))
+        step = _Step(self._queue.take_for_delivery(count) or self._queue.take(1))  # the latter where bodies are on disk
         if not step.taken:
             return step
         self._held |= {id(message): message for message in step.taken}
