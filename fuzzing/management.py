@@ -94,6 +94,13 @@ RIGHT: dict[str, tuple[dict[str, object], ...]] = {
     "POST /api/queues/{vhost}/{queue}/get": (
         {"count": 3, "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": 10},
     ),
+    "POST /api/queues/{vhost}/{queue}/contents/move": (
+        {"queue": STREAM, "count": 10},
+        {"exchange": "fuzzed", "routing_key": "fuzzed", "count": 10},
+        {"origin": True},
+    ),
+    "POST /api/queues/{vhost}/{queue}/actions": ({"action": "move"}, {"action": "move", "home": 2}),
+    "PUT /api/group-offsets/{vhost}/{queue}/{group}": ({"offset": "first"}, {"offset": "2h"}, {"timestamp": 1.5e9}),
     "POST /api/bindings/{vhost}/e/{exchange}/q/{queue}": ({"routing_key": "3", "arguments": {"x-match": "any"}},),
     "POST /api/exchanges/{vhost}/{exchange}/ring/what-if": (
         {"changes": [{"destination": "fuzzed", "weight": 2}, {"destination": "another", "weight": 0}]},
