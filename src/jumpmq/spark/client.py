@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
 from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere, QueueInUse, TooLarge
@@ -110,8 +111,11 @@ class Client:
         return answer
 
     def ready(self, slices: list[Slice], columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """The ready messages of ranges ``[queue, first_seq, last_seq]``; nothing is consumed."""
-        return self._batches("messages", self._vhost, body={"slices": slices, "columns": columns})
+        """The ready messages of ranges ``[queue, first_seq, last_seq]``, each once; nothing is consumed.
+
+        The columns ``queue`` and ``seq`` come too.
+        """
+        return self._batches("messages", self._vhost, body={"slices": slices}, columns=columns)
 
     def cut(self, stream: str, first: int, last: int, columns: list[str], *, whole: bool) -> Iterator[pa.RecordBatch]:
         """The messages of a stream with offsets ``first`` to ``last``; an answer that breaks off is taken up.
@@ -129,7 +133,7 @@ class Client:
             if first > last:
                 return
             body = {"slices": [[stream, first, last]], "columns": columns, "whole": whole}
-            for batch in self._answer("messages", self._vhost, body=body, skip=0):
+            for batch in self._answer("messages", self._vhost, body=body):
                 first = batch.column("seq")[-1].as_py() + 1
                 yield batch
 
@@ -173,9 +177,12 @@ class Client:
     def reserved(
         self, group: str, slices: list[Slice], columns: list[str], *, accept_loss: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The messages of parts of reservations, ``[queue, after, upto, first, count]``."""
-        body = {"slices": slices, "columns": columns, "accept_loss": accept_loss}
-        return self._batches("readers", self._vhost, group, "read", body=body)
+        """The messages of parts of reservations, ``[queue, after, upto, first, count]``, each once.
+
+        The columns ``queue`` and ``seq`` come too.
+        """
+        body = {"slices": slices, "accept_loss": accept_loss}
+        return self._batches("readers", self._vhost, group, "read", body=body, columns=columns)
 
     def ring(self, exchange: str) -> dict[str, Any]:
         """How an exchange places keys; see the endpoint ``/api/exchanges/{vhost}/{exchange}/ring``."""
@@ -257,34 +264,68 @@ class Client:
         self._met = True
         return found
 
-    def _batches(self, *path: str, body: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """The record batches of an Arrow stream, each once: an answer that breaks off is asked for again, and what was
-        had of it already is left out.
+    def _batches(self, *path: str, body: dict[str, Any], columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """The record batches of an Arrow stream, each message once: an answer that breaks off is asked for again, and
+        what was had of it already is left out, by queue and number, as other messages may be ready then.
         """
-        had = 0
+        had = Had()
+        body = body | {"columns": sorted({*columns, "queue", "seq"})}
 
         def rest() -> Iterator[pa.RecordBatch]:
-            nonlocal had
-            for batch in self._answer(*path, body=body, skip=had):
-                had += len(batch)
+            for batch in had.others(self._answer(*path, body=body)):
+                had.add(batch)
                 yield batch
 
         return taken_up(self._retry_seconds, rest)
 
-    def _answer(self, *path: str, body: dict[str, Any], skip: int) -> Iterator[pa.RecordBatch]:
+    def _answer(self, *path: str, body: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         with _said_here(self._broker), self._broker.request("POST", *path, body=body) as response:
             rows = 0
             with pa.ipc.open_stream(response) as stream:
                 for batch in stream:
                     rows += len(batch)
-                    if rows > skip:
-                        yield batch.slice(max(0, skip - rows + len(batch)))
+                    yield batch
             expected = response.headers.get("JumpMQ-Messages")
             if expected is not None and int(expected) != rows:
                 raise BrokerAway(f"the broker's answer ended after {rows} of {expected} messages")
 
     def __str__(self) -> str:
         return self._broker.address
+
+
+class Had:
+    """Which messages were had of an answer that may break off; 12 octets each."""
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[pa.DictionaryArray, pa.Array]] = []  # queues and numbers
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Note messages, without keeping their batch in memory."""
+        numbers = pa.array(batch.column("seq").to_numpy().copy())
+        self._batches.append((batch.column("queue").dictionary_encode(), numbers))
+
+    def others(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The messages that were not had before the first of these came."""
+        had = self._by_queue()
+        for batch in batches:
+            new = batch.filter(self._is_new(batch, had)) if had else batch
+            if len(new):
+                yield new
+
+    def _by_queue(self) -> dict[str, pa.Array]:
+        found: dict[str, list[pa.Array]] = {}
+        for queues, numbers in self._batches:
+            for place, queue in enumerate(queues.dictionary.to_pylist()):
+                found.setdefault(queue, []).append(numbers.filter(pc.equal(queues.indices, place)))
+        return {queue: pa.concat_arrays(numbers) for queue, numbers in found.items()}
+
+    def _is_new(self, batch: pa.RecordBatch, had: dict[str, pa.Array]) -> pa.Array:
+        new, queues = pa.repeat(True, len(batch)), batch.column("queue")
+        for queue in queues.unique().to_pylist():
+            if queue in had:
+                again = pc.and_(pc.equal(queues, queue), pc.is_in(batch.column("seq"), had[queue]))
+                new = pc.and_not(new, again)
+        return new
 
 
 @contextmanager

@@ -1,0 +1,64 @@
+"""What is read where an answer of the broker breaks off and is asked for again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.spark.proxy import Proxy
+
+from jumpmq.spark.client import Client
+from jumpmq.spark.ipc import ipc_stream
+from jumpmq.spark.options import Broker
+
+COUNT = 3000
+BODY = b"x" * 4096
+TAKEN = 500
+
+
+def read(broker: Any, meanwhile: Callable[[], None]) -> Counter[int]:
+    """Look at the queue ``q1``; the answer is cut after two thirds. How often each number came."""
+    proxy = Proxy(broker.http_port, COUNT * len(BODY) * 2 // 3, meanwhile)
+    try:
+        client = Client(Broker(f"http://guest:guest@127.0.0.1:{proxy.port}"), met=True)
+        batches = client.ready([["q1", 1, COUNT]], ["body"])
+        found = Counter(number for batch in batches for number in batch.column("seq").to_pylist())
+    finally:
+        proxy.close()
+    assert proxy.cuts == 1
+    return found
+
+
+def take_some(channel: Any) -> None:
+    """Have messages delivered, and do not acknowledge them."""
+    for method, _, _ in channel.consume("q1"):
+        if method.delivery_tag == TAKEN:
+            return
+
+
+@pytest.fixture
+def filled(broker: Any, channel: Any) -> Any:
+    rows = ipc_stream(pa.table({"body": [BODY] * COUNT}))
+    assert Client(Broker(broker.http_url)).publish(rows, {"queue": "q1"})["published"] == COUNT
+    channel.basic_qos(prefetch_count=TAKEN)
+    return channel
+
+
+def test_messages_that_are_consumed_meanwhile_do_not_displace_others(broker: Any, filled: Any) -> None:
+    def take() -> None:
+        take_some(filled)
+        filled.basic_ack(0, multiple=True)
+
+    found = read(broker, take)
+    assert set(found) >= set(range(TAKEN + 1, COUNT + 1))
+    assert set(found.values()) == {1}
+
+
+def test_messages_that_come_back_meanwhile_do_not_double_others(broker: Any, filled: Any) -> None:
+    take_some(filled)
+    found = read(broker, lambda: filled.basic_nack(0, multiple=True))
+    assert set(found) >= set(range(TAKEN + 1, COUNT + 1))
+    assert set(found.values()) == {1}
