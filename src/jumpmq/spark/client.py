@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -80,8 +81,18 @@ class Client:
             version = overview.get("rabbitmq_version", "") if isinstance(overview, dict) else ""
             name = f"{product or 'RabbitMQ'} {version}".strip()
             raise JumpMQError(f"{name} answers at {self}{default}, not a JumpMQ broker: check option 'url'")
-        self._identity = overview.get("identity")
+        self._require_same(overview.get("identity"))
         self._met = True
+
+    def _require_same(self, identity: str | None) -> None:
+        """Refuse a broker that is not the one that has answered before.
+
+        Raises:
+            JumpMQError: it has another identity.
+        """
+        if self._identity not in (None, identity):
+            raise JumpMQError(f"another broker answers at {self} than before, or it has lost its data directory")
+        self._identity = identity
 
     def queues(self) -> list[str]:
         """The names of all queues of the virtual host."""
@@ -104,10 +115,21 @@ class Client:
 
         Raises:
             NotThere: there is no such exchange or queue.
+            JumpMQError: another broker answers than before.
         """
         body: dict[str, Any] = {"queues": queues, "timestamp": timestamp, "missing": missing}
         body |= {} if exchange is None else {"exchange": exchange}
-        answer: dict[str, dict[str, Any]] = self._ask("POST", "ranges", self._vhost, body=body)
+
+        def once() -> tuple[str | None, dict[str, dict[str, Any]]]:
+            with (
+                _said_here(self._broker),
+                self._broker.request("POST", "ranges", self._vhost, body=body) as response,
+            ):
+                return response.headers.get("JumpMQ-Identity"), json.loads(response.read())
+
+        identity, answer = self.retried(once)
+        if self._identity is not None and identity is not None:
+            self._require_same(identity)
         return answer
 
     def ready(self, slices: list[Slice], columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -134,10 +156,15 @@ class Client:
                 return
             body = {"slices": [[stream, first, last]], "columns": columns, "whole": whole}
             for batch in self._answer("messages", self._vhost, body=body):
-                first = batch.column("seq")[-1].as_py() + 1
+                begin, end = batch.column("seq")[0].as_py(), batch.column("seq")[-1].as_py() + 1
+                if whole and (begin != first or end - begin != len(batch)):
+                    return
+                first = end
                 yield batch
 
-        return taken_up(self._retry_seconds, rest)
+        yield from taken_up(self._retry_seconds, rest)
+        if whole and first <= last:
+            raise Gone(f"stream '{stream}' lacks messages from offset {first} on")
 
     def group(self, name: str) -> dict[str, dict[str, Any]]:
         """Where a group of readers is, by queue."""

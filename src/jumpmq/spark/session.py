@@ -72,6 +72,7 @@ class Session:
         try:
             return ask(self._session)
         except NoSession:  # a broker without a store was restarted
+            self._client.require_broker()  # and it is no other one
             self._session = self._client.open(self.group, self._query, self._lease)
             return ask(self._session)
 

@@ -56,7 +56,7 @@ class Query:
 
 
 def source(broker: Any, options: dict[str, Any]) -> JumpMQDataSource:
-    given = {"url": broker.http_url} | options
+    given = ({} if broker is None else {"url": broker.http_url}) | options
     return JumpMQDataSource({name: str(value) for name, value in given.items()})
 
 

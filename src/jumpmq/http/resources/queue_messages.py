@@ -87,7 +87,7 @@ async def ranges(request: Request) -> Response:
     "id": ID}, ...}``, where ``last_seq`` is that of the youngest message that the queue was given, and a queue that is
     deleted and declared again has another ``id``. With ``"timestamp": SECONDS`` a stream has ``"seq_at": SEQ`` too, the
     first message published then or later, else the next one; with ``"missing": true`` null stands for a queue that is
-    not there.
+    not there. The header ``JumpMQ-Identity`` tells the broker from others, if it keeps anything.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
     names = body.get("queues", [])
@@ -116,7 +116,9 @@ async def ranges(request: Request) -> Response:
             found[name] = _range(host.queue(name, requested.NO_CONNECTION), timestamp)
         else:
             found[name] = None
-    return StreamingResponse(_object(found, slices), media_type="application/json")
+    identity = requested.broker(request).identity
+    headers = {} if identity is None else {"JumpMQ-Identity": identity}
+    return StreamingResponse(_object(found, slices), media_type="application/json", headers=headers)
 
 
 async def _object(members: dict[str, dict[str, Any] | None], slices: Slices) -> AsyncIterator[bytes]:

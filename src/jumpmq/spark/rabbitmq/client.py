@@ -34,11 +34,14 @@ ATTACHED = 50
 """Streams that are attached to at once, to find where they begin and end."""
 
 QUIET = 0.3
-"""Seconds without a message after which a stream is taken to be at its end."""
+"""Seconds without a message after which a stream is taken to be at its end, if one has come or it says it has none."""
 
 GONE_AFTER = 5.0
 """Seconds without a message after which those that were there are taken to be somebody else's; and to wait for other
 consumers to leave."""
+
+BEHIND = 10.0
+"""Seconds that a stream is given to send the first of the messages that it says it has."""
 
 
 class AMQPClient:
@@ -81,7 +84,7 @@ class AMQPClient:
             unknown = [name for name in counts if name not in self._streams]
             streams = streams_among(self._broker, amqp, unknown)
             self._streams |= {name: name in streams for name in unknown}
-            found = self._bounds([name for name in counts if self._streams[name]], timestamp)
+            found = self._bounds({name: count for name, count in counts.items() if self._streams[name]}, timestamp)
         for name, count in counts.items():
             if name not in found:
                 found[name] = {"type": "classic", "id": 0, "first_seq": 1, "last_seq": count, "messages": count}
@@ -101,31 +104,50 @@ class AMQPClient:
     def cut(self, stream: str, first: int, last: int, columns: list[str], *, whole: bool) -> Iterator[pa.RecordBatch]:
         """The messages of a stream with offsets ``first`` to ``last``; what breaks off is taken up.
 
+        Offsets that no message has are no loss: RabbitMQ keeps what clients of its stream protocol store (their
+        offsets, who publishes) in the stream, between the messages.
+
         Raises:
             Gone: some are not there any more, and they should be.
         """
+        missing: int | None = None
 
         def rest() -> Iterator[pa.RecordBatch]:
-            nonlocal first
+            nonlocal first, missing
             if first > last:
                 return
             with said_here(self._address), connect(self._broker) as amqp:
                 for found in _messages(amqp, stream, first, last):
-                    offset = stream_offset(found[0])
-                    if whole and offset != first:
-                        raise Gone(f"stream '{stream}' begins with offset {offset} now, not {first}")
-                    first = (stream_offset(found[-1]) or 0) + 1
+                    offsets = [stream_offset(one) or 0 for one in found]
+                    if missing is None and offsets[-1] + 1 - first != len(offsets):
+                        missing = next(expected for expected, offset in enumerate(offsets, first) if offset != expected)
+                    first = offsets[-1] + 1
                     yield batch_of(stream, found, columns)
 
-        return taken_up(self._broker.retry_seconds, rest)
+        yield from taken_up(self._broker.retry_seconds, rest)
+        if whole and missing is not None:
+            lowest = self._lowest(stream)
+            if lowest > missing:
+                raise Gone(f"stream '{stream}' begins with offset {lowest} now: some from {missing} on did not come")
 
-    def _bounds(self, streams: list[str], timestamp: float | None) -> dict[str, dict[str, Any]]:
-        """First and last offsets of streams, and that at a time."""
+    def _lowest(self, stream: str) -> int:
+        """The offset of a stream's first message."""
+        with said_here(self._address):
+            return self._offsets([stream], "first", 1, {stream})[stream][0]
+
+    def _bounds(self, counts: dict[str, int], timestamp: float | None) -> dict[str, dict[str, Any]]:
+        """First and last offsets of streams, and that at a time.
+
+        Args:
+            counts: how many messages each says that it has; it may be some seconds behind.
+        """
         found: dict[str, dict[str, Any]] = {}
+        streams = list(counts)
         for start in range(0, len(streams), ATTACHED):
             some = streams[start : start + ATTACHED]
-            firsts, lasts = self._offsets(some, "first", 1), self._offsets(some, "last", WINDOW)
-            at = {} if timestamp is None else self._offsets(some, datetime.fromtimestamp(timestamp, UTC), 1)
+            filled = {name for name in some if counts[name]}
+            firsts, lasts = self._offsets(some, "first", 1, filled), self._offsets(some, "last", WINDOW, filled)
+            at = {} if timestamp is None else self._offsets(some, datetime.fromtimestamp(timestamp, UTC), 1, set())
             for name in some:
                 first = firsts[name][0] if name in firsts else 0
                 last = lasts[name][1] if name in lasts else -1
@@ -136,15 +158,26 @@ class AMQPClient:
                     found[name]["seq_at"] = at[name][0] if name in at else last + 1
         return found
 
-    def _offsets(self, streams: list[str], place: str | datetime, prefetch: int) -> dict[str, tuple[int, int]]:
-        """The first and the last offset that come of each stream from some place on, where any come."""
+    def _offsets(
+        self, streams: list[str], place: str | datetime, prefetch: int, filled: set[str]
+    ) -> dict[str, tuple[int, int]]:
+        """The first and the last offset that come of each stream from some place on, where any come.
+
+        Args:
+            filled: those of which some have to come.
+
+        Raises:
+            BrokerAway: none come of one of these.
+        """
         found: dict[str, tuple[int, int]] = {}
         with connect(self._broker) as amqp:
             names = {_attach(amqp, name, place, prefetch): name for name in streams}
-            while amqp.wait(QUIET):
+            while (prefetch > 1 or len(found) < len(names)) and amqp.wait(QUIET if filled <= found.keys() else BEHIND):
                 for one in _taken(amqp, len(amqp.deliveries)):
                     name, offset = names[one.consumer], stream_offset(one) or 0
                     found[name] = found.get(name, (offset, 0))[0], offset
+        if silent := filled - found.keys():
+            raise BrokerAway(f"stream '{min(silent)}' says that it has messages, and has sent none for {BEHIND:g} s")
         return found
 
     def _alone(self, queue: str, count: int) -> AMQPConnection:

@@ -65,19 +65,10 @@ def read_ranges(partition: OffsetRanges, options: SourceOptions, schema: StructT
 def _messages(
     client: ReadingClient, one: OffsetRange, columns: list[str], accept_loss: bool
 ) -> Iterator[pa.RecordBatch]:
-    expected = one.first
     try:
-        for batch in client.cut(one.stream, one.first, one.end - 1, columns, whole=not accept_loss):
-            first, last = batch.column("seq")[0].as_py(), batch.column("seq")[-1].as_py()
-            if not accept_loss and (first != expected or last - first + 1 != len(batch)):
-                break
-            expected = last + 1
-            yield batch
+        yield from client.cut(one.stream, one.first, one.end - 1, columns, whole=not accept_loss)
     except NotThere as error:
         if not accept_loss:
             raise JumpMQError(f"{error}: it was deleted while the query used it; {GO_ON}") from None
-        return
     except Gone as error:
         raise JumpMQError(f"{error}; {GO_ON}") from None
-    if not accept_loss and expected != one.end:
-        raise JumpMQError(f"stream '{one.stream}' lacks messages from offset {expected} on; {GO_ON}")

@@ -5,7 +5,8 @@ How it works. Spark's *offset* is ``{"broker": IDENTITY, "source": TEXT, "stream
 "offset": OFFSET}, ...}, "cut": {...}}``: for each stream, which messages the micro-batch reads that ends there, from
 ``from`` to before ``offset``, and how these are divided into partitions. So one offset says the whole micro-batch, and
 a repeated one has the same rows, also the first of all: Spark logs where it ended, and not where it began. ``id`` tells
-a stream from one that was deleted and declared again by the same name.
+a stream from one that was deleted and declared again by the same name; over AMQP, which has none, it is the end that
+tells, as long as it is before what was read. ``"ahead": true`` says that it may be, as the query is to begin there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import RESERVED, SourceOptions
 from jumpmq.spark.partitions import Cut
+from jumpmq.spark.patience import Patience
 from jumpmq.spark.streams.batch import starting
 from jumpmq.spark.streams.kinds import origin_of, queue_names, require_only_streams, require_same_origin
 from jumpmq.spark.streams.places import LATEST
@@ -30,6 +32,9 @@ from jumpmq.spark.streams.ranges import GO_ON, OffsetRanges, partitions_of, read
 
 IDLE_PAUSE = 0.05
 """Seconds to wait before saying that there is nothing new: without a trigger, Spark asks again at once."""
+
+CATCHES_UP = 5.0
+"""Seconds that a stream is given which ends before what was read of it, as a replica in a RabbitMQ may that lags."""
 
 Offset = dict[str, Any]
 Found = dict[str, Any]
@@ -58,7 +63,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             place.require_read(answer)
             for name, found in sorted(answer.items()):
                 first = starting(name, place.offset_in(name, found), found, self._options)
-                streams[name] = {"id": found["id"], "from": first, "offset": first}
+                streams[name] = {"id": found["id"], "from": first, "offset": first} | _ahead(first, found)
             self._initial = origin_of(self._options, self._client) | {"streams": streams}
         return self._initial
 
@@ -73,15 +78,16 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._require_own(start)
         done: dict[str, dict[str, int]] = start["streams"]
         exchange, names = self._subject() if self._ends is None else (None, list(self._ends))
-        found = self._there(self._ask(exchange, [*names, *done], missing=True), done)
+        found = self._asked(exchange, [*names, *done], done)
         begins = {name: self._begin(name, at, done.get(name)) for name, at in found.items()}
         waiting = {name: max(0, self._end(name, at) - begins[name]) for name, at in found.items()}
         granted = _shared(waiting, limit.max_rows if isinstance(limit, ReadMaxRows) else sum(waiting.values()))
         self._waiting = {name: waiting[name] - granted[name] for name in waiting}
         self._granted = {name: count for name, count in granted.items() if count}
         streams = {
-            name: {"id": found[name]["id"], "from": begins[name], "offset": begins[name] + granted[name]}
-            for name in sorted(found)
+            name: {"id": at["id"], "from": begins[name], "offset": begins[name] + granted[name]}
+            | (_ahead(begins[name], at) if done.get(name, {}).get("ahead") else {})
+            for name, at in sorted(found.items())
             if name in done or granted[name]
         }
         if _places(streams) == _places(done):
@@ -100,10 +106,10 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         batch = {name: one for name, one in end["streams"].items() if one["from"] < one["offset"]}
         if start == end or not batch:
             return []
-        found = self._there(self._ask(None, list(batch), missing=True), batch)
+        found = self._asked(None, list(batch), batch)
         ranges = {}
         for name, one in batch.items():
-            if name in found and found[name]["id"] == one["id"]:
+            if name in found and found[name]["id"] == one["id"] and not _is_short(found[name], one):
                 ranges[name] = starting(name, one["from"], found[name], self._options), one["offset"]
             elif self._options.fail_on_data_loss:
                 raise JumpMQError(_declared_anew(name))
@@ -125,6 +131,19 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         require_only_streams(found)
         return found
 
+    def _asked(self, exchange: str | None, names: list[str], done: dict[str, Any]) -> dict[str, Found]:
+        """What the broker says of streams, again if one ends before what was read of it, for some seconds."""
+        patience = Patience(CATCHES_UP)
+        while True:
+            found = self._there(self._ask(exchange, names, missing=True), done)
+            short = next((name for name, at in found.items() if _is_short(at, done.get(name))), None)
+            if short is None:
+                return found
+            try:
+                patience.pause(JumpMQError(short))
+            except JumpMQError:
+                return found
+
     def _there(self, found: dict[str, Found], done: dict[str, Any]) -> dict[str, Found]:
         """Without those that are gone.
 
@@ -140,7 +159,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The first offset that the query has not read; of a stream that is new to it, the lowest."""
         if done is None:
             return int(found["first_seq"])
-        if done["id"] == found["id"]:
+        if done["id"] == found["id"] and not _is_short(found, done):
             return starting(name, done["offset"], found, self._options)
         if self._options.fail_on_data_loss:
             raise JumpMQError(_declared_anew(name))
@@ -155,6 +174,15 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(offset, dict) or "streams" not in offset:
             raise JumpMQError("the query's checkpoint is not of streams of JumpMQ: give it a checkpoint of its own")
         require_same_origin(offset, self._options, self._client)
+
+
+def _ahead(offset: int, found: Found) -> dict[str, bool]:
+    return {"ahead": True} if offset > found["last_seq"] + 1 else {}
+
+
+def _is_short(found: Found, done: dict[str, Any] | None) -> bool:
+    """Whether a stream ends before what was read of it."""
+    return done is not None and not done.get("ahead") and bool(done["offset"] > found["last_seq"] + 1)
 
 
 def _places(streams: dict[str, dict[str, int]]) -> dict[str, tuple[int, int]]:

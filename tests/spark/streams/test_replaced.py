@@ -1,0 +1,57 @@
+"""A broker, or a stream, that is another one of the same name in the middle of a query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from tests.spark.streams.published import STREAM, Query, bodies, fill
+
+import jumpmq
+from jumpmq.spark import JumpMQError
+
+
+def declare(broker: Any, kind: str) -> Any:
+    """A channel of a new connection, with a queue ``it``."""
+    channel = pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")).channel()
+    channel.queue_declare("it", durable=True, arguments={"x-queue-type": kind})
+    return channel
+
+
+@pytest.mark.parametrize("kind", ["stream", "classic"])
+def test_another_broker_at_the_same_place_is_not_read_on(tmp_path: Path, kind: str) -> None:
+    with jumpmq.running(data_dir=tmp_path / "one") as broker:
+        fill(declare(broker, kind), "it", 20)
+        query = Query(broker, queue="it", **({"startingOffsets": "earliest"} if kind == "stream" else {}))
+        assert len(query.batch()) == 20
+        ports = {"port": broker.port, "http_port": broker.http_port}
+    with jumpmq.running(data_dir=tmp_path / "other", **ports) as broker:
+        fill(declare(broker, kind), "it", 40)
+        with pytest.raises(JumpMQError, match="another broker answers at http"):
+            query.batch()
+
+
+def test_over_amqp_a_stream_that_is_shorter_than_what_was_read_is_another(broker: Any) -> None:
+    channel = declare(broker, "stream")
+    fill(channel, "it", 20)
+    options = {"url": broker.amqp_url, "queue": "it", "startingOffsets": "earliest"}
+    query = Query(broker, **options)
+    assert len(query.batch()) == 20
+    channel.queue_delete("it")
+    channel.queue_declare("it", durable=True, arguments=STREAM)
+    published = fill(channel, "it", 5, start=100)
+    with pytest.raises(JumpMQError, match="stream 'it' was deleted and declared again"):
+        query.batch()
+    going_on = Query(broker, query.end, failOnDataLoss=False, **options)
+    assert bodies(going_on.batch()) == published
+
+
+def test_a_query_that_is_to_begin_beyond_the_end_waits_for_that_offset(broker: Any) -> None:
+    channel = declare(broker, "stream")
+    fill(channel, "it", 5)
+    query = Query(broker, url=broker.amqp_url, queue="it", startingOffsets="8")
+    assert query.batch() == []
+    published = fill(channel, "it", 5, start=5)
+    assert bodies(query.batch()) == published[3:]
