@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pika
 import pyarrow as pa
 import pytest
+from tests.http.api import publish
+from tests.spark.processes import processes
 from tests.spark.proxy import Proxy
 
+import jumpmq
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import Broker
@@ -62,3 +69,21 @@ def test_messages_that_come_back_meanwhile_do_not_double_others(broker: Any, fil
     found = read(broker, lambda: filled.basic_nack(0, multiple=True))
     assert set(found) >= set(range(TAKEN + 1, COUNT + 1))
     assert set(found.values()) == {1}
+
+
+def test_a_process_of_the_broker_that_is_down_is_waited_for(tmp_path: Path) -> None:
+    names = ["q1", "q2"]
+    with jumpmq.running(data_dir=tmp_path, workers=2) as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            channel = connection.channel()
+            for name in names:
+                channel.queue_declare(name, durable=True, arguments={"x-queue-leader-locator": "balanced"})
+                publish(channel, name, [b"a", b"b"])
+        client = Client(Broker(broker.http_url), met=True)
+        workers = sorted(
+            pid for pid, parent, command in processes() if parent == os.getpid() and b"jumpmq.cli.worker" in command
+        )
+        os.kill(workers[-1], signal.SIGKILL)
+        slices = [[name, 1, found["last_seq"]] for name, found in client.ranges(None, names).items()]
+        rows = [row for batch in client.ready(slices, ["body"]) for row in batch.to_pylist()]
+    assert Counter(row["queue"] for row in rows) == {"q1": 2, "q2": 2}

@@ -1,5 +1,7 @@
 """Micro-batches into an Iceberg table: what is repeated is there once."""
 
+import shutil
+
 import pytest
 from pyspark.errors import StreamingQueryException
 from tests.spark.sources import numbered, publish, run_available, stream
@@ -33,3 +35,6 @@ def test_a_query_that_dies_between_the_two_commits_repeats_nothing(spark, broker
     assert set(rows["queue"].to_pylist()) == {"q1", "q2"}
     assert {one["delivery_mode"] for one in rows["properties"].to_pylist()} == {2}
     assert int(table.properties["jumpmq.archive"]) >= 2
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(StreamingQueryException, match="'archive', from a query with another checkpoint"):
+        run_available(frame, tmp_path, write)

@@ -31,6 +31,9 @@ REFUSALS: dict[int, type[JumpMQError]] = {
     503: BrokerAway,
 }
 
+HOME_DOWN = "is down or inaccessible"
+"""What the broker says, with 404, of what is at a process or node of it that is away."""
+
 LOGIN_FAILED = "Login failed"
 """What the broker says of a user or password that it does not know; else it knows the user, who may not."""
 
@@ -374,7 +377,8 @@ def _said_here(broker: ManagementClient) -> Iterator[None]:
         if not refusal.reason:
             kind = BrokerAway if refusal.code >= 500 else JumpMQError  # one that stops answers 500 to who still waits
             raise kind(f"{broker.address} answers {refusal.code}: is this a JumpMQ broker?") from None
-        kind = REFUSALS.get(refusal.code, JumpMQError)
+        is_away = refusal.code == 404 and refusal.reason.endswith(HOME_DOWN)
+        kind = BrokerAway if is_away else REFUSALS.get(refusal.code, JumpMQError)
         raise kind(f"{refusal.reason} (broker at {broker.address})") from None
     except ManagementError as error:
         raise JumpMQError(str(error)) from None

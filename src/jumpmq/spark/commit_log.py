@@ -29,9 +29,12 @@ class CommitLog:
             raise JumpMQError(f"option 'checkpointLocation': {error}") from None
         self._seen = -1
 
-    def completed(self, group: str) -> dict[str, int] | None:
-        """The end of the last complete micro-batch of a group, by queue; None where none was completed since the last
-        call.
+    def completed(self, group: str, query: str) -> dict[str, int] | None:
+        """The end of the last complete micro-batch, by queue; None where none was completed since the last call.
+
+        Args:
+            group, query: of the source, as its offsets have them: two sources of a query, of two virtual hosts perhaps,
+                may have groups of one name.
         """
         selector = fs.FileSelector(f"{self._path}/commits", allow_not_found=True)
         names = [PurePosixPath(found.path).name for found in self._files.get_file_info(selector)]
@@ -43,7 +46,9 @@ class CommitLog:
         self._seen = last
         for line in lines:
             offset = _json(line)
-            if isinstance(offset, dict) and offset.get("group") == group and "queues" in offset:
+            if not isinstance(offset, dict) or offset.get("group") != group or "queues" not in offset:
+                continue
+            if str(offset.get("query", group)) == query:
                 queues: dict[str, int] = offset["queues"]
                 return queues
         return None

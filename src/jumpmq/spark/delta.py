@@ -6,12 +6,13 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from jumpmq.spark.files import File, arrow_schema, require, write_files
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.files import File, another_query, arrow_schema, query_of, require, write_files
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -25,11 +26,13 @@ def delta_writer(
 
     The tasks write the table's files, and the driver commits them. The commit notes which micro-batch it has (Delta's
     transaction of an application), so that one that is repeated after a failure is passed over. Columns that the table
-    lacks are added to it.
+    lacks are added to it. A micro-batch is refused, and nothing written, whose columns are of other types than the
+    table's; so is a table with partitions or constraints.
 
     Args:
         table: its path or URI, for all machines; made when the first micro-batch comes.
-        app: names the query to the table: another one for each query, the same after a restart from its checkpoint.
+        app: names the query to the table: another one for each query, the same after a restart from its checkpoint. A
+            query with another checkpoint is refused, as its micro-batches are numbered from 0 again.
         storage_options: of ``deltalake``, such as credentials of an object store.
 
     Raises:
@@ -42,29 +45,91 @@ def delta_writer(
     def write(frame: DataFrame, number: int) -> None:
         from deltalake import CommitProperties, Transaction
 
-        found = _table(uri, options, frame)
+        found, query = _table(uri, options, frame), query_of(frame)
+        noted = [app] if query is None else [app, f"{app} {query}"]
         done = found.transaction_version(app)
         if done is not None and done >= number:
+            if found.transaction_version(noted[-1]) is None:
+                raise another_query(app, done)
             return
         added: list[AddAction | RemoveAction] = [_action(file) for file in write_files(frame, _opener(uri, options))]
-        noted = CommitProperties(app_transactions=[Transaction(app, number)])
-        found.create_write_transaction(added, "append", found.schema(), commit_properties=noted)
+        properties = CommitProperties(app_transactions=[Transaction(name, number) for name in noted])
+        found.create_write_transaction(added, "append", found.schema(), commit_properties=properties)
 
     return write
 
 
 def _table(uri: str, options: dict[str, str], frame: DataFrame) -> DeltaTable:
-    """The table, with all columns of a frame."""
+    """The table, with all columns of a frame.
+
+    Raises:
+        JumpMQError: rows of this frame do not belong into it.
+    """
     from deltalake import DeltaTable, Schema
 
     if not DeltaTable.is_deltatable(uri, options):
         return DeltaTable.create(uri, arrow_schema(frame), mode="ignore", storage_options=options)
-    found = DeltaTable(uri, storage_options=options)
-    lacking = set(frame.columns) - {field.name for field in found.schema().fields}
-    if lacking:
-        wanted = Schema.from_arrow(arrow_schema(frame)).fields
-        found.alter.add_columns([field for field in wanted if field.name in lacking])
+    found, wanted = DeltaTable(uri, storage_options=options), Schema.from_arrow(arrow_schema(frame)).fields
+    _require_plain(found)
+    known = {field.name: field for field in found.schema().fields}
+    for field in wanted:
+        if field.name in known and _kind(field.type) != _kind(known[field.name].type):
+            raise JumpMQError(
+                f"column '{field.name}' is of type {_shown(field.type)}, and of type {_shown(known[field.name].type)} "
+                f"in the Delta table at {uri}: cast it"
+            )
+    nullable = {field.name for field in wanted if field.nullable}
+    for field in known.values():
+        if not field.nullable and (field.name in nullable or field.name not in frame.columns):
+            raise JumpMQError(
+                f"column '{field.name}' must not be null in the Delta table at {uri}, and may be here: "
+                "coalesce it with another value"
+            )
+    if lacking := [field for field in wanted if field.name not in known]:
+        found.alter.add_columns(lacking)
     return found
+
+
+def _require_plain(table: DeltaTable) -> None:
+    """Refuse a table whose files are not simply its rows.
+
+    Raises:
+        JumpMQError: it has partitions, constraints, or columns by other names.
+    """
+    shown, fields = table.metadata(), table.schema().fields
+    configured = shown.configuration
+    if shown.partition_columns:
+        what = f"is partitioned by {', '.join(shown.partition_columns)}"
+    elif any(name.startswith("delta.constraints.") for name in configured) or any(
+        name in field.metadata for field in fields for name in ("delta.invariants", "delta.generationExpression")
+    ):
+        what = "has constraints"
+    elif configured.get("delta.columnMapping.mode", "none") != "none":
+        what = "maps columns to other names"
+    else:
+        return
+    raise JumpMQError(
+        f"the Delta table at {table.table_uri} {what}, which delta_writer does not write: write to another"
+    )
+
+
+def _kind(type_: Any) -> Any:
+    """What there is to a type, but for where it may be null."""
+    return _without_nullability(json.loads(type_.to_json()))
+
+
+def _without_nullability(type_: Any) -> Any:
+    if isinstance(type_, list):
+        return [_without_nullability(one) for one in type_]
+    if not isinstance(type_, dict):
+        return type_
+    left_out = ("nullable", "containsNull", "valueContainsNull", "metadata")
+    return {name: _without_nullability(value) for name, value in type_.items() if name not in left_out}
+
+
+def _shown(type_: Any) -> str:
+    kind = _kind(type_)
+    return kind if isinstance(kind, str) else json.dumps(kind)
 
 
 def _opener(uri: str, options: dict[str, str]) -> Callable[[str], pa.NativeFile]:

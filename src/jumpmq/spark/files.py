@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from jumpmq.spark.errors import JumpMQError
@@ -41,6 +42,25 @@ def require(package: str, needed_by: str, install: str) -> None:
         found = None
     if found is None:
         raise JumpMQError(f"{needed_by} needs the package {package}: pip install '{install}'")
+
+
+def query_of(frame: DataFrame) -> str | None:
+    """The id of the streaming query whose micro-batch a frame is, which its checkpoint keeps; None where Spark does not
+    tell, as over Spark Connect, or where there is none.
+    """
+    try:
+        query: str | None = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    except PySparkException:
+        return None
+    return query
+
+
+def another_query(app: str, done: int) -> JumpMQError:
+    """The error of a query that would have its first micro-batches passed over."""
+    return JumpMQError(
+        f"the table has micro-batches up to {done} of '{app}', from a query with another checkpoint, and would pass "
+        "over those of this one: give 'app' another name"
+    )
 
 
 def write_files(frame: DataFrame, open_file: Open) -> list[File]:

@@ -7,20 +7,21 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from jumpmq.spark.files import arrow_schema, require, write_files
+from jumpmq.spark.files import another_query, arrow_schema, query_of, require, write_files
 
 
 def iceberg_writer(catalog: Mapping[str, str], table: str, app: str) -> Callable[[DataFrame, int], None]:
     """What ``foreachBatch`` takes to append to an Iceberg table.
 
     The tasks write the table's files, and the driver commits them. The commit notes in a property of the table,
-    ``jumpmq.APP``, which micro-batch it has, so that one that is repeated after a failure is passed over. Columns that
-    the table lacks are added to it.
+    ``jumpmq.APP``, which micro-batch it has, so that one that is repeated after a failure is passed over; and in
+    ``jumpmq.APP.query``, of which query. Columns that the table lacks are added to it.
 
     Args:
         catalog: what pyiceberg's ``load_catalog`` takes: ``name``, ``type``, ``uri``, ``warehouse`` and others.
         table: ``NAMESPACE.NAME``; made, with its namespace, when the first micro-batch comes.
-        app: names the query to the table: another one for each query, the same after a restart from its checkpoint.
+        app: names the query to the table: another one for each query, the same after a restart from its checkpoint. A
+            query with another checkpoint is refused, as its micro-batches are numbered from 0 again.
 
     Raises:
         JumpMQError: ``pyiceberg`` is not installed.
@@ -34,8 +35,10 @@ def iceberg_writer(catalog: Mapping[str, str], table: str, app: str) -> Callable
         if not found.table_exists(table):
             found.create_namespace_if_not_exists(table.rpartition(".")[0])
             found.create_table_if_not_exists(table, schema=arrow_schema(frame))
-        into = found.load_table(table)
-        if int(into.properties.get(f"jumpmq.{app}", -1)) >= number:
+        into, query = found.load_table(table), query_of(frame)
+        if (done := int(into.properties.get(f"jumpmq.{app}", -1))) >= number:
+            if query is not None and into.properties.get(f"jumpmq.{app}.query", query) != query:
+                raise another_query(app, done)
             return
         if set(frame.columns) - {field.name for field in into.schema().fields}:
             with into.update_schema() as update:
@@ -45,7 +48,9 @@ def iceberg_writer(catalog: Mapping[str, str], table: str, app: str) -> Callable
         with into.transaction() as commit:
             if files:
                 commit.add_files([f"{place}/{file.name}" for file in files], check_duplicate_files=False)
-            commit.set_properties({f"jumpmq.{app}": str(number)})
+            commit.set_properties(
+                {f"jumpmq.{app}": str(number)} | ({} if query is None else {f"jumpmq.{app}.query": query})
+            )
 
     return write
 

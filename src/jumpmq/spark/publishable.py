@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +34,8 @@ def check_publishable(schema: StructType, has_exchange: bool, has_queue: bool) -
         JumpMQError: one is missing, unknown, or of another type.
     """
     names = set(schema.names)
+    if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
+        raise JumpMQError(f"there are several columns '{twice}': drop the others")
     if "body" not in names:
         raise JumpMQError(f"there is no column 'body'; there are {', '.join(schema.names)}")
     if not (has_exchange or has_queue or "exchange" in names or "queue" in names):
@@ -86,9 +89,9 @@ def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> p
         raise JumpMQError("a row's 'body' is null: publish an empty one, or leave the row out")
     if not has_queue:
         _require_addresses(columns, has_exchange)
-    keys = columns.get("routing_key")
-    if keys is not None and (pc.max(pc.binary_length(keys)).as_py() or 0) > 255:
-        raise JumpMQError("a row's 'routing_key' has more than 255 octets, which is the most that AMQP allows")
+    for name in ("routing_key", "exchange", "queue"):
+        if name in columns and (pc.max(pc.binary_length(columns[name])).as_py() or 0) > 255:
+            raise JumpMQError(f"a row's '{name}' has more than 255 octets, which is the most that AMQP allows")
     properties = _properties(batch)
     if properties is not None:
         columns["properties"] = properties
@@ -102,9 +105,9 @@ def _require_addresses(columns: dict[str, pa.Array], has_exchange: bool) -> None
         column = columns.get(name)
         return pa.repeat(False, len(columns["body"])) if column is None else column.is_valid()
 
-    if not has_exchange and not pc.all(pc.or_(given("exchange"), given("queue"))).as_py():
+    if not has_exchange and not pc.all(pc.or_(given("exchange"), given("queue")), min_count=0).as_py():
         raise JumpMQError("a row's 'exchange' or 'queue' is null, and no option of that name stands for it: give one")
-    if not pc.all(pc.or_(given("routing_key"), given("queue"))).as_py():
+    if not pc.all(pc.or_(given("routing_key"), given("queue")), min_count=0).as_py():
         raise JumpMQError("a row's 'routing_key' is null: publish an empty one, or leave the row out")
 
 
@@ -177,7 +180,7 @@ def _plain(value: Any) -> Any:
 def _octets(properties: Properties) -> bytes:
     try:
         return properties.encode()
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, struct.error) as error:
         raise JumpMQError(f"a row's properties cannot be encoded: {error}") from None
 
 

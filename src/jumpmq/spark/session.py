@@ -91,7 +91,7 @@ class Session:
         due = time.monotonic() + self._lease / 3
         while not self._stopped.wait(LOOK if self._log is not None else self._lease / 3):
             try:
-                if self._log is not None and (done := self._log.completed(self.group)):
+                if self._log is not None and (done := self._log.completed(self.group, self._query)):
                     self.reserve({"queues": done, "max_messages": 0, "accept_loss": True})
                 elif time.monotonic() >= due:
                     self._client.renew(self.group, self._session)
