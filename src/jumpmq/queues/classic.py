@@ -210,6 +210,10 @@ class ClassicQueue(Queue):
         self.returned = self.returned or any(message.redelivered for message in messages)
         self._enter(messages)
 
+    def departing(self, messages: list[Message]) -> list[Message]:
+        """Copies of messages that were taken, for :meth:`push_ahead` at another home."""
+        return [_apart(message) for message in messages]
+
     def follow_up(self, count: int) -> bool:
         behind = self.behind
         assert isinstance(behind, ClassicQueue)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from jumpmq.amqp.errors import ResourceLocked
+from jumpmq.amqp.frames import with_header
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues import argument_checks as checks
@@ -103,6 +104,31 @@ class QuorumQueue(ClassicQueue):
         own = [_uncounted(message) for message in messages]
         refused = set(map(id, super().push(own, fitting=fitting)))
         return [message for message, entered in zip(messages, own, strict=True) if id(entered) in refused]
+
+    def departing(self, messages: list[Message]) -> list[Message]:
+        copies = super().departing(messages)
+        for message, copy in zip(messages, copies, strict=True):
+            if message.attempts > 1:
+                copy.properties = with_header(copy.properties, _DELIVERY_COUNT, message.attempts - 1)
+        return copies
+
+    def push_ahead(self, messages: list[Message]) -> None:
+        if carries(messages, _DELIVERY_COUNT):  # none that a publisher has sent: the queue has taken that away
+            messages = [self._counted(message, seq) for seq, message in enumerate(messages, self._next_seq)]
+        super().push_ahead(messages)
+
+    def _counted(self, message: Message, seq: int) -> Message:
+        """A message that comes from another home, and will have this number, with the count that it has brought."""
+        if _DELIVERY_COUNT not in message.properties:
+            return message
+        headers = Properties.parse(message.properties).headers or []
+        counts = [field.value for field in headers if field.name == DELIVERY_COUNT]
+        own = _uncounted(message)
+        own.redelivered = message.redelivered
+        if counts:
+            own.attempts = counts[0] + 1
+            self._record_attempts(seq, own.attempts)
+        return own
 
     def _store(self, messages: list[Message]) -> None:
         for message in messages:

@@ -193,6 +193,34 @@ async def test_it_goes_on_after_either_home_was_away(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_deliveries_of_a_quorum_queue_are_counted_on(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        await declare(brokers[0], "q", **{"x-queue-type": "quorum", "x-delivery-limit": 4})
+        await publish(brokers[0], "", "q", 0, 2)
+
+        def reject(channel: Any) -> None:
+            for _ in range(2):
+                channel.basic_reject(channel.basic_get("q")[0].delivery_tag, requeue=True)
+
+        await with_channel(brokers[0], reject)
+        await move(brokers[0], "q", 2)
+        await until(lambda: is_over(*brokers))
+        for broker in brokers:
+            await stopped(broker)
+        brokers = [await started(config_of(home, 2, tmp_path)) for home in (1, 2)]
+
+        def get(channel: Any) -> list[tuple[bytes, Any]]:
+            found = [channel.basic_get("q") for _ in range(2)]
+            return [(body, (properties.headers or {}).get("x-delivery-count")) for _, properties, body in found]
+
+        try:
+            assert await with_channel(brokers[0], get) == [(b"0", 2), (b"1", 0)]
+        finally:
+            for broker in brokers:
+                await stopped(broker)
+
+
+@in_loop
 async def test_back_and_forth(tmp_path: Path) -> None:
     async with homes(3, tmp_path) as brokers:
         await declare(brokers[0], "q", **{"x-max-length": 100})

@@ -21,7 +21,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
-from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
@@ -241,7 +240,7 @@ class Moves:
         with self._turns.turn(), self._turns.together():
             messages = contents.take_for_delivery(SLICE)
             if messages:
-                self._outbox.add(self._outbox.forwarding(), ahead, [_apart(message) for message in messages])
+                self._outbox.add(self._outbox.forwarding(), ahead, contents.departing(messages))
                 contents.settle(messages, Outcome.ACKNOWLEDGED)
                 contents.delivered -= len(messages)
                 contents.acknowledged -= len(messages)
@@ -335,10 +334,3 @@ class Moves:
             await self._turns.committed()
             if not some:
                 await asyncio.sleep(PAUSE)
-
-
-def _apart(message: Message) -> Message:
-    """A message that is in no queue, and may have been delivered before."""
-    apart = message.copy()
-    apart.expires_at, apart.redelivered = message.expires_at, message.redelivered
-    return apart
