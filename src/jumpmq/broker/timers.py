@@ -12,6 +12,7 @@ from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.connection.services import Services
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.memory.paging import Paging
+from jumpmq.queues import clock
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class Timers:
             settlements = now - self._settled_at >= SETTLE_INTERVAL
             if settlements:
                 self._settled_at = now
+                clock.stamps.look()
             if settlements or now - self._flushed_at >= LINGER_INTERVAL:
                 self._flushed_at = now
                 self._commits.flush(settlements=settlements)

@@ -2,13 +2,63 @@
 
 It is set once, when the process starts, and goes on by the monotonic clock. So a wall clock that is put back or forth
 by an hour neither expires nor keeps anything; what is on disk is compared with the wall clock of the next start.
+
+Messages of streams bear the time of the wall clock, as users ask for them by that. :class:`Stamps` tells their age.
 """
 
 import time
+from collections import deque
+from collections.abc import Callable
 
 _OFFSET = time.time() - time.monotonic()
+
+JUMP = 1.0
+"""Seconds by which the wall clock may differ from the monotonic one before it has been set: less is let gather."""
+
+JUMPS = 10_000
+"""How many settings of the wall clock are remembered; what is before them all is taken for one."""
 
 
 def now() -> float:
     """Seconds since the epoch."""
     return time.monotonic() + _OFFSET
+
+
+class Stamps:
+    """How old things are that bear the wall clock's time, though that may have been set since.
+
+    Args:
+        wall, steady: the wall clock and the monotonic one, in seconds.
+    """
+
+    def __init__(self, wall: Callable[[], float], steady: Callable[[], float]) -> None:
+        self._wall, self._steady = wall, steady  # the two clocks
+        self._looked_at = steady()  # when they were last compared, by the steady one
+        # By how much the wall clock was ahead, and from when on, at the earliest; the oldest first.
+        self._ahead = deque([(float("-inf"), wall() - self._looked_at)], maxlen=JUMPS)
+
+    def look(self) -> float:
+        """Compare the two clocks, to be called now and then; returns the monotonic one's time."""
+        steady = self._steady()
+        ahead = self._wall() - steady
+        if abs(ahead - self._ahead[-1][1]) > JUMP:
+            self._ahead.append((self._looked_at, ahead))
+        self._looked_at = steady
+        return steady
+
+    def oldest(self, age: float) -> float:
+        """The earliest time that anything can bear that is at most ``age`` seconds old.
+
+        Where the clock was put forth or back since, that is earlier than ``age`` seconds before now, for that long.
+        """
+        steady = self.look()
+        earliest = float("inf")
+        for since, by in reversed(self._ahead):
+            if since < steady - age:
+                return min(earliest, steady - age + by)
+            earliest = min(earliest, since + by)
+        return earliest
+
+
+stamps = Stamps(lambda: time.time(), time.monotonic)
+"""By the clocks of this machine."""

@@ -626,7 +626,7 @@ class Stream(Queue):
         if self.moved:  # the files may be another home's by now
             return
         age = self.limits.max_age
-        self._log.retain(self.limits.max_length_bytes, None if age is None else time.time() - age)
+        self._log.retain(self.limits.max_length_bytes, None if age is None else clock.stamps.oldest(age))
         for position in self.offsets:
             self._skip_to(position, self.first)
 

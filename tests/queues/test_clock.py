@@ -1,0 +1,117 @@
+"""How old things are that bear the wall clock's time, however that is set meanwhile."""
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.queues.consumers import message
+
+from jumpmq.queues import clock
+from jumpmq.queues.base import QueueContext
+from jumpmq.queues.clock import Stamps
+from jumpmq.queues.stream import Stream
+from jumpmq.store.stream_files import StreamFiles
+
+HOUR = 3600.0
+
+
+class Clocks:
+    """A wall clock that can be set, and a monotonic one."""
+
+    def __init__(self) -> None:
+        self.steady, self.ahead = 50_000.0, 1_700_000_000.0
+        self.stamps = Stamps(self.wall, lambda: self.steady)
+
+    def wall(self) -> float:
+        return self.steady + self.ahead
+
+
+def test_without_a_jump_the_wall_clock_tells() -> None:
+    clocks = Clocks()
+    clocks.steady += 10 * HOUR
+    assert clocks.stamps.oldest(HOUR) == clocks.wall() - HOUR
+
+
+def test_three_hours_forth_make_nothing_older_and_are_forgotten_after_its_age() -> None:
+    clocks = Clocks()
+    clocks.steady += HOUR
+    written = clocks.wall()
+    clocks.stamps.oldest(HOUR)
+    clocks.ahead += 3 * HOUR
+    clocks.steady += HOUR / 2
+    assert clocks.stamps.oldest(HOUR) < written
+    clocks.steady += HOUR / 2 + 1
+    assert written < clocks.stamps.oldest(HOUR) <= clocks.wall() - HOUR
+    clocks.steady += HOUR
+    assert clocks.stamps.oldest(HOUR) == clocks.wall() - HOUR
+
+
+def test_three_hours_back_make_nothing_older_either() -> None:
+    clocks = Clocks()
+    clocks.stamps.oldest(HOUR)
+    clocks.ahead -= 3 * HOUR
+    written = clocks.wall()
+    clocks.steady += HOUR / 2
+    assert clocks.stamps.oldest(HOUR) <= written
+    clocks.steady += HOUR
+    assert clocks.stamps.oldest(HOUR) == clocks.wall() - HOUR
+
+
+@pytest.mark.parametrize("hours", [3, -3])
+def test_a_stream_keeps_what_is_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    clocks = Clocks()
+    monkeypatch.setattr(clock, "stamps", clocks.stamps)
+    arguments = {"x-max-age": "1h", "x-stream-max-segment-size-bytes": 1000}
+    with closing(StreamFiles(tmp_path)) as files:
+        stream = Stream("/", "s", id=1, durable=True, arguments=arguments, context=QueueContext(streams=files))
+
+        def publish(count: int) -> None:
+            for _ in range(count):
+                one = message(bytes(2000))
+                one.published_at = clocks.wall()
+                stream.push([one])
+                commit = files.flush()
+                while files.committed < commit:
+                    time.sleep(0.001)
+                    files.completed()
+            stream.look_after(clock.now())
+
+        publish(3)
+        clocks.ahead += hours * HOUR
+        publish(3)
+        assert stream.ready_count == 6
+        clocks.steady += HOUR / 2
+        publish(1)
+        assert stream.ready_count == 7
+        clocks.steady += HOUR / 2 + 1
+        publish(1)
+        assert stream.ready_count == (2 if hours > 0 else 8)  # what bears a later time than now goes later
+        clocks.steady += 3 * HOUR
+        publish(1)
+        assert stream.ready_count == 1
+
+
+# What happens: seconds pass, the wall clock is set, somebody asks.
+EVENTS = st.lists(
+    st.one_of(st.floats(0.1, 2 * HOUR), st.integers(-5, 5).map(lambda hours: ("set", hours * HOUR)), st.just("ask"))
+)
+
+
+@given(events=EVENTS, age=st.floats(1.0, 3 * HOUR))
+def test_nothing_younger_is_ever_called_older(events: list[object], age: float) -> None:
+    clocks, written = Clocks(), []
+    for event in [*events, "ask"]:
+        written.append((clocks.steady, clocks.wall()))
+        if isinstance(event, float):
+            clocks.steady += event
+        elif isinstance(event, tuple):
+            clocks.stamps.look()
+            clocks.ahead += event[1]
+            clocks.stamps.look()
+        else:
+            earliest = clocks.stamps.oldest(age)
+            young = [stamp for at, stamp in written if at >= clocks.steady - age]
+            assert all(stamp >= earliest - 1e-3 for stamp in young)
