@@ -48,6 +48,8 @@ class Limits:
 
         Of two numbers the lower one counts, but a limit before none (a delivery limit below 0); else what was declared.
         """
+        if not (arguments or policy):
+            return NO_LIMITS
         known = {POLICY_KEYS[key]: _read(POLICY_KEYS[key], policy[key]) for key in policy if key in POLICY_KEYS}
         for key in arguments:
             if (name := ARGUMENTS.get(key)) is not None:
@@ -74,6 +76,10 @@ class Limits:
     def serving_one(self) -> "Limits":
         """The same for a queue that serves one consumer at a time."""
         return replace(self, single_active_consumer=True)
+
+
+NO_LIMITS = Limits()
+"""What is in force on most queues, which share it."""
 
 
 def _lower(declared: int, by_policy: int) -> int:

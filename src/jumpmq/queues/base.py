@@ -184,6 +184,14 @@ class Queue(ABC):
         append_only: whether reading takes nothing from it; as in RabbitMQ, ``if-empty`` then does not hinder a delete.
     """
 
+    __slots__ = (
+        "__weakref__", "_account", "_dead_letters", "_journal", "_spill_store", "_wake", "acknowledged", "arguments",
+        "auto_delete", "behind", "consumer_group", "deleted", "delivered", "delivered_unasked", "durable", "exclusive",
+        "got", "got_nothing", "got_unasked", "id", "last_used", "limits", "moved", "name", "node", "offsets", "on_gone",
+        "owner", "published", "redelivered", "returned", "slots", "unacknowledged_count", "undelivered_count",
+        "undelivered_octets", "vhost", "wakes_at",
+    )  # fmt: skip
+
     type: ClassVar[str]
     argument_checks: ClassVar[Mapping[str, Check]]
     refused_policy_keys: ClassVar[frozenset[str]] = frozenset()

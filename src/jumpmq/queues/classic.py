@@ -41,6 +41,12 @@ MEASURED = 4
 class ClassicQueue(Queue):
     """Messages in the order of their arrival, each delivered to one consumer at a time."""
 
+    __slots__ = (
+        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_held", "_held_bodies", "_leaving",
+        "_limited", "_next_seq", "_next_wanted", "_paged", "_paged_octets", "_parked", "_ready", "_reserved_seq",
+        "_returns", "_transient", "_transient_octets", "_was_read",
+    )  # fmt: skip
+
     type = "classic"
     argument_checks: ClassVar[Mapping[str, checks.Check]] = {
         "x-expires": checks.positive_milliseconds,

@@ -14,9 +14,13 @@ RUN = 8192
 
 _seq = attrgetter("seq")
 
+NONE: deque[Message] = deque()
+"""No messages."""
+
 
 class Head:
-    """Messages by rising ``seq``. No run is empty, but for the only one where there are no messages.
+    """Messages by rising ``seq``. No run is empty, but for the only one where there are no messages; that comes with
+    the first of them, as an empty one takes 760 octets.
 
     Attributes:
         count: how many messages; read directly, which costs no call.
@@ -25,7 +29,7 @@ class Head:
     __slots__ = ("_runs", "count")
 
     def __init__(self) -> None:
-        self._runs: list[deque[Message]] = untracked([_run([])])
+        self._runs: list[deque[Message]] = untracked([])
         self.count = 0
 
     @property
@@ -40,7 +44,7 @@ class Head:
 
     def extend(self, messages: list[Message]) -> None:
         """Add messages at the end."""
-        last = self._runs[-1]
+        last = self._runs[-1] if self._runs else self._begin()
         if len(last) + len(messages) <= RUN:
             last.extend(messages)
         else:
@@ -51,7 +55,7 @@ class Head:
 
     def put_first(self, messages: list[Message]) -> None:
         """Add messages before all others."""
-        first = self._runs[0]
+        first = self._runs[0] if self._runs else self._begin()
         if len(first) + len(messages) <= RUN:
             first.extendleft(reversed(messages))
         else:
@@ -96,7 +100,7 @@ class Head:
     def take_expired(self, now: float, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages at the front that expire by ``now``."""
         taken: list[Message] = []
-        front = self._runs[0]
+        front = self._runs[0] if self._runs else NONE
         while front and len(taken) < count and 0.0 < front[0].expires_at <= now:
             taken.append(front.popleft())
             if not front:
@@ -121,12 +125,17 @@ class Head:
 
     def fitting(self, last_seq: int) -> int:
         """How many messages up to ``last_seq`` can be had from the front at once; 0 only if there are none."""
-        return bisect_right(self._runs[0], last_seq, key=_seq)
+        return bisect_right(self._runs[0], last_seq, key=_seq) if self._runs else 0
 
     def since(self, first_seq: int) -> list[Message]:
         """Messages from the first numbered ``first_seq`` or higher, to the end of its run; there must be one."""
         run = self._runs[bisect_left(self._runs, first_seq, key=_last_seq)]
         return list(islice(run, bisect_left(run, first_seq, key=_seq), None))
+
+    def _begin(self) -> deque[Message]:
+        """Make the first run."""
+        self._runs.append(_run([]))
+        return self._runs[0]
 
     def _drop_front(self) -> None:
         if len(self._runs) > 1:

@@ -29,7 +29,7 @@ from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount, held_octets
 from jumpmq.queues.read_ahead import ReadAhead
 from jumpmq.queues.returned import Returned
-from jumpmq.queues.runs import body_octets, octets, of_body
+from jumpmq.queues.runs import body_octets, octets, of_body, persistent
 from jumpmq.queues.segment import Segment, segments_of
 from jumpmq.store import Batch
 
@@ -69,6 +69,11 @@ class ReadyMessages:
         memory: octets of memory that messages take here, as :func:`~jumpmq.queues.memory.held_octets` counts.
     """
 
+    __slots__ = (
+        "_account", "_ahead", "_arrived", "_awaited", "_dropped", "_head", "_inexact", "_prepare", "_reader",
+        "_returned", "_tail", "_tail_count", "_unstored", "_unwritten", "memory", "size",
+    )  # fmt: skip
+
     def __init__(
         self,
         reader: BatchReader | None,
@@ -85,7 +90,7 @@ class ReadyMessages:
         self._account = account  # where they are charged
         self._returned = Returned()  # first: those that came back
         self._head: Head | Lane = Head() if head is None else head  # then those in memory, as objects
-        self._tail: deque[Segment] = deque()  # then the others, in segments
+        self._tail = NONE  # then the others, in segments
         self._tail_count = self._inexact = 0  # messages of the tail; segments whose size is a guess
         self._unwritten = self._unstored = NONE  # segments whose messages are in no commit yet; that are in no file
         # Octets of bodies that were dropped while their messages are among the returned.
@@ -103,7 +108,7 @@ class ReadyMessages:
     def restore(self, batch: Batch, delivered_seq: int) -> None:
         """Add a stored batch behind all others, without reading it; up to ``delivered_seq`` it was delivered before."""
         segment = Segment.stored(batch, delivered_seq)
-        self._tail.append(segment)
+        self._append(segment)
         self.size += segment.size
         self._tail_count += segment.count
         self._inexact += not segment.exact
@@ -116,6 +121,10 @@ class ReadyMessages:
             self._head.extend(messages)
             return
         self._shed()
+        batch = messages[0].batch
+        if batch is not None and batch is messages[-1].batch and persistent(messages) is messages:
+            self._extend_tail(batch, messages)
+            return
         for batch, group in groupby(messages, key=attrgetter("batch")):
             if batch is None:
                 self._extend_unstored(list(group))
@@ -140,7 +149,7 @@ class ReadyMessages:
             run = messages[start:end]
             if last is None:
                 segment = Segment(None, run, body_octets(run))
-                self._tail.append(segment)
+                self._append(segment)
                 if self._unstored is NONE:
                     self._unstored = deque()
                 self._unstored.append(segment)
@@ -158,9 +167,14 @@ class ReadyMessages:
             if len(self._tail) > 1 and self._tail[-2].absorb(self._tail[-1]):
                 self._tail.pop()
             segment = Segment(batch, messages, size)
-            self._tail.append(segment)
+            self._append(segment)
             self._wait_for(segment)
         self._tail_count += len(messages)
+
+    def _append(self, segment: Segment) -> None:
+        if self._tail is NONE:
+            self._tail = deque()
+        self._tail.append(segment)
 
     # --- taking ---
 
@@ -445,7 +459,7 @@ class ReadyMessages:
         left = Leftovers(self._head, self._returned, self._tail, self._messages, self._account)
         self._account.move("ready", "staged", self.memory)
         self._returned, self._head = Returned(), Head()
-        self._tail, self._unwritten, self._unstored = deque(), NONE, NONE
+        self._tail = self._unwritten = self._unstored = NONE
         self._tail_count = self._inexact = self.memory = self.size = self._dropped = 0
         return left
 
@@ -465,11 +479,19 @@ class ReadyMessages:
             What was achieved: messages moved and octets freed, together; 0 where nothing is left to be done for now.
         """
         before = self.memory
+        moved = self.shorten_head(kept)
+        done = before - self.memory + moved + self._spill_tail()
+        return done + self._returned.page_out(PAGED_AT_ONCE, self._drop_bodies)
+
+    def shorten_head(self, kept: int) -> int:
+        """As :meth:`page_out`, of the head alone; returns how many messages were moved."""
         self._shed()
         head, count = self._head, 0
         if self._reader is not None and head.count:
             count = min(max(head.count - kept // held_octets([head.last]), 0), PAGED_AT_ONCE)
         if self._reader is not None and count:
+            if self._tail is NONE:
+                self._tail = deque()
             moved = head.take_last(count)
             if transient := [message for message in moved if message.batch is None]:
                 self._reader.spill(transient)
@@ -477,8 +499,7 @@ class ReadyMessages:
                 self._tail.appendleft(segment)
                 self._tail_count += segment.count
                 self._drop_or_wait(segment)
-        done = before - self.memory + count + self._spill_tail()
-        return done + self._returned.page_out(PAGED_AT_ONCE, self._drop_bodies)
+        return count
 
     def _drop_bodies(self, messages: list[Message]) -> None:
         """Drop the bodies of what was returned, as it lies between others and cannot become segments."""

@@ -23,7 +23,7 @@ class Coming:
         in_force: the policies of those that have one.
         shards: the queues by exchange, and by node and number.
         default: their bindings to the default exchange.
-        bound_to: all bindings, and who made them, of each destination that is bound or unbound.
+        bound_to: all bindings of named exchanges, and who made them, of each destination that is bound or unbound.
         balance: how many bindings more there will be, without those of the default exchange.
         taken: by user, how many of the bindings that go the user made.
     """
@@ -49,9 +49,7 @@ class Coming:
             self.in_force[destination] = in_force
         if (shard := declared.shard) is not None:
             self.shards.setdefault(shard[0], {})[declared.definition.node, shard[1]] = declared
-        binding = default_binding(declared.name)
-        self.default.bind(binding, destination)
-        self.bound_to[destination] = {binding: ""}
+        self.default.bind(default_binding(declared.name), destination)
 
     def bind(self, binding: Binding) -> Destination:
         """A binding to a queue comes; returns the destination."""

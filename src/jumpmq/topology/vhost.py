@@ -87,7 +87,8 @@ class VirtualHost:
         self._policies_changed = 0  # how often they changed: older steps end
         self._shards: dict[str, dict[tuple[str, int], DeclaredQueue]] = {}  # by exchange, and by node and number
         self._owned: dict[str, dict[DeclaredQueue, None]] = {}  # exclusive queues by the identity of their connection
-        self._bound_to: dict[Destination, dict[Binding, str]] = {}  # bindings by where they lead, with who made them
+        # Bindings by where they lead, with who made them; not those of the default exchange, as every queue has one.
+        self._bound_to: dict[Destination, dict[Binding, str]] = {}
         for exchange, kind in PREDECLARED.items():
             internal = exchange == "amq.rabbitmq.trace"
             self.insert_exchange(ExchangeDefinition(name, exchange, kind, durable=True, internal=internal))
@@ -200,11 +201,16 @@ class VirtualHost:
 
     def bindings_to(self, destination: Destination) -> list[Binding]:
         """All bindings that lead to a queue or exchange, the oldest first."""
-        return list(self._bound_to.get(destination, ()))
+        bound = list(self._bound_to.get(destination, ()))
+        if not isinstance(destination, Exchange) and (default := self.exchanges.get("")) is not None:
+            binding = default_binding(destination.name)
+            if binding in default.bindings:
+                bound.insert(0, binding)
+        return bound
 
     def binder(self, source: Exchange, binding: Binding) -> str:
-        """The user who made a binding that is there."""
-        return self._bound_to[source.bindings[binding]][binding]
+        """The user who made a binding that is there; "" where it was none, as with those of the default exchange."""
+        return self._bound_to[source.bindings[binding]][binding] if source.name else ""
 
     def locked(self, name: str) -> ResourceLocked:
         """The error for who may not have an exclusive queue."""
@@ -422,10 +428,11 @@ class VirtualHost:
         if (shard := new.shard) is not None:
             self._shards[shard[0]][new.definition.node, shard[1]] = new
         self._hold_in_force(new.destination, in_force)
-        bound = self._bound_to[new.destination] = self._bound_to.pop(old.destination)
         by_source: dict[str, list[Binding]] = {}
-        for binding in bound:
+        for binding in self.bindings_to(old.destination):
             by_source.setdefault(binding.source, []).append(binding)
+        if (bound := self._bound_to.pop(old.destination, None)) is not None:
+            self._bound_to[new.destination] = bound
         for source, bindings in by_source.items():
             self.exchanges[source].lead(bindings, new.destination)
 
@@ -438,9 +445,10 @@ class VirtualHost:
         self._note_binding(source, binding, destination, user)
 
     def _note_binding(self, source: Exchange, binding: Binding, destination: Destination, user: str) -> None:
-        self._bound_to.setdefault(destination, {})[binding] = user
-        self._holdings.add(user, "binding")
-        self.binding_count += bool(source.name)
+        if source.name:
+            self._bound_to.setdefault(destination, {})[binding] = user
+            self._holdings.add(user, "binding")
+            self.binding_count += 1
 
     def remove_binding(self, binding: Binding) -> None:
         """Take a binding away, and an exchange that is deleted automatically with its last one."""
@@ -468,14 +476,15 @@ class VirtualHost:
             self.records.delete_binding(source, binding, destination)
 
     def _forget_binding(self, source: Exchange, binding: Binding, destination: Destination) -> None:
-        self._holdings.remove(self._bound_to[destination][binding], "binding")
-        _discard(self._bound_to, destination, binding)
-        self.binding_count -= bool(source.name)
+        if source.name:
+            self._holdings.remove(self._bound_to[destination][binding], "binding")
+            _discard(self._bound_to, destination, binding)
+            self.binding_count -= 1
 
     # --- much at once ---
 
     def binders(self, destination: Destination) -> dict[Binding, str]:
-        """All bindings that lead to a queue or exchange, the oldest first, each with the user who made it."""
+        """All bindings of named exchanges that lead to a queue or exchange, the oldest first, with who made them."""
         return dict(self._bound_to.get(destination, ()))
 
     def note_bindings(self, coming: Coming) -> None:

@@ -391,11 +391,16 @@ def _of_exchange(exchange: Exchange) -> Counts:
 def _of_queue(queue: Queue) -> Counts:
     sent, got, got_unasked = queue.delivered_unasked, queue.got, queue.got_unasked
     delivered = queue.delivered
-    return (
+    counts = (
         *(queue.published, delivered, queue.acknowledged - sent - got_unasked),
         *(delivered - sent - got - got_unasked, sent, got, got_unasked, queue.got_nothing, queue.redelivered),
         *(queue.ready_count, queue.unacknowledged_count),
     )
+    return counts if counts != _UNUSED else _UNUSED
+
+
+_UNUSED = (0,) * 11
+"""The counters of a queue that nobody uses; many share them."""
 
 
 def _of_past(host: VirtualHost) -> Counts:
