@@ -54,21 +54,20 @@ def _is_more_than_a_shared_limit(difference: Difference) -> bool:
 def _is_sorted_burst(difference: Difference) -> bool:
     """What came at once to a queue with priorities was delivered by them; where its length is limited, the rest was
     dropped."""
-    arguments = {
-        field.name
+    declared = [
+        field
         for step in difference.session
         if isinstance(step.method, m.QueueDeclare)
         for field in step.method.arguments
-    }
+    ]
+    arguments = {field.name for field in declared}
+    with_priorities = "x-max-priority" in arguments or any(field.value == "quorum" for field in declared)
     (theirs, their_counts), (ours, our_counts) = difference.reference, difference.ours
     same = _bodies(theirs) is not None and _bodies(theirs) == _bodies(ours)
     if arguments & {"x-max-length", "x-max-length-bytes"}:
         same = same or len(_delivered(theirs)) == len(_delivered(ours))
     return (
-        "x-max-priority" in arguments
-        and isinstance(difference.step.method, m.BasicPublish)
-        and their_counts == our_counts
-        and same
+        with_priorities and isinstance(difference.step.method, m.BasicPublish) and their_counts == our_counts and same
     )
 
 
