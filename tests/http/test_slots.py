@@ -39,6 +39,49 @@ def test_figures_and_reasons(api, channel):
     assert reason(api).startswith("no consumer has room")
 
 
+@pytest.mark.parametrize("slots", [{}, {"x-slots": 16}])
+def test_where_one_message_is(api, channel, slots):
+    channel.queue_declare("q", arguments=slots)
+    assert reason(api, message=1) == "no message of the queue has number 1: none has come yet"
+    channel.confirm_delivery()
+    for _ in range(4):
+        channel.basic_publish("", "q", b"x")
+    ready = "is ready in slot" if slots else "is ready, behind at most 1 others"
+    assert reason(api, message=2).startswith(f"message 2 {ready}")
+    assert reason(api, message=2).endswith("the queue has no consumer")
+    assert reason(api, message=9).endswith("the last that came has number 4")
+    channel.basic_ack(channel.basic_get("q")[0].delivery_tag)
+    assert channel.basic_get("q")[0] is not None
+    assert "message 2 was delivered to a basic.get of connection 127.0.0.1:" in reason(api, message=2)
+    channel.basic_qos(prefetch_count=1)
+    tag = channel.basic_consume("q", lambda *_: None)
+    assert f"message 3 was delivered to consumer '{tag}' of connection" in reason(api, message=3)
+    assert reason(api, message=1).startswith("message 1 is no longer in the queue")
+    assert "no consumer has room" in reason(api, message=4)
+    with pytest.raises(AssertionError):
+        reason(api, message="first")
+
+
+def test_where_a_message_of_a_stream_is(api, channel):
+    channel.queue_declare("q", durable=True, arguments={"x-queue-type": "stream"})
+    channel.confirm_delivery()
+    for _ in range(3):
+        channel.basic_publish("", "q", b"x")
+    assert "no consumer group reads it" in reason(api, message=1)
+    channel.basic_qos(prefetch_count=2)
+    taken = []
+    arguments = {"x-consumer-group": "g", "x-stream-offset": "first", "x-rebalance-delay": 50}
+    channel.basic_consume("q", lambda _, method, *__: taken.append(method.delivery_tag), arguments=arguments)
+    while len(taken) < 2:
+        channel.connection.process_data_events(0.05)
+    channel.basic_ack(taken[1])
+    while len(taken) < 3:
+        channel.connection.process_data_events(0.05)
+    assert reason(api, message=0).endswith("consumer group 'g' has it at a member, which has not settled it")
+    assert "consumer group 'g' has settled it" in reason(api, message=1)
+    assert "number 3: the last that came has number 2" in reason(api, message=3)
+
+
 def test_what_cannot_be_explained(api, channel):
     channel.queue_declare("q")
     assert api.get("queues", "/", "q", "slots") == []

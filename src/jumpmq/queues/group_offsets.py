@@ -119,6 +119,13 @@ class GroupOffset:
         self.skipped += gone
         return gone > 0
 
+    def state_of(self, offset: int) -> str:
+        """What became of a message below :attr:`next`, as a predicate of the group."""
+        back = self._open.get(offset)
+        if back is None:
+            return "has settled it, or was set to go on behind it"
+        return "gets it again next" if back else "has it at a member, which has not settled it"
+
     def record(self) -> dict[str, int]:
         """What the store keeps."""
         return {"offset": self.offset, "delivered": self.delivered, "skipped": self.skipped}

@@ -16,8 +16,9 @@ def test_slots_are_listed_and_explained(channel, control, output) -> None:
     assert (found["slot"], found["state"], found["messages_ready"]) == (slot, "blocked", 1)
     assert f"slot {slot} has 1 unacknowledged messages" in output("explain", "slotted", "--key", "slotted")
     assert "the queue has no consumer" in output("explain", "slotted")
+    assert "message 1 was delivered to a basic.get" in output("explain", "slotted", "--message", "1")
     both = control("explain", "slotted", "--key", "a", "--slot", "1")
-    assert (both.returncode, "not both" in both.stderr) == (64, True)
+    assert (both.returncode, "give one of a key, a slot and a message" in both.stderr) == (64, True)
 
 
 def test_a_queue_without_slots_has_none(channel, control) -> None:

@@ -27,6 +27,8 @@ VIEWS = {
     "connections": ("connections",),
     "channels": ("channels",),
     "consumers": ("consumers",),
+    "groups": ("groups",),
+    "why": ("why", "/", "orders-1"),
     "readers": ("readers",),
     "users": ("users",),
     "permissions": ("permissions",),

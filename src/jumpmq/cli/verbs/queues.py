@@ -143,13 +143,18 @@ def explain(
     queue: Name,
     key: Annotated[str | None, typer.Option("--key", help="of messages; what x-slot-key says is their key")] = None,
     slot: Annotated[int | None, typer.Option("--slot", min=0, help="number of a slot")] = None,
+    message: Annotated[
+        int | None, typer.Option("--message", min=0, help="number of a message in the queue, or its offset in a stream")
+    ] = None,
 ) -> None:
-    """Says why messages of a queue, or of a key or slot of it, are not delivered."""
-    if key is not None and slot is not None:
-        raise CommandError("give a key or a slot, not both", os.EX_USAGE)
+    """Says why messages of a queue, or of a key or slot of it, or one message, are not delivered."""
+    if sum(one is not None for one in (key, slot, message)) > 1:
+        raise CommandError("give one of a key, a slot and a message", os.EX_USAGE)
     if key is not None or slot is not None:
         _require_slots(session, queue)
-    asked = {name: str(value) for name, value in (("key", key), ("slot", slot)) if value is not None}
+    asked = {
+        name: str(value) for name, value in (("key", key), ("slot", slot), ("message", message)) if value is not None
+    }
     session.inform(f"Explaining queue {queue} in vhost {session.vhost} ...")
     try:
         found = session.api.get("queues", session.vhost, queue, "explain", **asked)

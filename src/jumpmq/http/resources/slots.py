@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.group_consumer import GroupConsumer
 from jumpmq.broker.consumer_groups.group import Unit
 from jumpmq.broker.consumer_groups.live import LiveGroup
@@ -15,6 +16,7 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer, answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.resources.explained_messages import where_it_is
 from jumpmq.queues import Queue
 from jumpmq.queues.group_offsets import GroupOffsets
 from jumpmq.queues.slots import SlotFigures, SlotState, SlottedMessages
@@ -39,10 +41,12 @@ def shown(slot: SlotFigures) -> dict[str, Any]:
 
 
 async def explain(request: Request) -> Response:
-    """``GET /api/queues/{vhost}/{queue}/explain``: why messages are not delivered, of the queue, or, where it has
-    slots, of a key (``?key=``) or a slot (``?slot=``).
+    """``GET /api/queues/{vhost}/{queue}/explain``: why messages are not delivered, of the queue, of a message by its
+    number (``?message=``), or, where the queue has slots, of a key (``?key=``) or a slot (``?slot=``).
     """
     queue = requested.queue(request)
+    if "message" in request.query_params:
+        return await _explain_message(request, queue)
     key, number = request.query_params.get("key"), request.query_params.get("slot")
     found: dict[str, Any] = {"vhost": queue.vhost, "name": queue.name}
     if key is None and number is None:
@@ -55,6 +59,24 @@ async def explain(request: Request) -> Response:
     figures = queue.slots.figures_of(slot)
     reason = _why_slot(queue, figures) or _in_turn(queue.slots, slot)
     return answer(found | ({} if key is None else {"key": key}) | shown(figures) | {"reason": reason})
+
+
+async def _explain_message(request: Request, queue: Queue) -> Response:
+    number = requested.number(request, "message")
+    reason = await where_it_is(requested.broker(request), queue, number)
+    if isinstance(reason, Message):
+        reason = _why_ready(queue, reason)
+    return answer({"vhost": queue.vhost, "name": queue.name, "message": number, "reason": reason})
+
+
+def _why_ready(queue: Queue, message: Message) -> str:
+    """Why a message that is ready is not delivered."""
+    if queue.slots is not None:
+        reason = _why_slot(queue, queue.slots.figures_of(message.slot)) or _in_turn(queue.slots, message.slot)
+        return f"message {message.seq} is ready in slot {message.slot}: {reason}"
+    first, _ = queue.ready_range()
+    before = f"message {message.seq} is ready, behind at most {message.seq - first} others"
+    return f"{before}: {_why_queue(queue) or 'messages are being delivered'}"
 
 
 def _why_queue(queue: Queue) -> str | None:

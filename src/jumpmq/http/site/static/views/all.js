@@ -5,6 +5,7 @@ import { Connection, Connections } from "./connections.js";
 import { Consumers } from "./consumers.js";
 import { Definitions } from "./definitions.js";
 import { Exchange, Exchanges } from "./exchanges.js";
+import { Group, Groups } from "./groups.js";
 import { Limits } from "./limits.js";
 import { Log } from "./log.js";
 import { Node, Nodes } from "./nodes.js";
@@ -17,6 +18,7 @@ import { Ring, Rings } from "./rings.js";
 import { Shards, ShardsOf } from "./shards.js";
 import { Users } from "./users.js";
 import { WhatIf, WhatIfOf } from "./what_if.js";
+import { Why } from "./why.js";
 import { Empty, Failure, html, Page, useEffect, useState } from "../lib/ui.js";
 
 const Nowhere = () => html`<${Page} title="Nothing is here"><${Empty}>There is no view at this address.<//><//>`;
@@ -46,6 +48,8 @@ const VIEWS = {
   channels: [Channels, Channel, "Channels"],
   consumers: [Consumers, null, "Consumers"],
   nodes: [Nodes, Node, "Nodes"],
+  groups: [Groups, Group, "Consumer groups"],
+  why: [null, Why, "Deliveries"],
   readers: [Readers, null, "Readers and streams"],
   users: [Users, null, "Users"],
   permissions: [Permissions, null, "Permissions"],
@@ -55,14 +59,14 @@ const VIEWS = {
   log: [Log, null, "Log"],
 };
 
-/** The view of an address: `{View, title, vhost, name}`; connections and channels have only a name. */
+/** The view of an address: `{View, title, vhost, name, names}`; connections and channels have only a name. */
 export function viewOf([place, ...names]) {
   if (!place) return { View: Overview, title: "Overview" };
   const [List, One, title] = VIEWS[place] ?? [];
   if (List && !names.length) return { View: List, title };
   if (One && names.length) {
     const name = names.at(-1);
-    return { View: One, title: name, name, vhost: names.length > 1 ? names[0] : undefined };
+    return { View: One, title: name, name, names, vhost: names.length > 1 ? names[0] : undefined };
   }
   return { View: Nowhere, title: "Nothing is here" };
 }

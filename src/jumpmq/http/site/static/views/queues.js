@@ -76,7 +76,7 @@ export function Queue({ vhost, name }) {
         ["Virtual host", queue.vhost], ["Kind", queue.type], ["", limitsOf(queue)], ["Policy", queue.policy], ["Operator policy", queue.operator_policy],
         ["Policy in force", Object.keys(queue.effective_policy_definition).length ? html`<code>${JSON.stringify(queue.effective_policy_definition)}</code>` : null],
         ...Object.entries(queue.arguments).map(([key, value]) => [key, html`<code>${format.plain(value)}</code>`]),
-        ["Last message's number", format.count(queue.last_seq)], ["First offset", queue.first_offset], ["Segments", queue.segments], ["Node", queue.node],
+        ["Last message's number", format.count(queue.last_seq)], ["Deliveries", html`<a href=${link("why", vhost, name)}>why is a message not delivered?</a>`], ["First offset", queue.first_offset], ["Segments", queue.segments], ["Node", queue.node],
       ]} /><//>
       <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
     </div>

@@ -13,7 +13,7 @@ const PLACES = [
   ["", [["", "Overview"]]],
   ["Messages", [["queues", "Queues"], ["exchanges", "Exchanges"], ["flow", "Flow"]]],
   ["Hashing", [["rings", "Rings"], ["what-if", "What if"], ["shards", "Shards"]]],
-  ["Clients", [["connections", "Connections"], ["channels", "Channels"], ["consumers", "Consumers"]]],
+  ["Clients", [["connections", "Connections"], ["channels", "Channels"], ["consumers", "Consumers"], ["groups", "Consumer groups"]]],
   ["Reading", [["readers", "Readers and streams"]]],
   ["Admin", [["users", "Users"], ["permissions", "Permissions"], ["policies", "Policies"], ["limits", "Limits"], ["definitions", "Definitions"], ["nodes", "Nodes"], ["log", "Log"]]],
 ];

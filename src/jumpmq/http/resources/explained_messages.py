@@ -1,0 +1,77 @@
+"""Where one message of a queue is: ready, at a consumer, or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.broker import Broker
+from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.queues import Queue
+from jumpmq.queues.group_offsets import GroupOffset, GroupOffsets
+
+LOOKED_AT_ONCE = 1000
+"""Deliveries that are looked at together."""
+
+SHOWN_GROUPS = 20
+"""Groups that are named of a stream."""
+
+
+async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Message:
+    """The message where it is ready; else a sentence on where it is, or was.
+
+    Args:
+        number: of the message in its queue; of a stream its offset.
+    """
+    end = queue.next_seq
+    if number >= end:
+        last = (
+            f"the last that came has number {end - 1}" if queue.published or queue.ready_count else "none has come yet"
+        )
+        return f"no message of the queue has number {number}: {last}"
+    if queue.offsets is not None:
+        return _in_stream(queue, queue.offsets, number)
+    if found := queue.peek(number, number, 1):
+        return found[0]
+    channels = [channel for one in broker.connections for channel in one.channels.values()]
+    if broker.other_homes is not None:
+        channels += broker.other_homes.served_channels.channels()
+    held = [(f"connection {one.connection.name}, channel {one.number}", one.unacknowledged) for one in channels]
+    async for place, messages in broker.slices.through(_looked_at(held)):
+        for message in messages:
+            if message.seq == number and message.queue is queue:
+                return _held_by(place, message)
+    return (
+        f"message {number} is no longer in the queue: it was acknowledged, rejected, dropped, dead-lettered or "
+        "purged, or has expired"
+    )
+
+
+def _looked_at(held: list[tuple[str, Deliveries]]) -> Iterator[tuple[str, list[Message]]]:
+    for place, deliveries in held:
+        for messages in deliveries.look_at(LOOKED_AT_ONCE):
+            yield place, messages
+
+
+def _held_by(place: str, message: Message) -> str:
+    tag = getattr(message.consumer, "tag", None)
+    holder = "a basic.get" if tag is None else f"consumer '{tag}'"
+    return f"message {message.seq} was delivered to {holder} of {place}, which has not settled it"
+
+
+def _in_stream(queue: Queue, offsets: GroupOffsets, number: int) -> str:
+    first, _ = queue.ready_range()
+    if number < first:
+        return f"message {number} is no longer in the stream: retention has let it go, and the first is {first}"
+    told = [_of_group(one, number) for _, one in zip(range(SHOWN_GROUPS), offsets, strict=False)]
+    more = f" (and {len(offsets) - len(told)} more)" if len(offsets) > len(told) else ""
+    return f"message {number} is in the stream; {'; '.join(told)}{more}" if told else (
+        f"message {number} is in the stream, and no consumer group reads it: each consumer gets it when it is there"
+    )  # fmt: skip
+
+
+def _of_group(position: GroupOffset, number: int) -> str:
+    subject = f"consumer group '{position.group}'"
+    if number >= position.next:
+        return f"{subject} has {number - position.next} messages before it"
+    return f"{subject} {position.state_of(number)}"

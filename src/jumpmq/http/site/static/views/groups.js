@@ -1,0 +1,113 @@
+// Consumer groups: who has which queue or slot and since when, what passes on, and how far groups are in streams.
+
+import { get, path, put, remove } from "../lib/api.js";
+import * as format from "../lib/format.js";
+import { link, useLive } from "../lib/live.js";
+import { Confirm, Failure, FormButton, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useLast } from "../lib/ui.js";
+
+const keyOf = (group) => [group.vhost, group.source_kind, group.source, group.name];
+const sourceOf = (group) => html`<a href=${link(`${group.source_kind}s`, group.vhost, group.source)}>${group.source}</a>`;
+const trouble = (count) => count ? html`<${Mark} state="warning">${format.count(count)}<//>` : "0";
+
+const COLUMNS = [
+  { label: "Group", class: "name", render: (group) => html`<a href=${link("groups", ...keyOf(group))}>${group.name}</a>` },
+  { label: "Consumes", class: "name", render: sourceOf },
+  { label: "Virtual host", key: "vhost" },
+  { label: "", render: (group) => group.state !== "stable" && html`<${Mark}>${group.state}<//>` },
+  { label: "Members", num: true, render: (group) => format.count(group.members.length) },
+  { label: "Units", num: true, render: (group) => format.count(group.units.length) },
+  { label: "Without a member", num: true, render: (group) => trouble(group.unassigned) },
+  { label: "Draining", num: true, render: (group) => format.count(group.draining) },
+  { label: "Left out", num: true, render: (group) => trouble(group.refused.length) },
+  { label: "Ready", num: true, render: (group) => format.count(group.ready) },
+  { label: "Unacked", num: true, render: (group) => format.count(group.unacknowledged) },
+];
+
+export function Groups() {
+  const { data, error } = useLive((signal) => get("/api/consumer-groups", {}, signal), 2, []);
+  return html`<${Page} title="Consumer groups">
+    <${Failure} error=${error} />
+    ${data && html`<${Table} caption="Consumer groups" rows=${data} columns=${COLUMNS} rowKey=${(group) => keyOf(group).join("\n")} empty="No consumer group has members. A consumer joins one with the argument x-consumer-group." />`}
+    <${Offsets} />
+  <//>`;
+}
+
+const MEMBERS = [
+  { label: "Member", class: "name", key: "name" },
+  { label: "", render: (member) => html`<${Mark} state=${{ serving: "good", away: "warning" }[member.state]}>${member.state}<//>${member.grace_left != null ? ` for another ${format.span(member.grace_left)}` : ""}` },
+  { label: "Weight", num: true, key: "weight" },
+  { label: "Units", num: true, render: (member) => format.count(member.units) },
+  { label: "Unacked", num: true, render: (member) => format.count(member.messages_unacknowledged) },
+  { label: "Prefetch", num: true, render: (member) => member.prefetch_count ? format.count(member.prefetch_count) : "any" },
+  { label: "Delivered", num: true, render: (member) => format.count(member.messages_delivered) },
+  { label: "Since", num: true, render: (member) => format.span(member.seconds) },
+  { label: "Connection", class: "name", render: ({ channel_details: channel }) => channel && html`<a href=${link("connections", channel.connection_name)}>${channel.user_provided_name ?? channel.connection_name}</a>` },
+];
+
+const UNITS = [
+  { label: "Queue", class: "name", render: (unit) => html`<a href=${link("why", unit.vhost, unit.queue)}>${unit.queue}</a>` },
+  { label: "Slot", num: true, render: (unit) => unit.slot ?? "" },
+  { label: "Member", class: "name", render: (unit) => unit.owner ?? html`<${Mark} state="warning">none<//>` },
+  { label: "Since", num: true, render: (unit) => format.span(unit.seconds) },
+  { label: "Ready", num: true, render: (unit) => format.count(unit.ready) },
+  { label: "Unacked", num: true, render: (unit) => format.count(unit.unacknowledged) },
+  { label: "Oldest", num: true, render: (unit) => unit.oldest == null ? "" : format.span(unit.oldest) },
+  { label: "Offset", num: true, render: (unit) => unit.offset ?? "" },
+  { label: "", render: ({ draining, unbound }) => html`${unbound && html`<${Mark}>unbound<//> `}${draining && html`<${Mark} state="warning">drains<//> ${format.plural(draining.messages, "message")} at ${draining.connection_name} for ${format.span(draining.seconds)}`}` },
+];
+
+/** Units that are shown; first those that something is the matter with. */
+const SHOWN = 200;
+const rank = (unit) => (unit.draining ? 0 : unit.owner == null ? 1 : unit.ready ? 2 : 3);
+
+const COUNTS = [["joins", "Joins"], ["leaves", "Leaves"], ["moves", "Moves"], ["handovers", "Handovers"], ["forced_handovers", "Forced"], ["late_acknowledgements", "Late acks"]];
+
+export function Group({ names: [vhost, kind, source, name] }) {
+  const { data, error } = useLive((signal) => get(path("consumer-groups", vhost), {}, signal), 1, [vhost, kind, source, name]);
+  const found = data?.find((group) => group.source_kind === kind && group.source === source && group.name === name);
+  const group = useLast(found);
+  const gone = data && !found;
+  if (!group) return html`<${Page} title=${name} kind="Consumer group"><${Failure} error=${error ?? (gone && new Error("The consumer group has no members."))} /><//>`;
+  const units = group.units.map((unit) => ({ ...unit, vhost })).sort((one, other) => rank(one) - rank(other));
+  return html`<${Page} title=${name} kind="Consumer group">
+    <${Failure} error=${error ?? (gone && new Error("The consumer group has no members any more. What you see was so until then."))} />
+    <p class="note">It consumes ${group.source_kind} ${sourceOf(group)} of virtual host ${vhost}. Members that hold nothing stand by; what members have moves ${format.plural(group.rebalance_delay, "second")} after the last of them came or went.</p>
+    <${Tiles}>
+      <${Tile} label="State" value=${group.state} />
+      <${Tile} label="Members" value=${format.count(group.members.length)} />
+      <${Tile} label="Units" value=${format.count(group.units.length)} />
+      <${Tile} label="Without a member" value=${format.count(group.unassigned)} state=${group.unassigned ? "warning" : ""} />
+      <${Tile} label="Draining" value=${format.count(group.draining)} />
+      <${Tile} label="Ready" value=${format.count(group.ready)} />
+      <${Tile} label="Unacknowledged" value=${format.count(group.unacknowledged)} />
+      ${COUNTS.map(([key, label]) => html`<${Tile} label=${label} value=${format.count(group[key])} />`)}
+    <//>
+    <${Panel} title="Members"><${Table} caption="Members of this group" columns=${MEMBERS} rows=${group.members} rowKey=${(member) => member.name} empty="No member." /><//>
+    ${group.refused.length > 0 && html`<${Panel} title="Left out" note="queues that the group does not share"><${Table} caption="Queues that are left out" rows=${group.refused} columns=${[{ label: "Queue", class: "name", key: "queue" }, { label: "Reason", key: "reason" }]} /><//>`}
+    <${Panel} title="Units" note=${units.length > SHOWN ? `the first ${SHOWN} of ${format.count(units.length)}: those that drain, have no member or have messages` : "queues and slots, each at one member at a time"}>
+      <${Table} caption="Units of this group" columns=${UNITS} rows=${units.slice(0, SHOWN)} rowKey=${(unit) => `${unit.queue}\n${unit.slot}`} empty="The group has nothing to share." />
+    <//>
+  <//>`;
+}
+
+function Offsets() {
+  const { data, error, again } = useLive((signal) => get("/api/group-offsets", {}, signal), 2, []);
+  const where = (one) => path("group-offsets", one.vhost, one.queue, one.group);
+  return html`<${Panel} title="Offsets in streams" note="the lowest that a group has not settled; kept without members, too">
+    <${Failure} error=${error} />
+    ${data && html`<${Table} caption="Offsets of consumer groups" rows=${data} empty="No consumer group has an offset in a stream." rowKey=${(one) => [one.vhost, one.queue, one.group].join("\n")} columns=${[
+      { label: "Group", class: "name", key: "group" },
+      { label: "Stream", class: "name", render: (one) => html`<a href=${link("why", one.vhost, one.queue)}>${one.queue}</a>` },
+      { label: "Virtual host", key: "vhost" },
+      { label: "Offset", num: true, render: (one) => format.count(one.offset) },
+      { label: "End", num: true, render: (one) => format.count(one.end) },
+      { label: "Lag", num: true, render: (one) => format.count(one.lag) },
+      { label: "Unacked", num: true, render: (one) => format.count(one.unacknowledged) },
+      { label: "Skipped", num: true, render: (one) => trouble(one.skipped) },
+      { label: "", render: (one) => !one.members && html`<${Mark}>no members<//>` },
+      { label: "", class: "end", render: (one) => html`
+        <${FormButton} button="quiet" label="Set" title=${`Where ${one.group} goes on in ${one.queue}`} send="Set" fields=${[{ name: "offset", label: "Offset", required: true, value: String(one.offset), hint: "first, last, next, an offset, or an age such as 2h; what members hold now comes again if it is behind that" }]} submit=${({ offset }) => put(where(one), { offset })} done=${() => { again(); tell("The offset is set."); }} />
+        ${!one.members && html`<${Confirm} quiet label="Delete" title=${`Delete the offset of ${one.group}?`} text="When the group comes back, it begins as a new one." submit=${() => remove(where(one))} done=${() => { again(); tell("The offset is deleted."); }} />`}` },
+    ]} />`}
+  <//>`;
+}

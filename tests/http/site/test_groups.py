@@ -1,0 +1,46 @@
+"""The page's views of consumer groups, and of why a message is not delivered."""
+
+from tests.waiting import until
+
+from jumpmq.queues.slots import slot_of
+
+
+def test_a_group_is_shown_with_who_has_what_and_what_drains(site, api, channel):
+    channel.queue_declare("payments", durable=True, arguments={"x-slots": 4})
+    channel.confirm_delivery()
+    channel.basic_qos(prefetch_count=2)
+    named = {"x-consumer-group": "billing", "x-group-member": "one", "x-rebalance-delay": 50}
+    held = []
+    channel.basic_consume("payments", lambda _, method, *__: held.append(method.delivery_tag), arguments=named)
+    for number in range(40):
+        channel.basic_publish("", "payments", b"x" if number else b"first")
+    until(lambda: channel.connection.process_data_events(0.05) or len(held) == 2)
+    site.go("groups").see("billing")
+    site.follow(site.row("billing").get_by_role("link", name="billing")).see("serving").see("Units")
+    other = channel.connection.channel()
+    other.basic_qos(prefetch_count=2)
+    other.basic_consume("payments", lambda *_: None, arguments=named | {"x-group-member": "two"})
+    site.see("two")
+    slot = slot_of(b"payments", 4)
+    site.go("why", "/", "payments").see("Slots").see("has no room|passes to member")
+    site.fill(about="a slot", value=str(slot)).press("Explain").see(f"Slot {slot}: ")
+    site.fill(about="a message", value="1").press("Explain").see("Message 1: message 1 was delivered to consumer")
+    site.fill(about="a key", value="payments").press("Explain").see("Key payments: ")
+    site.go("queues", "/", "payments")
+    site.follow(site.page.get_by_role("link", name="why is a message not delivered?")).see("Slots")
+
+
+def test_an_offset_is_set_and_deleted(site, api, channel):
+    channel.queue_declare("events", durable=True, arguments={"x-queue-type": "stream"})
+    channel.confirm_delivery()
+    for _ in range(5):
+        channel.basic_publish("", "events", b"x")
+    assert api.request("PUT", "group-offsets", "/", "events", "late", json={"offset": 1}).status_code == 201
+    site.go("groups").see("Offsets in streams").see("late")
+    site.press("Set", site.row("late")).fill(offset="first").submit("Set")
+    assert api.get("group-offsets", "/")[0]["offset"] == 0
+    site.press("Delete", site.row("late"))
+    dialog = site.page.get_by_role("dialog")
+    site.press("Delete", dialog)
+    dialog.wait_for(state="detached")
+    assert api.get("group-offsets", "/") == []
