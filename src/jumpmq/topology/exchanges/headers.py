@@ -87,14 +87,11 @@ class HeadersExchange(Exchange):
         for field in {field.name: field for field in reversed(envelope.headers)}.values():
             met.add((field.name, _ANY))
             met.add((field.name, _hashable(comparable(field))))
-        found = self._found
-        return dict.fromkeys(
-            rule.destination
-            for condition in (None, *met)
-            if condition in found
-            for rule in found[condition]
-            if rule.together <= met
-        )
+        found: dict[_Rule, None] = {}  # each once: of bindings with any of thousands of arguments all may be met
+        for condition in (None, *met):
+            if condition in self._found:
+                found |= self._found[condition]
+        return dict.fromkeys(rule.destination for rule in found if rule.together <= met)
 
 
 def _conditions(binding: Binding) -> tuple[bool, set[Condition]]:
