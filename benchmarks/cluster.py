@@ -4,6 +4,8 @@
 
 All nodes are on this machine, JumpMQ's with an etcd of one member whose disk is asked. A queue is at the node where it
 was declared, as RabbitMQ's classic queues are. Rates are of whole runs: until the last message was confirmed, or came.
+At the end a fourth node joins, from the start of its process until it serves clients with all that there is. Work on
+one node is measured on a broker without a cluster, too, with the processor time that either takes for a message.
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from benchmarks.load.client import Address, Connection
 from benchmarks.load.options import Load
 from benchmarks.load.processes import together
 from benchmarks.load.roles import consumer, publisher
 from benchmarks.load.traffic import Messages
+from jumpmq.management import ManagementClient
 from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ
 from jumpmq.testing.etcd import etcd, is_installed
 
@@ -32,6 +36,11 @@ RING = "ring"
 DECLARED_ALONE = 200
 DECLARED_TOGETHER = 1000
 DECLARERS = 16
+QUEUES, BINDINGS = 1000, 10_000
+"""Definitions that there are when a fourth node joins."""
+NEAR = "publish to a queue of the same node, messages/s", "consume from it, messages/s"
+CPU = "processor time of both for a message, us"
+JOINING = f"a fourth node joins {QUEUES:,} queues and {BINDINGS:,} bindings, s"
 
 
 class RabbitMQNode(RabbitMQ):
@@ -58,26 +67,30 @@ class RabbitMQNode(RabbitMQ):
             super()._start_epmd(deadline)
 
 
+Cluster = tuple[Sequence[BrokerProcess], Callable[[], BrokerProcess]]
+"""Three nodes, and what makes another one."""
+
+
 @contextmanager
-def jumpmq_cluster() -> Iterator[Sequence[BrokerProcess]]:
+def jumpmq_cluster() -> Iterator[Cluster]:
     """Three nodes with an etcd."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jumpmq-benchmark-")))
         (member,) = stack.enter_context(etcd(directory, sync=True))
-        yield [
-            stack.enter_context(
-                JumpMQ(directory / f"node-{number}", f"node{number}@host", ("--cluster", "b", "--etcd", member.url))
-            )
-            for number in range(NODES)
-        ]
+
+        def node(number: int) -> JumpMQ:
+            return JumpMQ(directory / f"node-{number}", f"node{number}@host", ("--cluster", "b", "--etcd", member.url))
+
+        yield [stack.enter_context(node(number)) for number in range(NODES)], lambda: node(NODES)
 
 
 @contextmanager
-def rabbitmq_cluster() -> Iterator[Sequence[BrokerProcess]]:
+def rabbitmq_cluster() -> Iterator[Cluster]:
     """Three nodes of RabbitMQ."""
     with ExitStack() as stack:
         first = stack.enter_context(RabbitMQNode())
-        yield [first, *(stack.enter_context(RabbitMQNode(first)) for _ in range(NODES - 1))]
+        nodes = [first, *(stack.enter_context(RabbitMQNode(first)) for _ in range(NODES - 1))]
+        yield nodes, lambda: RabbitMQNode(first)
 
 
 def load_of(node: BrokerProcess, exchange: str, count: int) -> Load:
@@ -156,16 +169,54 @@ def declare_together(nodes: Sequence[BrokerProcess]) -> float:
     return DECLARED_TOGETHER / (time.perf_counter() - began)
 
 
-def measured(nodes: Sequence[BrokerProcess], count: int) -> dict[str, float]:
+def fill(node: BrokerProcess) -> None:
+    """Declare what a fourth node is to know."""
+    names = [f"many-{number}" for number in range(QUEUES)]
+    each = {"vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
+    bindings = [
+        {"source": "many", "vhost": "/", "destination": name, "destination_type": "queue", "routing_key": f"{key}"}
+        | {"arguments": {}}
+        for name in names
+        for key in range(BINDINGS // QUEUES)
+    ]
+    definitions: dict[str, Any] = {
+        "exchanges": [{"name": "many", "type": "direct", "internal": False} | each],
+        "queues": [{"name": name} | each for name in names],
+        "bindings": bindings,
+    }
+    ManagementClient(f"http://guest:guest@127.0.0.1:{node.http_port}").post("definitions", body=definitions)
+
+
+def joined(nodes: Sequence[BrokerProcess], make: Callable[[], BrokerProcess]) -> float:
+    """Seconds until another node serves clients with all that there is."""
+    fill(nodes[0])
+    node = make()
+    try:
+        began = time.perf_counter()
+        node.start()
+        with closing(Connection(Address(node.port))) as connection:
+            connection.count(f"many-{QUEUES - 1}")
+        return time.perf_counter() - began
+    finally:
+        node.close()
+
+
+def near(nodes: Sequence[BrokerProcess], count: int) -> dict[str, float]:
+    """The lines of work on one node."""
+    cpu = nodes[0].cpu_seconds()
+    found = {NEAR[0]: publish(nodes, "near", 0, count), NEAR[1]: consume(nodes, "near", count)}
+    return found | {CPU: (nodes[0].cpu_seconds() - cpu) / count * 1e6}
+
+
+def measured(nodes: Sequence[BrokerProcess], make: Callable[[], BrokerProcess], count: int) -> dict[str, float]:
     """All lines."""
-    found = {}
-    found["publish to a queue of the same node, messages/s"] = publish(nodes, "near", 0, count)
-    found["consume from it, messages/s"] = consume(nodes, "near", count)
+    found = near(nodes, count)
     found["publish to a queue of another node, messages/s"] = publish(nodes, "far", 1, count)
     found["consume from that, messages/s"] = consume(nodes, "far", count)
     found["a hash exchange over three nodes, consumed at each, messages/s"] = spread(nodes, count)
     found["a declaration, alone, ms (p50)"] = declare_alone(nodes)
     found[f"declarations/s of {DECLARERS} clients"] = declare_together(nodes)
+    found[JOINING] = joined(nodes, make)
     return found
 
 
@@ -176,16 +227,19 @@ def main() -> None:
     if not is_installed():
         sys.exit("etcd is not installed: apt-get install etcd-server")
     columns: dict[str, dict[str, float]] = {}
-    with jumpmq_cluster() as nodes:
-        columns["JumpMQ"] = measured(nodes, count)
+    with jumpmq_cluster() as (nodes, make):
+        columns["JumpMQ"] = measured(nodes, make, count)
     if RabbitMQ.available():
-        with rabbitmq_cluster() as nodes:
+        with rabbitmq_cluster() as (nodes, make):
             version = ".".join(map(str, RabbitMQ().version))
-            columns[f"RabbitMQ {version}"] = measured(nodes, count)
+            columns[f"RabbitMQ {version}"] = measured(nodes, make, count)
+    with JumpMQ() as alone:
+        columns["JumpMQ without a cluster"] = near([alone], count)
     print(f"| three nodes on {len(os.sched_getaffinity(0))} cores | {' | '.join(columns)} |")
     print(f"| --- |{' ---: |' * len(columns)}")
     for line in next(iter(columns.values())):
-        print(f"| {line} | {' | '.join(f'{column[line]:,.1f}' for column in columns.values())} |")
+        figures = (f"{column[line]:,.1f}" if line in column else "" for column in columns.values())
+        print(f"| {line} | {' | '.join(figures)} |")
 
 
 if __name__ == "__main__":
