@@ -184,7 +184,7 @@ def fill(node: BrokerProcess) -> None:
         "queues": [{"name": name} | each for name in names],
         "bindings": bindings,
     }
-    ManagementClient(f"http://guest:guest@127.0.0.1:{node.http_port}").post("definitions", body=definitions)
+    ManagementClient(f"http://guest:guest@127.0.0.1:{node.http_port}", 300.0).post("definitions", body=definitions)
 
 
 def joined(nodes: Sequence[BrokerProcess], make: Callable[[], BrokerProcess]) -> float:

@@ -218,6 +218,10 @@ class Member:
         await self.catch_up()
         await self._drop_forgotten()
 
+    def is_dead(self, home: int) -> bool:
+        """Whether a home's node has ended, as far as etcd knows."""
+        return home not in self._live_homes.values()
+
     @property
     def _unlinked(self) -> set[int]:
         """The homes that live, as far as etcd knows, and whose links are down."""

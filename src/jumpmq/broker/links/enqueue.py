@@ -164,9 +164,11 @@ class Enqueue:
 
     Attributes:
         on_ready: called with the link to a home whose queues are there.
+        is_dead: whether the process of a home that has no link is known to have ended.
     """
 
     def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
+        self.is_dead: Callable[[int], bool] = lambda home: False
         self._account = account  # what is on its way is charged to it
         self._links = links  # one to each home
         self._turns = turns  # those of the broker
@@ -204,6 +206,8 @@ class Enqueue:
         by_home: dict[int, list[tuple[DeclaredQueue, list[Message]]]] = {}
         copies = 0
         for queue, share in routes.items():
+            if not queue.definition.is_kept and self._has_ended(queue.definition.home):
+                continue  # the queue has ended, too: the message is as one that was in it
             by_home.setdefault(queue.definition.home, []).append((queue, share))
             copies += len(share)
         sent: list[tuple[int, list[Message]]] = []
@@ -242,6 +246,11 @@ class Enqueue:
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
         """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
         self._turns.when_known(sent.by_source, then)
+
+    def _has_ended(self, home: int) -> bool:
+        """Whether the process of a home has ended, and has not come back."""
+        outgoing = self._outgoing.get(home)
+        return (outgoing is None or outgoing.link is None) and self.is_dead(home)
 
     def _may_refuse(self, queue: DeclaredQueue) -> bool:
         host = self._topology.vhosts.get(queue.vhost)

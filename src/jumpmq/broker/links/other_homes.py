@@ -39,6 +39,9 @@ class Member(Protocol):
     async def start(self, topology: Topology, links: Links) -> None:
         """Be seen by the others, and apply what the log of changes has, and what comes."""
 
+    def is_dead(self, home: int) -> bool:
+        """Whether a home's process has ended, as far as is known."""
+
     async def stop(self) -> None:
         """Be seen no more."""
 
@@ -98,6 +101,8 @@ class OtherHomes:
         self._turns = turns  # those of the broker
         self._on_disk = OnDisk(turns)  # calls back when what was changed is on disk
         self._member = member  # this node in its cluster
+        if member is not None:
+            self.enqueue.is_dead = member.is_dead
         self._followed: FollowedLog | None = None  # not at the first home
 
     async def definitions(self, found: list[Record]) -> list[Record]:
