@@ -28,6 +28,7 @@ GET /api/exchanges/here/none/shards       401 401 404 404 404
 GET /api/queues/here/q/slots              401 200 200 200 200
 GET /api/queues/here/q/explain            401 200 200 200 200
 POST /api/queues/here/q/contents/move     401 400 400 400 400 {}
+GET /api/queues/here/q/browse             401 200 200 200 200
 GET /api/queues/here/q/messages           401 200 200 200 200
 GET /api/readers/here/g                   401 200 200 200 200
 DELETE /api/readers/here/g                401 404 404 404 404
@@ -80,7 +81,6 @@ GET /api/users/guest/allowed/here/q       401 401 401 401 200
 GET /metrics                              401 401 401 200 200
 GET /metrics/per-object                   401 401 401 200 200
 GET /metrics/detailed                     401 401 401 200 200
-POST /api/queues/here/q/contents/move     401 400 400 400 400 {}
 GET /api/nodes/{node}/contents            401 401 401 200 200
 DELETE /api/nodes/{node}                  401 401 401 401 400
 GET /api/nodes/{node}/environment         401 401 401 401 200

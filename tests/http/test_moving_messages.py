@@ -46,10 +46,10 @@ def move(api, source, **body):
     return api.request("POST", "queues", "/", source, "contents", "move", json=body)
 
 
-def move_until_it_dies(api):
+def move_until_it_dies(api, **chosen):
     with pytest.raises(requests.RequestException):
         while True:
-            move(api, "a", queue="b")
+            move(api, "a", queue="b", **chosen)
 
 
 @contextmanager
@@ -198,7 +198,8 @@ def test_nothing_is_lost_or_doubled_by_a_kill(tmp_path):
                 channel.queue_declare("b", durable=True)
                 fill(channel, "a", 5000)
             api = API(f"http://127.0.0.1:{broker.http_port}")
-            moving = threading.Thread(target=move_until_it_dies, args=(api,))
+            chosen = {"key": "a"} if attempt % 2 else {}
+            moving = threading.Thread(target=move_until_it_dies, args=(api,), kwargs=chosen)
             moving.start()
             time.sleep(0.01 + 0.03 * attempt)
             broker.kill()

@@ -22,6 +22,7 @@ from jumpmq.http.plumbing.sessions import Sessions
 from jumpmq.http.resources import (
     allowed,
     bindings,
+    browse,
     channels,
     connections,
     consumer_groups,
@@ -78,6 +79,7 @@ API = (
     *(overview, nodes, node_limits, connections, channels, consumers, consumer_groups, exchanges, publish, queues),
     *(
         queue_contents,
+        browse,
         queue_messages,
         messages_publish,
         bindings,

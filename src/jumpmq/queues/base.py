@@ -399,6 +399,10 @@ class Queue(ABC):
         queue, which may go on.
         """
 
+    def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        """As :meth:`browse`, by their numbers, also where some go before others."""
+        return self.browse(first_seq, last_seq)
+
     def peek(self, first_seq: int, last_seq: int, limit: int | None = None) -> list[Message]:
         """As :meth:`browse`, at most ``limit`` of them."""
         return list(islice(chain.from_iterable(self.browse(first_seq, last_seq)), limit))

@@ -344,6 +344,11 @@ class ClassicQueue(Queue):
     def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         return self._ready.between(first_seq, last_seq)
 
+    def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        ready = self._ready
+        in_sequence = ready.in_sequence if isinstance(ready, PrioritizedMessages) else ready.between
+        return in_sequence(first_seq, last_seq)
+
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if not messages:
             return

@@ -8,9 +8,13 @@ quorum queue's, which knows two and lets neither wait for long.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import chain, islice
+from operator import attrgetter
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader
+from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.ready import ReadyMessages, for_nobody, nobody_waits
@@ -134,6 +138,12 @@ class PrioritizedMessages:
     def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         for level in list(self._levels.values()):
             yield from level.between(first_seq, last_seq)
+
+    def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        """As :meth:`between`, by their numbers, whatever the priority."""
+        levels = (chain.from_iterable(level.between(first_seq, last_seq)) for level in list(self._levels.values()))
+        merged = merge(*levels, key=attrgetter("seq"))
+        return iter(lambda: list(islice(merged, RUN)), [])
 
     def front(self) -> Message | None:
         """The first message of the highest priority, if it is in memory."""

@@ -15,6 +15,7 @@ VIEWS = {
     "overview": (),
     "queues": ("queues",),
     "queue": ("queues", "/", "orders-1"),
+    "messages": ("messages", "/", "orders-2"),
     "exchanges": ("exchanges",),
     "exchange": ("exchanges", "/", "orders"),
     "rings": ("rings",),
@@ -169,7 +170,12 @@ def hostile(busy, broker):
     (one,) = [one for one in busy.get("channels") if one["user"] == HOSTILE]
     yield [
         *[address for address in VIEWS.values() if len(address) < 2],
-        *(("queues", HOSTILE, HOSTILE), ("exchanges", HOSTILE, HOSTILE), ("rings", HOSTILE, HOSTILE)),
+        *(
+            ("queues", HOSTILE, HOSTILE),
+            ("messages", HOSTILE, HOSTILE),
+            ("exchanges", HOSTILE, HOSTILE),
+            ("rings", HOSTILE, HOSTILE),
+        ),
         *(("what-if", HOSTILE, HOSTILE), ("shards", HOSTILE, "clicks" + HOSTILE)),
         *(("connections", one["connection_details"]["name"]), ("channels", one["name"])),
     ]

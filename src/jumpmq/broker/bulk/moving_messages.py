@@ -6,9 +6,13 @@ has it in both places, and nothing is lost. What cannot be moved goes back to it
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
 from typing import Any, Protocol
 
 from jumpmq.amqp.errors import AMQPError, NotFound, PreconditionFailed
@@ -23,6 +27,7 @@ from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.upkeep.slices import SLICE, Sliced, in_turns
 from jumpmq.queues import Outcome, Queue
+from jumpmq.queues.base import Held
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
@@ -95,33 +100,39 @@ async def move_messages(
             taken by this way.
     """
     moving = _Moving(broker, user, host, queue, destination)
-    moving.require_destination()
-    left, at_once, uncommitted = count, 1, 0
-    queue.touch()
-    try:
+    left = count
+    async with moving.going_on():
         while left > 0 and not queue.deleted:
             if not queue.knows_next:
                 await _next_known(queue)
-            began = time.perf_counter()
-            with broker.turns.turn(), broker.turns.together():
-                step = moving.step(min(left, at_once))
-            if not step.taken and queue.knows_next:
+            taken = await moving.step(partial(moving.take_next, left))
+            if not taken and queue.knows_next:
                 break
-            took_long = time.perf_counter() - began > SLICE
-            at_once = max(1, at_once // 2) if took_long else min(AT_ONCE, at_once * 2)
-            left -= len(step.taken)
-            uncommitted += sum(len(message.body) for message in step.taken)
-            if not step.settled:
-                await moving.settle_when_there(step)
-            elif uncommitted > UNCOMMITTED:
-                await broker.committed()
-                uncommitted = 0
-            await broker.count_published(user, len(step.taken))
-            await broker.slices.next()
-    finally:
-        await in_turns(broker, moving.put_back())
-    await broker.committed()
+            left -= taken
     return moving.done
+
+
+async def move_numbered(
+    broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: Destination, numbers: Iterable[int]
+) -> Moved:
+    """Move the messages of these numbers, in steps, in their order; those that are not ready any more are passed over.
+
+    Raises:
+        AMQPError: as :func:`move_messages`.
+    """
+    moving = _Moving(broker, user, host, queue, destination, Held.RESERVED)
+    runs = deque(_runs(sorted(set(numbers))))
+    async with moving.going_on():
+        while runs and not queue.deleted:
+            await moving.step(partial(moving.take_numbered, runs))
+    return moving.done
+
+
+def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """First and last of those that follow each other; the numbers are in order."""
+    for _, run in groupby(enumerate(numbers), key=lambda numbered: numbered[1] - numbered[0]):
+        members = [number for _, number in run]
+        yield members[0], members[-1]
 
 
 async def _next_known(queue: Queue) -> None:
@@ -150,7 +161,13 @@ class _Step:
 
 class _Moving:
     def __init__(
-        self, broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: Destination
+        self,
+        broker: Running,
+        user: Principal,
+        host: VirtualHost,
+        queue: Queue,
+        destination: Destination,
+        holding: Held = Held.UNACKNOWLEDGED,
     ) -> None:
         self.done = Moved()
         self._broker = broker
@@ -158,6 +175,9 @@ class _Moving:
         self._host = host
         self._queue = queue
         self._to = destination
+        self._holding = holding  # how the queue counts what is taken from it
+        # Messages that the next step may move; octets of bodies that were moved and may not be on disk.
+        self._at_once, self._uncommitted = 1, 0
         self._held: dict[int, Message] = {}  # taken from the queue and not settled, in order, by their ids
 
     def require_destination(self) -> None:
@@ -176,12 +196,57 @@ class _Moving:
             raise PreconditionFailed(f"queue '{self._queue.name}' cannot be its own destination")
         self._queue.require_unshared()
 
-    def step(self, count: int) -> _Step:
-        """Publish some, and settle them unless they have to be waited for; in a turn."""
-        self._queue.require_unshared()
+    @contextlib.asynccontextmanager
+    async def going_on(self) -> AsyncIterator[None]:
+        """While messages are moved: at the end, what was not goes back, and all is on disk."""
+        self.require_destination()
+        self._queue.touch()
+        try:
+            yield
+        finally:
+            await in_turns(self._broker, put_back(self._queue, self._not_moved(), self._holding))
+        await self._broker.committed()
+
+    async def step(self, take: Callable[[int], list[Message]]) -> int:
+        """Move what is taken, of which there may be so many as it is called with; returns how many that were."""
+        broker, began = self._broker, time.perf_counter()
+        with broker.turns.turn(), broker.turns.together():
+            self._queue.require_unshared()
+            step = self._publish(take(self._at_once))
+        took_long = time.perf_counter() - began > SLICE
+        self._at_once = max(1, self._at_once // 2) if took_long else min(AT_ONCE, self._at_once * 2)
+        self._uncommitted += sum(len(message.body) for message in step.taken)
+        if not step.settled:
+            await self._settle_when_there(step)
+        elif self._uncommitted > UNCOMMITTED:
+            await broker.committed()
+            self._uncommitted = 0
+        await broker.count_published(self._user, len(step.taken))
+        await broker.slices.next()
+        return len(step.taken)
+
+    def take_next(self, most: int, count: int) -> list[Message]:
+        """Take messages from the front, the lower one of two numbers."""
+        count = min(most, count)
         assert isinstance(self._queue, ClassicQueue)  # every other kind is refused
-        step = _Step(self._queue.take_for_delivery(count) or self._queue.take(1))  # the latter where bodies are on disk
-        if not step.taken:
+        return self._queue.take_for_delivery(count) or self._queue.take(1)  # the latter where bodies are on disk
+
+    def take_numbered(self, runs: deque[tuple[int, int]], count: int) -> list[Message]:
+        """Take messages of the first runs for half a slice, and remove those runs that are done with."""
+        taken: list[Message] = []
+        until = time.perf_counter() + SLICE / 2
+        while runs and len(taken) < count and time.perf_counter() < until:
+            first, last = runs[0]
+            some = self._queue.take_range(first, last, count - len(taken))
+            taken += some
+            if not some or len(some) > last - first:
+                runs.popleft()
+        return taken
+
+    def _publish(self, taken: list[Message]) -> _Step:
+        """Publish some, and settle them unless they have to be waited for; in a turn."""
+        step = _Step(taken)
+        if not taken:
             return step
         self._held |= {id(message): message for message in step.taken}
         to_queues: dict[DeclaredQueue, list[Message]] = {}
@@ -262,7 +327,7 @@ class _Moving:
         self._keep_copies(step, unroutable - refused, "it reaches no queue")
         return refused | unroutable
 
-    async def settle_when_there(self, step: _Step) -> None:
+    async def _settle_when_there(self, step: _Step) -> None:
         """Wait until what was published is on the disks of streams and of other homes, and settle it."""
         await self._broker.committed()
         refused: set[int] = set()
@@ -294,15 +359,15 @@ class _Moving:
 
     def _settle(self, messages: list[Message]) -> None:
         if messages:
-            self._queue.settle(messages, Outcome.ACKNOWLEDGED)
+            self._queue.settle(messages, Outcome.ACKNOWLEDGED, self._holding)
             self.done.moved += len(messages)
         for message in messages:
             del self._held[id(message)]
 
-    def put_back(self) -> Iterator[None]:
-        """Put what was not moved in its place."""
+    def _not_moved(self) -> list[Message]:
+        """What was taken and is not settled."""
         held, self._held = list(self._held.values()), {}
-        return put_back(self._queue, held)
+        return held
 
 
 def _flags(copies: list[tuple[Message, Message]]) -> int:

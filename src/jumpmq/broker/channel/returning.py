@@ -11,6 +11,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Outcome, Queue
+from jumpmq.queues.base import Held
 from jumpmq.queues.runs import by_holder
 
 if TYPE_CHECKING:
@@ -36,14 +37,19 @@ AT_ONCE = 500
 """Messages that go back to a queue together."""
 
 
-def put_back(queue: Queue, taken: list[Message]) -> Iterator[None]:
-    """Put messages that were taken from a queue in their places, in steps, the last ones first."""
-    if not queue.requeues_in_place:
-        queue.settle(taken, Outcome.REQUEUED)
+def put_back(queue: Queue, taken: list[Message], held: Held = Held.UNACKNOWLEDGED) -> Iterator[None]:
+    """Put messages that were taken from a queue in their places, in steps, the last ones first.
+
+    Args:
+        held: how they are; those that are reserved come back to their places in every kind of queue.
+    """
+    outcome = Outcome.REQUEUED if held is Held.UNACKNOWLEDGED else Outcome.CONSUMER_GONE
+    if not queue.requeues_in_place and outcome is Outcome.REQUEUED:
+        queue.settle(taken, outcome)
         return
     queue.begin_return()
     while taken:
-        queue.settle(taken[-AT_ONCE:], Outcome.REQUEUED)
+        queue.settle(taken[-AT_ONCE:], outcome, held)
         del taken[-AT_ONCE:]
         yield
     queue.end_return()

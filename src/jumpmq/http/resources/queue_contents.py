@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import ResourceLocked
-from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import Properties
-from jumpmq.broker.bulk.moving_messages import Destination, move_messages
+from jumpmq.broker.bulk.moving_messages import Destination, move_messages, move_numbered
+from jumpmq.broker.bulk.searching import Search
 from jumpmq.broker.channel.returning import put_back
 from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.broker.upkeep.slices import SLICE, in_turns
@@ -23,7 +21,9 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.answers import answer_array
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Blocked
-from jumpmq.http.schema.shapes import BOOLEAN, NAME, Shape, one_of, whole
+from jumpmq.http.plumbing.message_json import shown_message
+from jumpmq.http.plumbing.wanted import WANTED, wanted_of
+from jumpmq.http.schema.shapes import BOOLEAN, NAME, Shape, numbers, one_of, whole
 from jumpmq.queues import Outcome, Queue, clock
 
 MAX_COUNT = 10_000
@@ -58,8 +58,19 @@ SHAPE = Shape(
 )
 
 
+MAX_NUMBERS = 10_000
+"""Numbers of messages that one request may name."""
+
 MOVE = Shape(
-    {"queue": NAME, "exchange": NAME, "routing_key": NAME, "origin": BOOLEAN, "count": whole(MAX_MOVED)},
+    {
+        "queue": NAME,
+        "exchange": NAME,
+        "routing_key": NAME,
+        "origin": BOOLEAN,
+        "count": whole(MAX_MOVED),
+        "numbers": numbers(MAX_NUMBERS),
+        **WANTED.keys,
+    },
     ignored=("vhost", "name"),
 )
 
@@ -139,7 +150,9 @@ class _Getting:
             self._queue.got += 1
         if self._spans is not None:
             self._spans.delivered(self._queue, messages, None)
-        self.found.append(_shown(messages[0], self._body, self._queue.ready_count))
+        (message,) = messages
+        shown = shown_message(message, self._body["encoding"], self._body.get("truncate"))
+        self.found.append(shown | {"message_count": self._queue.ready_count})
         self._octets += len(self.found[-1]["payload"])
 
     def settle(self) -> Iterator[None]:
@@ -174,6 +187,10 @@ async def move(request: Request) -> JSONResponse:
     The destination is a ``queue``, an ``exchange``, with ``routing_key`` unless each message keeps its own, or
     ``origin``: for dead letters, the queue that each died in last. Up to ``count`` are moved; unless given, what is
     ready now. What cannot be moved goes back to its place: ``kept`` says how many, by the reason.
+
+    With ``numbers``, only those messages are moved that have them; with any of ``from``, ``to``, ``since``, ``key``,
+    ``header``, ``value`` and ``text`` those for which that is so. A request looks at a bounded number of them: where
+    ``next`` is not null, there may be more ``from`` there.
     """
     queue = requested.unlocked_queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)
@@ -189,40 +206,25 @@ async def move(request: Request) -> JSONResponse:
     key = body.get("routing_key")
     destination = Destination(body.get("queue"), body.get("exchange"), None if key is None else key.encode())
     host, user = requested.virtual_host(request), requested.principal(request)
-    moved = await move_messages(broker, user, host, queue, destination, body.get("count", queue.ready_count))
-    return JSONResponse({"moved": moved.moved, "kept": moved.kept})
+    following: dict[str, Any] = {}
+    if body.keys() & {"numbers", *WANTED.keys}:
+        chosen, following = await _chosen(request, queue, body)
+        moved = await move_numbered(broker, user, host, queue, destination, chosen)
+    else:
+        moved = await move_messages(broker, user, host, queue, destination, body.get("count", queue.ready_count))
+    return JSONResponse({"moved": moved.moved, "kept": moved.kept} | following)
 
 
-def _shown(message: Message, body: dict[str, Any], message_count: int) -> dict[str, Any]:
-    payload = message.body[: body.get("truncate")]
-    text, encoding = _encoded(payload, body["encoding"])
-    return {
-        "payload_bytes": len(message.body),
-        "redelivered": message.redelivered,
-        "exchange": message.exchange,
-        "routing_key": message.routing_key.decode("utf-8", "replace"),
-        "message_count": message_count,
-        "properties": _properties(message),
-        "payload": text,
-        "payload_encoding": encoding,
-    }
-
-
-def _encoded(payload: bytes, encoding: str) -> tuple[str, str]:
-    if encoding == "auto":
-        try:
-            return payload.decode(), "string"
-        except UnicodeDecodeError:
-            pass
-    return base64.b64encode(payload).decode(), "base64"
-
-
-def _properties(message: Message) -> dict[str, Any] | list[Any]:
-    """The properties that the message has; none are an empty list, as RabbitMQ writes them."""
-    parsed = Properties.parse(message.properties)
-    found = {name: getattr(parsed, name) for name in Properties.__slots__}
-    found["headers"] = to_python(parsed.headers) if parsed.headers is not None else None
-    return {name: value for name, value in found.items() if value is not None} or []
+async def _chosen(request: Request, queue: Queue, body: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
+    """The numbers of the messages that are to be moved, and what the answer says of those that follow."""
+    wanted = body.keys() & WANTED.keys
+    if "numbers" in body:
+        if wanted or "count" in body:
+            raise BadRequest("with 'numbers' nothing else chooses messages")
+        return body["numbers"], {}
+    search = Search(requested.broker(request).slices, queue, wanted_of(queue, body))
+    found = [message.seq async for message in search.found(body.get("count", MAX_MOVED))]
+    return found, {"next": search.next}
 
 
 ROUTES = [

@@ -157,6 +157,20 @@ def one_of(*words: str) -> Kind:
     return Kind(f"one of {', '.join(words)}", {"type": "string", "enum": list(words)}, read)
 
 
+def numbers(most: int) -> Kind:
+    """A list of whole numbers from 0, of bounded length."""
+
+    def read(value: Any) -> list[int]:
+        if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 1 << 63 for one in value):
+            raise ValueError
+        if len(value) > most:
+            raise ValueError("they are too many")
+        return value
+
+    schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": most}
+    return Kind(f"a list of at most {most} whole numbers", schema, read)
+
+
 def _texts(value: Any) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):

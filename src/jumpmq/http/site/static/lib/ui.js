@@ -246,10 +246,10 @@ export function Confirm({ label, title, text, warn, submit, done, quiet }) {
 }
 
 /** A button that opens a form in a dialog, which closes when that is done unless it is to `stay`. */
-export function FormButton({ label, title, fields, submit, done, button = "", send, stay, danger, warn, children }) {
+export function FormButton({ label, title, fields, submit, done, button = "", send, stay, danger, warn, disabled, children }) {
   const [open, setOpen] = useState(false);
   return html`
-    <button type="button" class=${button} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>
+    <button type="button" class=${button} disabled=${disabled} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>
     ${open && html`<${Dialog} title=${title ?? label} onClose=${() => setOpen(false)}>
       <${Form} fields=${fields} label=${send ?? label} danger=${danger} warn=${warn} submit=${submit} done=${(result) => { setOpen(Boolean(stay)); done?.(result); }}>${children}<//>
     <//>`}`;

@@ -35,10 +35,12 @@ function later(load, name, title) {
 }
 
 const flow = () => import("./flow.js");
+const messages = () => import("./messages.js");
 
 /** Lists, and the view of one thing in a virtual host. */
 const VIEWS = {
   queues: [Queues, Queue, "Queues"],
+  messages: [null, later(messages, "Messages", "Messages"), "Messages"],
   exchanges: [Exchanges, Exchange, "Exchanges"],
   flow: [later(flow, "Flows", "Flow"), later(flow, "Flow", "Flow"), "Flow"],
   rings: [Rings, Ring, "Rings"],

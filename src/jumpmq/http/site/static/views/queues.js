@@ -8,6 +8,7 @@ import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, P
 import { Bindings } from "./bindings.js";
 import { IncidentsOf } from "./incidents.js";
 import { columns as consumerColumns } from "./consumers.js";
+import { Move } from "./moving.js";
 import { publishing } from "./publishing.js";
 import { useHosts } from "./hosts.js";
 
@@ -55,7 +56,8 @@ export function Queue({ vhost, name }) {
   const stats = queue.message_stats;
   return html`<${Page} title=${name} kind="Queue" actions=${!gone && html`
       <${FormButton} label="Publish" ...${publishing(vhost, "amq.default", name)} />
-      <${Move} vhost=${vhost} name=${name} ready=${queue.messages_ready} stream=${queue.type === "stream"} done=${again} />
+      <a class="button" href=${link("messages", vhost, name)}>Browse messages</a>
+      ${queue.type !== "stream" && html`<${Move} vhost=${vhost} name=${name} label="Move messages" ready=${queue.messages_ready} done=${again} />`}
       <${Messages} vhost=${vhost} name=${name} stream=${queue.type === "stream"} done=${again} />
       ${queue.type !== "stream" && html`<${Confirm} label="Purge" title=${`Purge ${name}?`} text=${`${format.plural(queue.messages_ready, "ready message")} will be gone for good.`} submit=${() => remove(path("queues", vhost, name, "contents"))} done=${() => { again(); tell("The queue is empty."); }} />`}
       <${Confirm} label="Delete" title=${`Delete ${name}?`} text=${`The queue goes with its bindings and ${format.plural(queue.messages, "message")}.`} submit=${() => remove(path("queues", vhost, name))} done=${() => { location.hash = link("queues"); tell("The queue is deleted."); }} />`}>
@@ -81,45 +83,6 @@ export function Queue({ vhost, name }) {
       <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
     </div>
     <${Panel} title="Consumers"><${Table} caption="Consumers of this queue" columns=${consumerColumns.slice(1)} rows=${queue.consumer_details} empty="This queue has no consumers." /><//>
-  <//>`;
-}
-
-/** Where messages may be moved, and how that is asked for. */
-const TARGETS = {
-  "where each died": () => ({ origin: true }),
-  "a queue": ({ destination }) => ({ queue: destination }),
-  "an exchange": ({ destination, routing_key }) => ({ exchange: destination, ...(routing_key && { routing_key }) }),
-};
-
-/** Messages that are moved with one request; then it is said how many were. */
-const MOVED_AT_ONCE = 10000;
-
-/** Moves messages elsewhere, such as dead letters back to where they died. */
-function Move({ vhost, name, ready, stream, done }) {
-  const [told, setTold] = useState("");
-  if (stream) return null;
-  const fields = [
-    { name: "to", label: "To", type: "select", value: "where each died", options: Object.keys(TARGETS), hint: "where each died: for dead letters, the queue that each died in last" },
-    { name: "destination", label: "Name", hint: "of the queue, or of the exchange" },
-    { name: "routing_key", label: "Routing key", hint: "for an exchange; unless given, each message keeps its own" },
-    { name: "count", label: "How many", type: "number", min: 1, value: ready, hint: "from the front" },
-  ];
-  const move = async (values) => {
-    const target = TARGETS[values.to](values);
-    let moved = 0, left = Number(values.count), kept = {};
-    while (left > 0 && !Object.keys(kept).length) {
-      const count = Math.min(left, MOVED_AT_ONCE);
-      const answer = await post(path("queues", vhost, name, "contents", "move"), { ...target, count });
-      moved += answer.moved;
-      left = answer.moved < count ? 0 : left - count;
-      kept = answer.kept;
-      setTold(`${format.plural(moved, "message")} moved.`);
-    }
-    const stays = Object.entries(kept).map(([reason, count]) => ` ${format.plural(count, "message")} ${count === 1 ? "stays" : "stay"}: ${reason}.`);
-    setTold(`${format.plural(moved, "message")} moved.${stays.join("")}`);
-  };
-  return html`<${FormButton} label="Move messages" send="Move" stay fields=${fields} submit=${move} done=${done}>
-    ${told && html`<p class="note" role="status">${told}</p>`}
   <//>`;
 }
 

@@ -22,7 +22,7 @@ const FOR_MONITORING = new Set(["flow", "rings", "what-if", "nodes"]);
 
 export function Shell({ title, parts, onLogout, children }) {
   const person = usePerson();
-  const here = parts[0] ?? "";
+  const here = { messages: "queues" }[parts[0]] ?? parts[0] ?? "";
   useEffect(() => {
     document.title = `${title} · JumpMQ`;
     document.getElementById("title")?.focus({ preventScroll: true });

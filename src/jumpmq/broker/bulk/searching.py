@@ -1,0 +1,117 @@
+"""Ready messages of a queue that are looked for without being taken, a bounded number at a time.
+
+A search looks through messages by their numbers, in slices. It ends when it has found as many as were asked for, or has
+looked at as many as one search may; then it says where the next one goes on.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jumpmq.amqp.fields import to_python
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.broker.upkeep.slices import Slices
+from jumpmq.queues import Queue, clock
+from jumpmq.store.stream_segment import messages_of
+
+MAX_SEARCHED = 100_000
+"""Messages that one search looks at."""
+
+MAX_OCTETS = 64 << 20
+"""Octets of their bodies after which it looks at no more."""
+
+ROWS = 256
+"""Messages of a stream that are made of its records at once."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is looked for: messages for which all of this is so.
+
+    Attributes:
+        first, last: the lowest and the highest number.
+        since: seconds since the epoch: published then or later.
+        key: the routing key.
+        header: the name of a header that they have.
+        value: what that header is, as text: strings as they are, all else as JSON.
+        text: octets that are somewhere in the body.
+    """
+
+    first: int
+    last: int
+    since: float | None = None
+    key: bytes | None = None
+    header: str | None = None
+    value: str | None = None
+    text: bytes | None = None
+
+    def matches(self, message: Message) -> bool:
+        """Whether a message is what is looked for, wherever it is."""
+        if self.key is not None and message.routing_key != self.key:
+            return False
+        if self.since is not None and message.published_at < self.since:
+            return False
+        if self.text is not None and self.text not in message.body:
+            return False
+        return self.header is None or self._has_header(message, self.header)
+
+    def _has_header(self, message: Message, name: str) -> bool:
+        if name.encode(errors="surrogateescape") not in message.properties:
+            return False  # most have not, and reading properties takes longer than all else
+        headers = to_python(Properties.parse(message.properties).headers or [])
+        return name in headers and self.value in (None, text_of(headers[name]))
+
+
+def text_of(value: Any) -> str:
+    """A header's value as text."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+class Search:
+    """One search.
+
+    Attributes:
+        searched: how many messages were looked at.
+        next: the number that the next search begins with; None where there is nothing more to look at.
+    """
+
+    def __init__(self, slices: Slices, queue: Queue, wanted: Wanted) -> None:
+        self.searched = 0
+        self.next: int | None = None
+        self._slices = slices
+        self._queue = queue
+        self._wanted = wanted
+        self._enough = False
+
+    def stop(self) -> None:
+        """Have it end before the next message that it looks at."""
+        self._enough = True
+
+    async def found(self, count: int) -> AsyncIterator[Message]:
+        """What is found, up to ``count``, by number; it stays in the queue."""
+        octets, now, left = 0, clock.now(), count
+        async for message in self._slices.through(self._all()):
+            if self._enough or left <= 0 or self.searched >= MAX_SEARCHED or octets >= MAX_OCTETS:
+                self.next = message.seq
+                return
+            self.searched += 1
+            octets += len(message.body)
+            if 0.0 < message.expires_at <= now:
+                continue
+            if self._wanted.matches(message):
+                left -= 1
+                yield message
+
+    def _all(self) -> Iterator[Message]:
+        queue, wanted = self._queue, self._wanted
+        if (batches := queue.record_batches(wanted.first, wanted.last)) is None:
+            for messages in queue.in_sequence(wanted.first, wanted.last):
+                yield from messages
+            return
+        for batch in batches:
+            for start in range(0, batch.num_rows, ROWS):
+                yield from messages_of(batch.slice(start, ROWS))

@@ -1,0 +1,46 @@
+"""A message as JSON, by RabbitMQ's names."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from jumpmq.amqp.fields import to_python
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+
+
+def shown_message(message: Message, encoding: str, truncate: int | None) -> dict[str, Any]:
+    """A message as it is shown.
+
+    Args:
+        encoding: ``auto`` for text where the payload is UTF-8; else it is base64.
+        truncate: octets of the payload that are wanted; None is all.
+    """
+    text, encoding = _encoded(message.body[:truncate], encoding)
+    return {
+        "payload_bytes": len(message.body),
+        "redelivered": message.redelivered,
+        "exchange": message.exchange,
+        "routing_key": message.routing_key.decode("utf-8", "replace"),
+        "properties": _properties(message),
+        "payload": text,
+        "payload_encoding": encoding,
+    }
+
+
+def _encoded(payload: bytes, encoding: str) -> tuple[str, str]:
+    if encoding == "auto":
+        try:
+            return payload.decode(), "string"
+        except UnicodeDecodeError:
+            pass
+    return base64.b64encode(payload).decode(), "base64"
+
+
+def _properties(message: Message) -> dict[str, Any] | list[Any]:
+    """The properties that the message has; none are an empty list, as RabbitMQ writes them."""
+    parsed = Properties.parse(message.properties)
+    found = {name: getattr(parsed, name) for name in Properties.__slots__}
+    found["headers"] = to_python(parsed.headers) if parsed.headers is not None else None
+    return {name: value for name, value in found.items() if value is not None} or []

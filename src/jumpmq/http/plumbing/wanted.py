@@ -1,0 +1,55 @@
+"""Which messages a request wants, by what it says of them: numbers, time, key, header, text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jumpmq.broker.bulk.searching import Wanted
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.schema.shapes import NAME, NUMBER, TEXT, Shape, whole
+from jumpmq.queues import Queue
+
+WANTED = Shape(
+    {
+        "from": whole(requested.LAST_SEQ),
+        "to": whole(requested.LAST_SEQ),
+        "since": NUMBER,
+        "key": NAME,
+        "header": NAME,
+        "value": TEXT,
+        "text": TEXT,
+    }
+)
+"""What may be said of messages; all of it has to be so."""
+
+
+def wanted_of(queue: Queue, said: Mapping[str, Any]) -> Wanted:
+    """What is looked for in a queue.
+
+    Args:
+        said: what a :data:`WANTED` has read, and what else there is.
+
+    Raises:
+        BadRequest: it makes no sense.
+    """
+    since = said.get("since")
+    if since is not None and not requested.is_seconds(since):
+        raise BadRequest(f"'since' must be a number of seconds since the epoch, not {since}")
+    if "value" in said and "header" not in said:
+        raise BadRequest("'value' is that of a 'header', which is missing")
+    first, last = said.get("from", 0), min(said.get("to", requested.LAST_SEQ), queue.next_seq - 1)
+    if since is not None and (found := queue.seq_at(since)) is not None:
+        first = max(first, found)
+    return Wanted(
+        first, last, since, _octets(said, "key"), said.get("header"), said.get("value"), _octets(said, "text")
+    )
+
+
+def _octets(said: Mapping[str, Any], name: str) -> bytes | None:
+    found: str | None = said.get(name)
+    try:
+        return None if found is None else found.encode()
+    except UnicodeEncodeError:
+        raise BadRequest(f"'{name}' is not Unicode") from None

@@ -1,0 +1,63 @@
+"""Messages of a queue or stream looked at where they are: nothing is consumed, nothing is marked. JumpMQ's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.broker.bulk.searching import Search
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.answers import answer_long
+from jumpmq.http.plumbing.changing import check_permission
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.message_json import shown_message
+from jumpmq.http.plumbing.wanted import WANTED, wanted_of
+from jumpmq.http.schema.shapes import Shape, one_of, whole
+
+DEFAULT_COUNT, MAX_COUNT = 50, 1000
+"""Messages that one answer has."""
+
+MAX_OCTETS = 16 << 20
+"""Characters of payloads after which it has no more, as an answer is in memory whole."""
+
+SHAPE = Shape(
+    {
+        **WANTED.keys,
+        "count": whole(MAX_COUNT),
+        "truncate": whole((1 << 63) - 1),
+        "encoding": one_of("auto", "base64"),
+    }
+)
+
+
+async def browse(request: Request) -> Response:
+    """``GET /api/queues/{vhost}/{queue}/browse?from=SEQ&key=KEY&header=NAME&value=VALUE&text=PART&count=50``: ready
+    messages, by number, for which all that is said is so.
+
+    Nothing is taken. ``to``, and ``since`` in seconds since the epoch, bound them, too; ``truncate`` shortens payloads.
+    A request looks at a bounded number of messages: where ``next`` is not null, the next one goes on ``from`` there.
+    """
+    queue = requested.unlocked_queue(request)
+    check_permission(request, queue.vhost, "read", queue.name)
+    query = dict[str, Any](request.query_params)
+    if "since" in query:
+        query["since"] = requested.seconds(request, "since")
+    query = SHAPE.read(query)
+    search = Search(requested.broker(request).slices, queue, wanted_of(queue, query))
+    encoding, truncate = query.get("encoding", "auto"), query.get("truncate")
+    found, octets = [], 0
+    async for message in search.found(query.get("count", DEFAULT_COUNT)):
+        shown = shown_message(message, encoding, truncate)
+        found.append({"seq": message.seq, "published_at": message.published_at or None} | shown)
+        octets += len(shown["payload"])
+        if octets > MAX_OCTETS:
+            search.stop()
+    last = queue.next_seq - 1
+    return answer_long(
+        request, {"messages": iter(found), "next": search.next, "searched": search.searched, "last_seq": last}
+    )
+
+
+ROUTES = [Endpoint("GET", "/api/queues/{vhost}/{queue}/browse", browse, at_home=True)]

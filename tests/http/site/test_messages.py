@@ -1,0 +1,80 @@
+"""Messages on the page: found without being taken, read, copied as a program, chosen and moved."""
+
+import os
+import subprocess
+import sys
+
+import pika
+import pytest
+from tests.http.site.conftest import PHONE
+from tests.waiting import until
+
+HOSTILE = "<img src=x onerror='window.hacked=1'>"
+
+
+@pytest.fixture
+def letters(api, channel):
+    """A queue of 70 messages in JSON, of two customers, behind each of which is one that is no text."""
+    channel.queue_declare("letters", durable=True)
+    for number in range(70):
+        headers = {"customer": f"acme-{number % 2}", "tags": [True, None, 1]}
+        body = b'{"order": %d, "big": 12345678901234567890, "name": "%s"}' % (number, HOSTILE.encode())
+        channel.basic_publish("", "letters", body, pika.BasicProperties(headers=headers, delivery_mode=2))
+    until(lambda: api.counts("letters") == (70, 0))
+    yield channel
+    channel.queue_delete("letters")
+
+
+def rows(site):
+    return site.page.get_by_label("Messages", exact=True).get_by_role("listitem")
+
+
+def test_they_are_found_read_and_copied_as_a_program(api, broker, letters, site):
+    site.go("messages", "/", "letters").see("50 messages, 50 of 70 looked at")
+    site.press("More").see("70 messages of 70")
+    site.fill(header="customer", value="acme-1", text='order": 3').press("Search").see("6 messages of 70")
+    assert rows(site).count() == 6
+    site.press("▸ 32").see('"order": 31,\n')
+    site.see('"big": 12345678901234567890').picture("messages")
+    site.press("Copy for pika")
+    program = site.page.get_by_label("Program").inner_text()
+    environment = os.environ | {"AMQP_URL": broker.amqp_url}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+    until(lambda: api.counts("letters") == (71, 0))
+    asked = {"from": 32, "to": 71, "header": "customer", "value": "acme-1", "text": 'order": 31'}
+    first, again = api.get("queues", "/", "letters", "browse", **asked)["messages"]
+    changing = {"seq": None, "published_at": None}
+    assert first | changing == again | changing
+    assert site.page.evaluate("window.hacked") is None
+
+
+def test_a_choice_and_all_that_match_are_moved(api, letters, site):
+    letters.queue_declare("aside", durable=True)
+    site.go("messages", "/", "letters")
+    for number in (2, 5):
+        site.page.get_by_label(f"Choose message {number}", exact=True).check()
+    site.press("Move 2 chosen").fill(to="a queue", destination="aside")
+    dialog = site.page.get_by_role("dialog")
+    site.press("Move", dialog).see("2 messages moved")
+    assert api.counts("letters") == (68, 0)
+    site.page.keyboard.press("Escape")
+    site.fill(header="customer", value="acme-0").press("Search").see("34 messages of 68")
+    site.press("Move all that match").fill(to="a queue", destination="aside")
+    site.press("Move", site.page.get_by_role("dialog")).see("34 messages moved")
+    site.page.keyboard.press("Escape")
+    site.see("No message matches")
+    until(lambda: (api.counts("letters"), api.counts("aside")) == ((34, 0), (36, 0)))
+
+
+def test_a_stream_by_offset_and_time_on_a_phone(api, letters, open_page):
+    letters.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    for number in range(60):
+        letters.basic_publish("", "log", b"\xff" if number == 59 else b"line %d" % number)
+    until(lambda: api.counts("log") == (60, 0))
+    site = open_page(viewport=PHONE, scheme="dark")
+    site.go("messages", "/", "log").see("50 messages, 50 of 60").press("Newest").see("50 messages of 50")
+    site.fill(**{"from": "57"}).press("Search").see("3 messages of 3")
+    site.press("▸ 59").see("not UTF-8: shown in base64").picture("messages-phone")
+    assert site.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    site.fill(**{"from": "", "since": "2100-01-01T00:00:00"}).press("Search").see("No message matches")
+    assert site.page.get_by_role("button", name="Move").count() == 0
