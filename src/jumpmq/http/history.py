@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ from jumpmq.broker.figures.values import (
     NodeFigures,
 )
 from jumpmq.http.rates import NO_COUNTS, Rates
+from jumpmq.topology import Change
+from jumpmq.topology.changes import ClearOperatorPolicy, ClearPolicy, MoveQueue, SetOperatorPolicy, SetPolicy
+from jumpmq.topology.proposals import Asker
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -42,6 +46,9 @@ FORGET_AFTER = 900.0
 
 YIELD_AFTER = 60.0
 """Seconds without a request after which one makes room for another."""
+
+MAX_EVENTS = 500
+"""Changes that are remembered."""
 
 FOLLOWED_UNASKED = 8
 """Of the fullest queues."""
@@ -134,6 +141,37 @@ class Track:
         return [(times[at], sum(column[at] for column in wanted)) for at in range(len(times) - 1, -1, -step)]
 
 
+@dataclass(frozen=True)
+class Event:
+    """Something that may show in what is followed.
+
+    Attributes:
+        at: when, in seconds since the epoch.
+        vhost: where; "" everywhere.
+        text: what happened.
+    """
+
+    at: float
+    vhost: str
+    text: str
+
+
+def told(change: Change) -> tuple[str, str] | None:
+    """Where a change of definitions shows in rates and backlogs, and in what words; None where it does not."""
+    match change:
+        case SetPolicy(vhost, name):
+            return vhost, f"policy '{name}' set"
+        case ClearPolicy(vhost, name):
+            return vhost, f"policy '{name}' cleared"
+        case SetOperatorPolicy(vhost, name):
+            return vhost, f"operator policy '{name}' set"
+        case ClearOperatorPolicy(vhost, name):
+            return vhost, f"operator policy '{name}' cleared"
+        case MoveQueue(vhost, name):
+            return vhost, f"queue '{name}' moved"
+    return None
+
+
 class History:
     """The tracks of a broker; it takes a sample after each look of :class:`~jumpmq.http.rates.Rates`.
 
@@ -148,7 +186,21 @@ class History:
         self.overall = Track(BROKER)
         self.hosts = Track(HOSTS)
         self._tracks: OrderedDict[Subject, Track] = OrderedDict()
+        self._events: deque[Event] = deque([Event(time.time(), "", "the broker started")], MAX_EVENTS)
+        broker.topology.listeners.append(self._follow)
         rates.on_look.append(self._sample)
+
+    def _follow(self, change: Change, asker: Asker) -> None:
+        """A change was made."""
+        if (found := told(change)) is not None:
+            vhost, text = found
+            self._events.append(Event(time.time(), vhost, text))
+
+    def events(self, seconds: int, vhosts: Set[str]) -> list[dict[str, Any]]:
+        """What happened in the last ``seconds`` in some virtual hosts, and to all, the oldest first."""
+        since = time.time() - seconds
+        wanted = [one for one in self._events if one.at >= since and (not one.vhost or one.vhost in vhosts)]
+        return [{"at": round(one.at, 1), "text": one.text} for one in wanted]
 
     def of(self, *subject: str) -> Track:
         """That of a subject, which is followed from the first time it is asked for.

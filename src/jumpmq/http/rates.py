@@ -160,6 +160,14 @@ class Rates:
         sample = self.latest.queues.get(queue)
         return sample.counts if sample is not None else NO_COUNTS
 
+    def last_growth(self, queue: int) -> float:
+        """How fast a queue's backlog grew, in messages a second, at the last reading."""
+        now = self.latest.queues.get(queue)
+        was = self._looks[0].queues.get(queue) if self._looks else None
+        if now is None or was is None:
+            return 0.0
+        return (sum(now.counts[-2:]) - sum(was.counts[-2:])) / self._seconds()
+
     def lengths(self, queue: QueueFigures) -> dict[str, Any]:
         """How many messages a queue holds, and how fast that changes."""
         before = self._before(lambda look: look.queues, queue.id)

@@ -31,6 +31,7 @@ VIEWS = {
     "groups": ("groups",),
     "why": ("why", "/", "orders-1"),
     "readers": ("readers",),
+    "vhosts": ("vhosts",),
     "users": ("users",),
     "permissions": ("permissions",),
     "policies": ("policies",),

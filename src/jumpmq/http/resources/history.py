@@ -21,8 +21,11 @@ async def of_broker(request: Request) -> Response:
     """``GET /api/history?seconds=300``: rates, backlog, memory and disk of the broker.
 
     Samples are a second apart, or a minute where more than ten are asked for; ``at`` is in seconds since the epoch.
+    ``events`` are what may show in them: a start, policies, queues that moved.
     """
-    return answer(_history(request).overall.shown(_seconds(request)))
+    seconds, history = _seconds(request), _history(request)
+    hosts = {host.name for host in requested.visible_hosts(request)}
+    return answer(history.overall.shown(seconds) | {"events": history.events(seconds, hosts)})
 
 
 async def of_queue(request: Request) -> Response:
@@ -30,8 +33,9 @@ async def of_queue(request: Request) -> Response:
 
     The fullest queues are followed without being asked for.
     """
-    queue = requested.queue_definition(request)
-    return _answer(request, "queue", queue.vhost, queue.name)
+    queue, seconds, history = requested.queue_definition(request), _seconds(request), _history(request)
+    track = history.of("queue", queue.vhost, queue.name)
+    return answer(track.shown(seconds) | {"events": history.events(seconds, {queue.vhost})})
 
 
 async def of_exchange(request: Request) -> Response:

@@ -12,7 +12,7 @@ from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.figures.values import QueueFigures
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
-from jumpmq.http.plumbing.answers import answer_list_in_parts, answer_object
+from jumpmq.http.plumbing.answers import SHOWN_AT_ONCE, answer_list_in_parts, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import Rates
@@ -20,6 +20,7 @@ from jumpmq.http.resources import connections, consumers
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, INTEGER, TEXT, Shape, one_of
+from jumpmq.http.warnings import NEAR_FULL
 from jumpmq.topology import DeclareQueue, MoveQueue, Topology, rules
 from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.names import stripped
@@ -60,9 +61,17 @@ def _sampled_at_hand(rates: Rates) -> dict[str, Callable[[QueueDefinition], Any]
     }
 
 
+FILTERS = ("unattended", "growing", "full")
+"""What ``where`` may be."""
+
+
 async def all_queues(request: Request) -> Response:
-    """``GET /api/queues?type=classic,quorum&node=NODE``: of all virtual hosts; of these kinds and that node, if it says
-    so."""
+    """``GET /api/queues?type=classic,quorum&node=NODE&where=full``: of all virtual hosts; of these kinds and that node,
+    if it says so.
+
+    ``where`` is for queues that want a look: ``unattended`` have messages and no consumer, ``growing`` had fewer some
+    seconds ago, ``full`` have at least 95 % of their ``max-length``. Streams are not among them.
+    """
     hosts = requested.visible_hosts(request)
     return await _answer(request, [queue for host in hosts for queue in host.queue_definitions()])
 
@@ -179,8 +188,37 @@ async def _answer(request: Request, queues: list[QueueDefinition]) -> Response:
             async for definition, figures in broker.slices.through(found)
         ]
 
+    if request.query_params.get("where"):
+        chosen = await _where(request, request.query_params["where"], chosen)
     at_hand = AT_HAND | _sampled_at_hand(request.app.state.rates)
     return await answer_list_in_parts(request, chosen, show, at_hand=at_hand)
+
+
+async def _where(request: Request, wanted: str, queues: list[QueueDefinition]) -> list[QueueDefinition]:
+    """The queues that one of :data:`FILTERS` is for, mostly by what was last read of them."""
+    if wanted not in FILTERS:
+        raise BadRequest(f"'where' must be one of {', '.join(FILTERS)}, not '{wanted}'")
+    rates: Rates = request.app.state.rates
+    broker, found = requested.broker(request), list[QueueDefinition]()
+    async for queue in broker.slices.through(queues):
+        ready, unacknowledged = rates.last_counts(queue.id)[-2:]
+        if queue.type == "stream" or not ready + unacknowledged:
+            continue
+        if wanted == "unattended" and rates.latest.consumers_of.get(queue.id):
+            continue
+        if wanted == "growing" and rates.last_growth(queue.id) <= 0:
+            continue
+        found.append(queue)
+    if wanted != "full":
+        return found
+    full: list[QueueDefinition] = []
+    for start in range(0, len(found), SHOWN_AT_ONCE):
+        part = found[start : start + SHOWN_AT_ONCE]
+        async for queue, figures in broker.slices.through(zip(part, await broker.figures.queues(part), strict=True)):
+            most = None if figures is None else figures.max_length
+            if figures is not None and most is not None and figures.ready >= NEAR_FULL * most:
+                full.append(queue)
+    return full
 
 
 def _sampled(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ PRELOADS_MARK = b"{preloads}"
 SCRIPTS = {"theme.js", "vendor/uplot.js"}
 """What is no module."""
 
-LOADED_LATER = {"views/flow.js", "lib/flow_layout.js", "views/messages.js", "lib/snippets.js"}
+LOADED_LATER = {"views/flow.js", "lib/flow_layout.js", "views/messages.js", "lib/snippets.js", "views/palette.js"}
 """Modules of views that are loaded when they are opened (``later`` in ``views/all.js``), and so not ahead of time."""
 
 KINDS = {

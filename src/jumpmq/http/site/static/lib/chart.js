@@ -3,20 +3,57 @@
 import { get } from "./api.js";
 import * as format from "./format.js";
 import { useLive } from "./live.js";
-import { html, useEffect, useLast, useRef } from "./ui.js";
+import { html, useEffect, useLast, useRef, useState } from "./ui.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+/** What all charts of the page share: how far back they go (seconds), and the part that is looked at (`[from, to]`, or null). */
+const shared = { span: Number(sessionStorage.getItem("jumpmq.span")) || 300, zoom: null };
+const CHANGED = "chartchange";
+
+function share(changes) {
+  Object.assign(shared, changes);
+  sessionStorage.setItem("jumpmq.span", shared.span);
+  dispatchEvent(new Event(CHANGED));
+}
+
+function useShared(what) {
+  const [value, setValue] = useState(shared[what]);
+  useEffect(() => {
+    const follow = () => setValue(shared[what]);
+    addEventListener(CHANGED, follow);
+    return () => removeEventListener(CHANGED, follow);
+  }, [what]);
+  return value;
+}
+
+export const useSpan = () => useShared("span");
+
+const SPANS = [[300, "5 min"], [600, "10 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
+
+/** How far back the charts of the page go; and back to all of it, after a part was chosen with the mouse. */
+export function SpanPicker() {
+  const span = useSpan();
+  const zoom = useShared("zoom");
+  return html`<div class="spans" role="group" aria-label="Time span">
+    ${SPANS.map(([seconds, label]) => html`<button key=${seconds} type="button" aria-pressed=${String(seconds === span)} onClick=${() => share({ span: seconds, zoom: null })}>${label}</button>`)}
+    ${zoom && html`<button type="button" onClick=${() => share({ zoom: null })}>${format.clock(zoom[0])} – ${format.clock(zoom[1])} ✕<span class="hidden">, show all</span></button>`}
+  </div>`;
+}
+
 /**
  * A chart of `lines`, `{label, values, colour, fill}`, over the times `at` (seconds). `show(value)` writes a value.
- * What it shows last is said in words beside it, for whom the picture is none.
+ * What it shows last is said in words beside it, for whom the picture is none;
+ * under the pointer, which all charts share, what was then. `events` (`{at, text}`) are lines across it.
  */
-export function Chart({ title, at, lines, show, height = 150 }) {
+export function Chart({ title, at, lines, show, events = [], height = 150 }) {
+  const [pointed, setPointed] = useState(null);
+  const zoom = useShared("zoom");
   const place = useRef();
   const plot = useRef();
   const data = [at ?? [], ...lines.map((line) => line.values ?? [])];
   const latest = useRef();
-  latest.current = { data, show };
+  latest.current = { data, show, events, setPointed };
 
   const few = (at?.length ?? 0) < 2; // of which no line can be drawn
   useEffect(() => {
@@ -26,7 +63,7 @@ export function Chart({ title, at, lines, show, height = 150 }) {
       plot.current = new uPlot(options(place.current, lines, height, latest), latest.current.data, place.current);
     };
     draw();
-    const resizing = new ResizeObserver(() => plot.current.setSize({ width: place.current.clientWidth, height }));
+    const resizing = new ResizeObserver(() => place.current && plot.current?.setSize({ width: place.current.clientWidth, height }));
     resizing.observe(place.current);
     addEventListener("themechange", draw);
     return () => {
@@ -36,13 +73,18 @@ export function Chart({ title, at, lines, show, height = 150 }) {
       plot.current = null;
     };
   }, [few, lines.map((line) => line.label).join()]);
-  useEffect(() => plot.current?.setData(data), [at]);
+  useEffect(() => {
+    plot.current?.setData(data, !zoom);
+    if (zoom) plot.current?.setScale("x", { min: zoom[0], max: zoom[1] });
+  }, [at, zoom, few]);
 
-  const last = (line) => show(line.values?.at(-1) ?? 0);
+  const then = pointed != null && at?.[pointed] != null;
+  const last = (line) => show((then ? line.values?.[pointed] : line.values?.at(-1)) ?? 0);
   return html`<figure class="chart">
     <figcaption><h3>${title}</h3>
       <ul>${lines.map((line) => html`<li><i style=${`background:var(--${line.colour})`}></i>${line.label} <b>${last(line)}</b></li>`)}</ul>
     </figcaption>
+    ${then && html`<p class="then note">${format.clock(at[pointed])}</p>`}
     ${few
       ? html`<p key="few" class="few note" style=${`height:${height}px`}>It is followed from now on: a line in a few seconds.</p>`
       : html`<div key="plot" ref=${place} aria-hidden="true" style=${`height:${height}px`}></div>`}
@@ -67,19 +109,66 @@ const KNOWN = {
 const LEVELS = new Set(["backlog", "memory", "disk"]);
 
 /** Some of the known charts, of `samples` as `/api/history` answers. */
-export const Charts = ({ samples, which }) => html`<div class="charts">
+export function Charts({ samples, which }) {
+  const events = eventsOf(samples);
+  return html`<div class="charts">
   ${which.map((one) => {
     const [title, show, columns] = KNOWN[one];
     const lines = Object.entries(columns).map(([column, label], place) => ({ label, values: samples[column], colour: COLOURS[place], fill: !place && LEVELS.has(one) }));
-    return html`<${Chart} key=${one} title=${title} at=${samples.at} show=${show} lines=${lines} />`;
+    return html`<${Chart} key=${one} title=${title} at=${samples.at} show=${show} lines=${lines} events=${events} />`;
   })}
-</div>`;
+</div>
+${events.length > 0 && html`<ul class="events note" aria-label="What happened">${events.slice(-MANY).map((one) => html`<li key=${one.at + one.text}>${format.clock(one.at)} ${one.text}</li>`)}</ul>`}`;
+}
 
-/** The same over the last five minutes, asked for again and again; `url` is that of an object's history. */
+/** Events that are listed below the charts. */
+const MANY = 6;
+
+/** What happened meanwhile: what the broker tells, and consumers that came and went. */
+function eventsOf({ at, events = [], consumers = [] }) {
+  const found = events.filter((one) => one.at >= at[0]);
+  for (let place = 1; place < consumers.length; place++) {
+    const [before, after] = [consumers[place - 1], consumers[place]];
+    if (before != null && after != null && before !== after) found.push({ at: at[place], text: `${format.plural(after, "consumer")}, before ${format.count(before)}` });
+  }
+  return found.sort((one, other) => one.at - other.at);
+}
+
+/** The same as long as is picked, asked for again and again; `url` is that of an object's history. */
 export function LiveCharts({ url, which }) {
-  const { data } = useLive((signal) => get(url, { seconds: 300 }, signal), 2, [url]);
+  const span = useSpan();
+  const { data } = useLive((signal) => get(url, { seconds: span }, signal), refreshed(span), [url, span]);
   const samples = useLast(data);
-  return samples && html`<${Charts} samples=${samples} which=${which} />`;
+  return samples && html`<${SpanPicker} /><${Charts} samples=${samples} which=${which} />`;
+}
+
+/** How often samples are asked for, in seconds: those of hours are a minute apart. */
+export const refreshed = (span) => (span > 600 ? 15 : 2);
+
+/** Has the part that was chosen with the mouse shown by all charts. */
+function choosePart(plot) {
+  const { left, width } = plot.select;
+  if (width < 8) return;
+  share({ zoom: [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")] });
+  plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+}
+
+/** Draws a line across at each event. */
+function drawEvents(plot, events) {
+  const { left, top, width, height } = plot.bbox;
+  const drawing = plot.ctx;
+  drawing.save();
+  drawing.strokeStyle = colour("muted");
+  drawing.setLineDash([4, 4]);
+  for (const { at } of events.slice(-50)) {
+    const x = plot.valToPos(at, "x", true);
+    if (x < left || x > left + width) continue;
+    drawing.beginPath();
+    drawing.moveTo(x, top);
+    drawing.lineTo(x, top + height);
+    drawing.stroke();
+  }
+  drawing.restore();
 }
 
 function options(place, lines, height, latest) {
@@ -88,7 +177,12 @@ function options(place, lines, height, latest) {
     width: place.clientWidth,
     height,
     legend: { show: false },
-    cursor: { y: false, points: { size: 6 } },
+    cursor: { y: false, points: { size: 6 }, sync: { key: "page" }, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => share({ zoom: null }) } },
+    hooks: {
+      setCursor: [(plot) => latest.current.setPointed(plot.cursor.left >= 0 ? plot.cursor.idx : null)],
+      setSelect: [choosePart],
+      draw: [(plot) => drawEvents(plot, latest.current.events)],
+    },
     padding: [8, 16, 0, 0],
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 5)] } },
     axes: [

@@ -2,6 +2,7 @@
 
 import { h, html, createContext, useContext, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
 import * as format from "./format.js";
+import { listOf, useHost } from "./host.js";
 import { setQuery, useAddress, useLive } from "./live.js";
 import { get } from "./api.js";
 
@@ -108,15 +109,48 @@ export function Table({ columns, rows, sorting, caption, empty, rowKey }) {
 
 const placed = (column) => (column.num ? "num " : "") + (column.minor ? "minor" : "");
 
-/** A list that the server sorts, searches and cuts into pages; what is asked for is kept in the address. */
-export function ServerTable({ url, columns, caption, empty, order, reverse, searchable = true, query: more, version }) {
+/** What of a list is in the virtual host that the page is about. */
+export function useHosted(rows, of = "vhost") {
+  const host = useHost();
+  return host ? rows?.filter((one) => one[of] === host) : rows;
+}
+
+/** Which columns of a table are hidden, in this browser: `[hidden, toggle(label)]`. */
+function useHidden(caption) {
+  const kept = `jumpmq.columns.${caption}`;
+  const [hidden, setHidden] = useState(() => new Set(JSON.parse(localStorage.getItem(kept) ?? "[]")));
+  const toggle = (label) => {
+    const next = new Set(hidden.has(label) ? [...hidden].filter((one) => one !== label) : [...hidden, label]);
+    localStorage.setItem(kept, JSON.stringify([...next]));
+    setHidden(next);
+  };
+  return [hidden, toggle];
+}
+
+const Columns = ({ columns, hidden, toggle }) => html`<details class="chooser"><summary>Columns</summary>
+  <div>${columns.filter(({ label }, place) => label && place).map(({ label }) => html`<label key=${label}><input type="checkbox" checked=${!hidden.has(label)} onChange=${() => toggle(label)} /> ${label}</label>`)}</div>
+</details>`;
+
+/** A choice among what the server filters a list by: `filters` are `[value, label]`. */
+const Filters = ({ filters, current }) => html`<div class="spans" role="group" aria-label="Which">
+  ${[["", "All"], ...filters].map(([value, label]) => html`<button key=${value} type="button" aria-pressed=${String(value === current)} onClick=${() => setQuery({ where: value, page: "" })}>${label}</button>`)}
+</div>`;
+
+/**
+ * A list that the server sorts, searches and cuts into pages; what is asked for is kept in the address. It has what is in
+ * the virtual host that the page is about.
+ */
+export function ServerTable({ url: all, columns, caption, empty, order, reverse, searchable = true, query: more, version, filters }) {
   const { query } = useAddress();
+  const url = listOf(all, useHost());
+  const [hidden, toggle] = useHidden(caption);
   const asked = {
     page: query.page ?? 1,
     page_size: query.size ?? 50,
     sort: query.sort ?? order,
     sort_reverse: query.reverse ?? String(Boolean(reverse)),
     name: query.name ?? "",
+    ...(filters && { where: query.where ?? "" }),
     ...more,
   };
   const { data, error } = useLive((signal) => get(url, asked, signal), 5, [url, JSON.stringify(asked), version]);
@@ -130,11 +164,13 @@ export function ServerTable({ url, columns, caption, empty, order, reverse, sear
     <div class="listing">
       <div class="above">
         ${searchable && html`<${Search} value=${asked.name} label=${`Search ${caption.toLowerCase()}`} onChange=${(name) => setQuery({ name, page: "" })} />`}
+        ${filters && html`<${Filters} filters=${filters} current=${asked.where} />`}
         <p class="note" role="status">${shown && (asked.name ? `${format.count(shown.filtered_count)} of ${format.count(shown.total_count)}` : format.count(shown.total_count))}</p>
+        <${Columns} columns=${columns} hidden=${hidden} toggle=${toggle} />
         ${shown && html`<${Pages} page=${shown.page} count=${shown.page_count} />`}
       </div>
       <${Failure} error=${error} />
-      ${shown ? html`<${Table} columns=${columns} rows=${shown.items} sorting=${sorting} caption=${caption} empty=${asked.name ? "Nothing of that name." : empty} />` : !error && html`<div class="waiting" />`}
+      ${shown ? html`<${Table} columns=${columns.filter(({ label }) => !hidden.has(label))} rows=${shown.items} sorting=${sorting} caption=${caption} empty=${asked.name ? "Nothing of that name." : asked.where ? "None of these." : empty} />` : !error && html`<div class="waiting" />`}
     </div>`;
 }
 

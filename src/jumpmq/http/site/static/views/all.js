@@ -4,6 +4,7 @@ import { Channel, Channels } from "./channels.js";
 import { Connection, Connections } from "./connections.js";
 import { Consumers } from "./consumers.js";
 import { Definitions } from "./definitions.js";
+import { Hosts } from "./hosts.js";
 import { Exchange, Exchanges } from "./exchanges.js";
 import { Group, Groups } from "./groups.js";
 import { Limits } from "./limits.js";
@@ -53,6 +54,7 @@ const VIEWS = {
   groups: [Groups, Group, "Consumer groups"],
   why: [null, Why, "Deliveries"],
   readers: [Readers, null, "Readers and streams"],
+  vhosts: [Hosts, null, "Virtual hosts"],
   users: [Users, null, "Users"],
   permissions: [Permissions, null, "Permissions"],
   policies: [Policies, null, "Policies"],

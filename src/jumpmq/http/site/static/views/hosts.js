@@ -1,12 +1,53 @@
-// The virtual hosts, for forms that ask where.
+// Virtual hosts: the list, and their names for forms that ask where.
 
-import { get } from "../lib/api.js";
-import { useEffect, useState } from "../lib/ui.js";
+import { get, path, put, remove } from "../lib/api.js";
+import * as format from "../lib/format.js";
+import { chooseHost, useHost } from "../lib/host.js";
+import { link, useLive } from "../lib/live.js";
+import { Confirm, Failure, FormButton, html, Page, Spark, Table, tell, useEffect, usePerson, useState } from "../lib/ui.js";
 
+/** The names of all, the one that is chosen first. */
 export function useHosts() {
   const [hosts, setHosts] = useState(["/"]);
+  const chosen = useHost();
   useEffect(() => {
     get("/api/vhosts", { columns: "name" }).then((found) => setHosts(found.map(({ name }) => name)), () => {});
   }, []);
-  return hosts;
+  return hosts.includes(chosen) ? [chosen, ...hosts.filter((one) => one !== chosen)] : hosts;
 }
+
+/** Over how many seconds the lines in the list go, and how far its points are apart. */
+const AGE = 300, APART = 10;
+
+export function Hosts() {
+  const person = usePerson();
+  const may = person.may("administrator");
+  const chosen = useHost();
+  const { data, error, again } = useLive((signal) => get("/api/vhosts", { lengths_age: AGE, lengths_incr: APART }, signal), 5, []);
+  const add = ({ name, description, default_queue_type }) => put(path("vhosts", name), { description, default_queue_type });
+  const rate = (one, what) => format.rate(one.message_stats[`${what}_details`]?.rate);
+  const show = (host) => () => {
+    chooseHost(host);
+    location.hash = link("queues");
+  };
+  return html`<${Page} title="Virtual hosts" actions=${may && html`<${FormButton} label="Add a virtual host" button="primary" send="Add" submit=${add} done=${() => { again(); tell("The virtual host is there."); }} fields=${[
+      { name: "name", label: "Name", required: true },
+      { name: "description", label: "Description" },
+      { name: "default_queue_type", label: "Default kind of queue", type: "select", options: ["classic", "quorum", "stream"], value: "classic" },
+    ]} />`}>
+    <${Failure} error=${error} />
+    ${data && html`<${Table} caption="Virtual hosts" rows=${data} rowKey=${(one) => one.name} columns=${[
+      { label: "Name", class: "name", render: (one) => html`<button type="button" class="quiet" aria-pressed=${String(one.name === chosen)} onClick=${show(one.name)}>${one.name}</button>` },
+      { label: "Description", key: "description", minor: true },
+      { label: "Ready", num: true, render: (one) => format.count(one.messages_ready) },
+      { label: "Unacked", num: true, render: (one) => format.count(one.messages_unacknowledged) },
+      { label: "Over time", render: (one) => html`<${Spark} values=${samplesOf(one)} label=${`Messages in ${one.name} over the last minutes`} />` },
+      { label: "Published /s", num: true, render: (one) => rate(one, "publish") },
+      { label: "Acked /s", num: true, render: (one) => rate(one, "ack") },
+      { label: "", class: "end", render: (one) => may && html`<${Confirm} quiet label="Delete" title=${`Delete ${one.name}?`} text=${`All that is in it goes: its queues with ${format.plural(one.messages, "message")}, its exchanges, policies and permissions. Connections to it are closed.`} submit=${() => remove(path("vhosts", one.name))} done=${() => { if (one.name === chosen) chooseHost(""); again(); tell("The virtual host is deleted."); }} />` },
+    ]} />`}
+  <//>`;
+}
+
+/** The samples that the API has of the messages in something, the oldest first. */
+export const samplesOf = (one) => one.messages_details?.samples?.map(({ sample }) => sample).reverse();

@@ -2,6 +2,7 @@
 
 import { get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
+import { useHost } from "../lib/host.js";
 import { link, useLive } from "../lib/live.js";
 import { Failure, html, Mark, Spark, useState } from "../lib/ui.js";
 
@@ -32,10 +33,12 @@ const useIncidents = () => useLive((signal) => get("/api/incidents", {}, signal)
 /** All of them, for the first page. */
 export function Incidents() {
   const { data, error, again } = useIncidents();
+  const host = useHost();
   if (!data) return html`<${Failure} error=${error} />`;
   const muted = mutedNow();
-  const shown = data.filter((one) => !(keyOf(one) in muted));
-  const silent = data.length - shown.length;
+  const here = data.filter((one) => !host || !one.vhost || one.vhost === host);
+  const shown = here.filter((one) => !(keyOf(one) in muted));
+  const silent = here.length - shown.length;
   const change = (one, seconds) => { mute(keyOf(one), seconds); again(); };
   const unmute = () => { localStorage.removeItem(MUTED); again(); };
   const hidden = silent > 0 && html`<p class="note">${format.plural(silent, "cause")} muted. <button type="button" class="quiet" onClick=${unmute}>Show again</button></p>`;

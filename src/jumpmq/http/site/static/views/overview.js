@@ -1,13 +1,12 @@
 // The broker at a glance: what is wrong and what to do, how much goes through, which queues are fullest.
 
 import { get, path } from "../lib/api.js";
-import { Charts } from "../lib/chart.js";
+import { Charts, refreshed, SpanPicker, useSpan } from "../lib/chart.js";
 import * as format from "../lib/format.js";
+import { listOf, useHost } from "../lib/host.js";
 import { link, useLive } from "../lib/live.js";
-import { Bar, Empty, Failure, html, Mark, Page, Panel, Spark, Table, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
+import { Bar, Empty, Failure, html, Mark, Page, Panel, Spark, Table, Tile, Tiles, useLast, usePerson } from "../lib/ui.js";
 import { Incidents } from "./incidents.js";
-
-const SPANS = [[300, "5 min"], [600, "10 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
 
 export function Overview() {
   const person = usePerson();
@@ -16,8 +15,8 @@ export function Overview() {
 }
 
 function History() {
-  const [seconds, setSeconds] = useState(300);
-  const { data, error } = useLive((signal) => get("/api/history", { seconds }, signal), seconds > 600 ? 15 : 2, [seconds]);
+  const seconds = useSpan();
+  const { data, error } = useLive((signal) => get("/api/history", { seconds }, signal), refreshed(seconds), [seconds]);
   const shown = useLast(data);
   if (!shown) return html`<${Failure} error=${error} /><div class="waiting" />`;
   const last = (name) => shown[name].at(-1);
@@ -32,15 +31,14 @@ function History() {
       <${Tile} label="Disk free" value=${format.octets(last("disk_free"))} />
       <${Tile} label="Connections" value=${format.short(last("connections"))} />
     <//>
-    <div class="spans" role="group" aria-label="Time span">
-      ${SPANS.map(([span, label]) => html`<button type="button" aria-pressed=${String(span === seconds)} onClick=${() => setSeconds(span)}>${label}</button>`)}
-    </div>
+    <${SpanPicker} />
     <${Charts} samples=${shown} which=${["rates", "backlog", "memory", ...(last("disk_free") != null ? ["disk"] : [])]} />`;
 }
 
 function FullestQueues() {
-  const ask = (signal) => get("/api/queues", { type: "classic,quorum", page: 1, page_size: 10, sort: "messages", sort_reverse: true }, signal);
-  const { data, error } = useLive(ask, 3, []);
+  const url = listOf("/api/queues", useHost());
+  const ask = (signal) => get(url, { type: "classic,quorum", page: 1, page_size: 10, sort: "messages", sort_reverse: true }, signal);
+  const { data, error } = useLive(ask, 3, [url]);
   const rows = data?.items.filter((queue) => queue.messages);
   const most = rows?.[0]?.messages ?? 1;
   return html`<${Panel} title="Fullest queues">

@@ -2,12 +2,13 @@
 
 import { get, path, put, remove } from "../lib/api.js";
 import { useLive } from "../lib/live.js";
-import { Confirm, Failure, Form, FormButton, html, Mark, Page, Panel, Table, tell, useState } from "../lib/ui.js";
+import { Confirm, Failure, Form, FormButton, html, Mark, Page, Panel, Table, tell, useHosted, useState } from "../lib/ui.js";
 import { useHosts } from "./hosts.js";
 
 export function Permissions() {
   const hosts = useHosts();
   const { data, error, again } = useLive((signal) => get("/api/permissions", {}, signal), 5, []);
+  const rows = useHosted(data);
   const grant = ({ user, vhost, configure, write, read }) => put(path("permissions", vhost, user), { configure, write, read });
   const fields = (one = {}) => [
     ...(one.user ? [] : [{ name: "user", label: "User", required: true }, { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] }]),
@@ -15,7 +16,7 @@ export function Permissions() {
   ];
   return html`<${Page} title="Permissions" actions=${html`<${FormButton} label="Grant" title="Grant permissions" button="primary" send="Grant" fields=${fields()} submit=${grant} done=${() => { again(); tell("The permissions are set."); }} />`}>
     <${Failure} error=${error} />
-    ${data && html`<${Table} caption="Permissions" rows=${data} empty="No user has permissions." rowKey=${(one) => one.user + "\n" + one.vhost} columns=${[
+    ${rows && html`<${Table} caption="Permissions" rows=${rows} empty="No user has permissions." rowKey=${(one) => one.user + "\n" + one.vhost} columns=${[
       { label: "User", class: "name", key: "user" },
       { label: "Virtual host", key: "vhost" },
       ...["configure", "write", "read"].map((name) => ({ label: name[0].toUpperCase() + name.slice(1), render: (one) => html`<code>${one[name] || "–"}</code>` })),

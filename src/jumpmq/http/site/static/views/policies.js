@@ -3,7 +3,7 @@
 import { below, get, path, post, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { useLive } from "../lib/live.js";
-import { Confirm, Failure, FormButton, html, jsonOf, Mark, Page, Panel, Table, tell, useState, usePerson } from "../lib/ui.js";
+import { Confirm, Failure, FormButton, html, jsonOf, Mark, Page, Panel, Table, tell, useState, useHosted, usePerson } from "../lib/ui.js";
 import { useHosts } from "./hosts.js";
 
 export const Policies = () => html`<${Page} title="Policies">
@@ -28,6 +28,7 @@ function Kind({ title, kind, may }) {
   const person = usePerson();
   const hosts = useHosts();
   const { data, error, again } = useLive((signal) => get(`/api/${kind}`, {}, signal), 5, [kind]);
+  const rows = useHosted(data);
   const mayChange = person.may(may);
   const fields = (one) => [
     ...(one ? [] : [{ name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] }, { name: "name", label: "Name", required: true }]),
@@ -43,7 +44,7 @@ function Kind({ title, kind, may }) {
   const save = (one) => (values) => put(path(kind, values.vhost ?? one.vhost, values.name ?? one.name), bodyOf(values));
   return html`<${Panel} title=${title} actions=${mayChange && html`<${FormButton} label=${kind === "policies" ? "Add a policy" : "Add an operator policy"} button=${kind === "policies" ? "primary" : ""} send="Save" fields=${fields()} warn=${warn()} submit=${save()} done=${() => { again(); tell("The policy is in force."); }}>${preview()}<//>`}>
     <${Failure} error=${error} />
-    ${data && html`<${Table} caption=${title} rows=${data} empty="There is none." rowKey=${(one) => one.vhost + "\n" + one.name} columns=${[
+    ${rows && html`<${Table} caption=${title} rows=${rows} empty="There is none." rowKey=${(one) => one.vhost + "\n" + one.name} columns=${[
       { label: "Name", class: "name", key: "name" },
       { label: "Virtual host", key: "vhost" },
       { label: "Pattern", render: (one) => html`<code>${one.pattern}</code>` },

@@ -4,13 +4,13 @@ import { get, path, post, put, remove } from "../lib/api.js";
 import { LiveCharts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, Table, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
+import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, Spark, Table, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
 import { Bindings } from "./bindings.js";
 import { IncidentsOf } from "./incidents.js";
 import { columns as consumerColumns } from "./consumers.js";
 import { Move } from "./moving.js";
 import { publishing } from "./publishing.js";
-import { useHosts } from "./hosts.js";
+import { samplesOf, useHosts } from "./hosts.js";
 
 const KINDS = ["classic", "quorum", "stream"];
 
@@ -24,11 +24,18 @@ const COLUMNS = [
   { label: "Ready", sort: "messages_ready", num: true, render: (queue) => format.count(queue.messages_ready) },
   { label: "Unacked", sort: "messages_unacknowledged", num: true, render: (queue) => format.count(queue.messages_unacknowledged) },
   { label: "Total", sort: "messages", num: true, render: (queue) => format.count(queue.messages) },
+  { label: "Over time", minor: true, render: (queue) => html`<${Spark} values=${samplesOf(queue)} label=${`Messages in ${queue.name} over the last minutes`} />` },
   { label: "In /s", sort: "message_stats.publish_details.rate", num: true, render: (queue) => format.rate(queue.message_stats.publish_details.rate) },
   { label: "Out /s", sort: "message_stats.deliver_get_details.rate", num: true, render: (queue) => format.rate(queue.message_stats.deliver_get_details.rate) },
   { label: "Acked /s", sort: "message_stats.ack_details.rate", num: true, render: (queue) => format.rate(queue.message_stats.ack_details.rate) },
   { label: "Consumers", sort: "consumers", num: true, render: (queue) => format.count(queue.consumers) },
 ];
+
+/** What the broker tells the queues by that want a look. */
+const FILTERS = [["unattended", "No consumer"], ["growing", "Growing"], ["full", "Full"]];
+
+/** The samples for the line beside each queue. */
+const SAMPLES = { lengths_age: 300, lengths_incr: 10 };
 
 export function Queues() {
   const hosts = useHosts();
@@ -43,7 +50,7 @@ export function Queues() {
         { name: "durable", label: "Durable", type: "checkbox", value: true },
         { name: "arguments", label: "Arguments", type: "textarea", hint: `JSON, such as {"x-max-length": 1000}` },
       ]} />`}>
-    <${ServerTable} url="/api/queues" columns=${COLUMNS} caption="Queues" order="messages" reverse empty="No queue is declared yet." version=${version} />
+    <${ServerTable} url="/api/queues" columns=${COLUMNS} caption="Queues" order="messages" reverse filters=${FILTERS} query=${SAMPLES} empty="No queue is declared yet." version=${version} />
   <//>`;
 }
 

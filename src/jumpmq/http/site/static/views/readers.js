@@ -3,16 +3,17 @@
 import { get, path, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Bar, Confirm, Failure, html, Mark, Page, Panel, Table, tell } from "../lib/ui.js";
+import { Bar, Confirm, Failure, html, Mark, Page, Panel, Table, tell, useHosted } from "../lib/ui.js";
 
 export const Readers = () => html`<${Page} title="Readers and streams"><${Groups} /><${Streams} /><//>`;
 
 function Groups() {
   const { data, error, again } = useLive((signal) => get("/api/readers", {}, signal), 1, []);
+  const rows = useHosted(data);
   const state = (one) => one.lapsed ? html`<${Mark} state="warning">lapsed<//>` : one.alive ? html`<${Mark} state="good">reading<//>` : html`<${Mark}>silent<//>`;
   return html`<${Panel} title="Spark readers" note="a group of readers reserves messages, reads them as often as it must, and acknowledges them">
     <${Failure} error=${error} />
-    ${data && html`<${Table} caption="Groups of readers" rows=${data} empty="No group of readers has a place in a queue." rowKey=${(one) => [one.vhost, one.name, one.queue].join("\n")} columns=${[
+    ${rows && html`<${Table} caption="Groups of readers" rows=${rows} empty="No group of readers has a place in a queue." rowKey=${(one) => [one.vhost, one.name, one.queue].join("\n")} columns=${[
       { label: "Group", class: "name", key: "name" },
       { label: "Queue", class: "name", render: (one) => html`<a href=${link("queues", one.vhost, one.queue)}>${one.queue}</a>` },
       { label: "", render: state },

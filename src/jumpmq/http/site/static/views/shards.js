@@ -3,13 +3,13 @@
 import { below, get, path, post, put } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Bar, Confirm, Empty, Facts, Failure, Form, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
+import { Bar, Confirm, Empty, Facts, Failure, Form, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useHosted, useLast, usePerson, useState } from "../lib/ui.js";
 import { IncidentsOf } from "./incidents.js";
 import { Outcome } from "./what_if.js";
 
 export function Shards() {
   const { data, error } = useLive((signal) => get("/api/exchanges", { columns: "name,vhost,type,policy,effective_policy_definition" }, signal), 5, []);
-  const rows = data?.filter((one) => "shards-per-node" in one.effective_policy_definition);
+  const rows = useHosted(data)?.filter((one) => "shards-per-node" in one.effective_policy_definition);
   return html`<${Page} title="Shards">
     <${Failure} error=${error} />
     ${rows && html`<${Table} caption="Sharded exchanges" rows=${rows} empty="No exchange is sharded: a policy with shards-per-node makes one so." columns=${[

@@ -2,8 +2,10 @@
 
 import { get, heard } from "../lib/api.js";
 import * as format from "../lib/format.js";
-import { link } from "../lib/live.js";
+import { link, useLive } from "../lib/live.js";
+import { chooseHost, useHost } from "../lib/host.js";
 import { html, useEffect, usePerson, useState } from "../lib/ui.js";
+import { useHosts } from "./hosts.js";
 
 /** Milliseconds without an answer after which the broker is asked for one, and after which what is shown is old. */
 const ASK_AFTER = 4000;
@@ -15,9 +17,12 @@ const PLACES = [
   ["Hashing", [["rings", "Rings"], ["what-if", "What if"], ["shards", "Shards"]]],
   ["Clients", [["connections", "Connections"], ["channels", "Channels"], ["consumers", "Consumers"], ["groups", "Consumer groups"]]],
   ["Reading", [["readers", "Readers and streams"]]],
-  ["Admin", [["users", "Users"], ["permissions", "Permissions"], ["policies", "Policies"], ["limits", "Limits"], ["definitions", "Definitions"], ["nodes", "Nodes"], ["log", "Log"]]],
+  ["Admin", [["vhosts", "Virtual hosts"], ["users", "Users"], ["permissions", "Permissions"], ["policies", "Policies"], ["limits", "Limits"], ["definitions", "Definitions"], ["nodes", "Nodes"], ["log", "Log"]]],
 ];
 const FOR_ADMINISTRATORS = new Set(["users", "permissions", "definitions", "log"]);
+/** Beside which view a cause is counted, by what it is about. */
+const OF_CAUSES = { queue: "queues", shards: "shards", exchange: "exchanges", node: "nodes" };
+const OF_RINGS = new Set(["skew", "hot-key", "missing-header"]);
 const FOR_MONITORING = new Set(["flow", "rings", "what-if", "nodes"]);
 
 export function Shell({ title, parts, onLogout, children }) {
@@ -32,6 +37,10 @@ export function Shell({ title, parts, onLogout, children }) {
   }, [parts.join("/")]);
   useEffect(() => {
     const search = (event) => {
+      if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey)) {
+        event.preventDefault();
+        setGoing(true);
+      }
       if (event.key !== "/" || event.target.closest("input, textarea, select, dialog")) return;
       const field = document.querySelector(".search");
       if (field) {
@@ -43,12 +52,17 @@ export function Shell({ title, parts, onLogout, children }) {
     return () => removeEventListener("keydown", search);
   }, []);
   const silent = useSilence();
+  const [going, setGoing] = useState(false);
+  const counts = useCounts();
+  const causes = useCauses(person.may("monitoring"));
   const visible = (place) => (!FOR_ADMINISTRATORS.has(place) || person.may("administrator")) && (!FOR_MONITORING.has(place) || person.may("monitoring")) && (place !== "shards" || person.may("monitoring") || person.may("policymaker"));
   return html`
     <a class="skip" href="#title" onClick=${(event) => { event.preventDefault(); document.getElementById("title")?.focus(); }}>Skip to the content</a>
     <div class="top">
       <a class="brand" href=${link()}><span class="logo" aria-hidden="true"></span>JumpMQ</a>
       <span class="node">${person.node}</span>
+      <${HostPicker} />
+      <button type="button" class="quiet find" aria-haspopup="dialog" aria-keyshortcuts="Control+K" onClick=${() => setGoing(true)}>Go to <kbd>Ctrl K</kbd></button>
       <${Theme} />
       <span class="person">${person.user}</span>
       <button type="button" class="quiet" onClick=${onLogout}>Log out</button>
@@ -57,13 +71,55 @@ export function Shell({ title, parts, onLogout, children }) {
       ${PLACES.map(([group, places]) => places.some(([place]) => visible(place)) && html`
         <div>${group && html`<h2>${group}</h2>`}
           <ul>${places.filter(([place]) => visible(place)).map(([place, label]) => html`
-            <li><a href=${link(...(place ? [place] : []))} aria-current=${place === here ? "page" : undefined}>${label}</a></li>`)}
+            <li><a href=${link(...(place ? [place] : []))} aria-current=${place === here ? "page" : undefined}>${label}<${Beside} count=${counts[place]} cause=${causes[place]} /></a></li>`)}
           </ul>
         </div>`)}
     </nav>
     ${silent && html`<p class="silent" role="alert">The broker does not answer. What you see is from ${format.clock(heard.at / 1000)}.</p>`}
     <main class=${silent ? "old" : ""}>${children}</main>
+    ${going && html`<${GoTo} views=${PLACES.flatMap(([, places]) => places).filter(([place]) => visible(place))} onClose=${() => setGoing(false)} />`}
     <div id="told" role="status"></div>`;
+}
+
+/** How many there are of what a view lists, and whether something is wrong there. */
+const Beside = ({ count, cause }) => html`
+  ${cause && html`<span class="dot ${cause}" role="img" aria-label=${cause === "alarm" ? "with an alarm" : "with a warning"}></span>`}
+  ${count != null && html`<span class="of">${format.short(count)}</span>`}`;
+
+/** How many queues, exchanges, connections, channels and consumers there are. */
+function useCounts() {
+  const { data } = useLive((signal) => get("/api/overview", { columns: "object_totals" }, signal), 10, []);
+  return data?.object_totals ?? {};
+}
+
+/** The worst of the causes that belong to each view. */
+function useCauses(may) {
+  const { data } = useLive((signal) => (may ? get("/api/incidents", {}, signal) : []), 10, [may]);
+  const found = {};
+  for (const { kind, object, severity } of data ?? []) {
+    const place = object === "exchange" && OF_RINGS.has(kind) ? "rings" : OF_CAUSES[object];
+    if (place && found[place] !== "alarm") found[place] = severity;
+  }
+  return found;
+}
+
+/** The virtual host that the page is about, where there are several. */
+function HostPicker() {
+  const hosts = useHosts();
+  const host = useHost();
+  if (hosts.length < 2) return null;
+  const names = [...hosts].sort();
+  return html`<select class="host" aria-label="Virtual host that is shown" value=${host} onChange=${(event) => chooseHost(event.target.value)}>
+    <option value="" selected=${!host}>All virtual hosts</option>
+    ${names.map((name) => html`<option key=${name} value=${name} selected=${name === host}>${name}</option>`)}
+  </select>`;
+}
+
+/** The palette, loaded when it is opened first. */
+function GoTo(given) {
+  const [Loaded, setLoaded] = useState(null);
+  useEffect(() => { import("./palette.js").then(({ Palette }) => setLoaded(() => Palette), given.onClose); }, []);
+  return Loaded && html`<${Loaded} ...${given} />`;
 }
 
 /** Whether the broker has stopped answering; it is asked again and again. */

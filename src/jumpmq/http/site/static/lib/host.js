@@ -1,0 +1,33 @@
+// The virtual host that the page is about, where one was chosen in its head: lists show what is in it.
+
+import { path } from "./api.js";
+import { useEffect, useState } from "../vendor/htm-preact.js";
+
+const KEPT = "jumpmq.vhost";
+const CHANGED = "hostchange";
+
+/** The chosen one, "" for all. A window of the browser has its own. */
+export const chosenHost = () => sessionStorage.getItem(KEPT) ?? "";
+
+export function chooseHost(host) {
+  if (host) sessionStorage.setItem(KEPT, host);
+  else sessionStorage.removeItem(KEPT);
+  dispatchEvent(new Event(CHANGED));
+}
+
+export function useHost() {
+  const [host, setHost] = useState(chosenHost);
+  useEffect(() => {
+    const follow = () => setHost(chosenHost());
+    addEventListener(CHANGED, follow);
+    return () => removeEventListener(CHANGED, follow);
+  }, []);
+  return host;
+}
+
+/** Where the API lists what is in a virtual host, of the path where it lists all. */
+export function listOf(url, host) {
+  if (!host) return url;
+  const kind = url.replace("/api/", "");
+  return kind === "connections" || kind === "channels" ? path("vhosts", host, kind) : path(kind, host);
+}

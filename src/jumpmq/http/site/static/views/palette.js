@@ -1,0 +1,69 @@
+// The way to any queue, exchange, connection or view by its name, from anywhere: Ctrl-K.
+
+import { get } from "../lib/api.js";
+import { link } from "../lib/live.js";
+import { Dialog, html, useEffect, useRef, useState } from "../lib/ui.js";
+
+/** Of each kind that are shown. */
+const EACH = 6;
+
+const SOURCES = [
+  ["Queue", "/api/queues", "name,vhost", (one) => ["queues", one.vhost, one.name]],
+  ["Exchange", "/api/exchanges", "name,vhost", (one) => one.name && ["exchanges", one.vhost, one.name]],
+  ["Connection", "/api/connections", "name,vhost,user_provided_name", (one) => ["connections", one.name]],
+];
+
+/** What has the text in its name: of each source those that the broker finds. */
+async function found(text, signal) {
+  const lists = await Promise.all(SOURCES.map(async ([kind, url, columns, place]) => {
+    const { items } = await get(url, { page: 1, page_size: EACH, name: text, columns, sort: "name" }, signal);
+    return items.filter(place).map((one) => ({ kind, name: one.user_provided_name ?? one.name, vhost: one.vhost, to: link(...place(one)) }));
+  }));
+  return lists.flat();
+}
+
+/** `views` are those that the user may open: `[place, label]`. */
+export function Palette({ views, onClose }) {
+  const [text, setText] = useState("");
+  const [objects, setObjects] = useState([]);
+  const [at, setAt] = useState(0);
+  const input = useRef();
+  useEffect(() => { input.current.focus(); }, []);
+  useEffect(() => {
+    const aborting = new AbortController();
+    const timer = text && setTimeout(() => found(text, aborting.signal).then(setObjects, () => {}), 150);
+    if (!text) setObjects([]);
+    return () => {
+      clearTimeout(timer);
+      aborting.abort();
+    };
+  }, [text]);
+  useEffect(() => { document.getElementById(`option-${at}`)?.scrollIntoView({ block: "nearest" }); }, [at]);
+  const named = views.filter(([, label]) => label.toLowerCase().includes(text.toLowerCase()));
+  const options = [...objects, ...named.map(([place, label]) => ({ kind: "View", name: label, to: link(...(place ? [place] : [])) }))];
+  const current = Math.min(at, Math.max(0, options.length - 1));
+  const go = (option) => {
+    onClose();
+    location.hash = option.to;
+  };
+  const press = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      setAt((current + step + options.length) % Math.max(1, options.length));
+    } else if (event.key === "Enter" && options[current]) {
+      event.preventDefault();
+      go(options[current]);
+    }
+  };
+  return html`<${Dialog} title="Go to" onClose=${onClose}>
+    <input ref=${input} type="text" role="combobox" aria-expanded="true" aria-controls="options" aria-activedescendant=${options.length ? `option-${current}` : undefined} aria-label="Name of a queue, exchange, connection or view"
+      placeholder="A queue, exchange, connection or view" autocomplete="off" spellcheck=${false} value=${text} onKeyDown=${press} onInput=${(event) => { setText(event.target.value); setAt(0); }} />
+    <ul id="options" role="listbox" aria-label="Found" class="options">
+      ${options.map((option, place) => html`<li key=${option.kind + option.to} id=${`option-${place}`} role="option" aria-selected=${String(place === current)} onClick=${() => go(option)}>
+        <span class="note">${option.kind}</span> ${option.name} ${option.vhost && option.vhost !== "/" && html`<span class="note">in ${option.vhost}</span>`}
+      </li>`)}
+    </ul>
+    ${!options.length && html`<p class="note" role="status">Nothing of that name.</p>`}
+  <//>`;
+}

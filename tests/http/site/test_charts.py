@@ -1,0 +1,49 @@
+"""Charts: the values under the pointer, in all of them; a part that was chosen stays; what happened is marked."""
+
+import re
+
+from tests.http.api import publish
+from tests.waiting import until
+
+
+def values(site, chart):
+    """What stands beside the lines of a chart."""
+    return site.page.locator(".chart").nth(chart).inner_text()
+
+
+def samples(api):
+    return api.get("history", "queues", "/", "followed")["at"]
+
+
+def test_values_zoom_and_marks(api, broker, channel, site):
+    channel.queue_declare("followed", durable=True)
+    site.go("queues", "/", "followed")
+    site.page.locator(".chart canvas").nth(1).wait_for()
+    publish(channel, "followed", [b"x"] * 30)
+    channel.basic_consume("followed", lambda *_: None)
+    until(lambda: api.counts("followed") == (0, 30))
+    body = {"pattern": "^followed$", "definition": {"max-length": 1000}, "apply-to": "queues"}
+    api.request("PUT", "policies", "/", "short", json=body)
+    happened = site.page.get_by_label("What happened")
+    happened.get_by_text("policy 'short' set").wait_for()
+    happened.get_by_text("1 consumer, before 0").wait_for()
+    until(lambda: len(samples(api)) > 5)
+    plots = site.page.locator(".chart .u-over")
+    box = plots.first.bounding_box()
+    site.page.mouse.move(box["x"] + 3, box["y"] + 40)
+    for chart in (0, 1):
+        until(lambda chart=chart: re.search(r"\d\d:\d\d:\d\d", values(site, chart)))
+    assert re.search(r"ready\s+0", values(site, 1)), "the first sample was of an empty queue"
+    site.page.mouse.down()
+    site.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40, steps=5)
+    site.page.mouse.up()
+    whole = site.page.get_by_role("button", name="show all")
+    whole.wait_for()
+    site.picture("charts-zoomed")
+    seen = len(samples(api))
+    until(lambda: len(samples(api)) > seen + 3)
+    assert whole.count() == 1, "the part stays while samples come"
+    site.press("1 h")
+    whole.wait_for(state="detached")
+    site.go().see("Fullest queues")
+    assert site.page.get_by_role("button", name="1 h").get_attribute("aria-pressed") == "true"

@@ -1,0 +1,89 @@
+"""The way to what one looks for: by name from anywhere, by virtual host, by what is wrong, in the columns one wants."""
+
+import pytest
+from tests.http.api import publish
+from tests.http.site.conftest import PHONE
+from tests.http.site.test_views import problems
+from tests.waiting import until
+
+
+@pytest.fixture(scope="module", autouse=True)
+def things(api, broker):
+    """Two virtual hosts, with queues that are full, unattended and neither."""
+    import pika
+
+    connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+    channel = connection.channel()
+    channel.queue_declare("orders-full", durable=True, arguments={"x-max-length": 100})
+    channel.queue_declare("orders-idle", durable=True)
+    channel.queue_declare("taken", durable=True)
+    publish(channel, "orders-full", [b"x"] * 100)
+    publish(channel, "taken", [b"x"] * 5)
+    channel.basic_consume("taken", lambda *_: None)
+    api.request("PUT", "vhosts", "second", json={"description": "the other"})
+    api.request("PUT", "queues", "second", "elsewhere", json={"durable": True})
+    until(lambda: api.counts("taken") == (0, 5))
+    yield
+    connection.close()
+
+
+def names(site):
+    return sorted(row.split()[0] for row in site.page.locator("main tbody tr").all_inner_texts())
+
+
+def test_queues_that_want_a_look(api, site):
+    assert [one["name"] for one in api.get("queues", where="full")] == ["orders-full"]
+    assert [one["name"] for one in api.get("queues", "/", where="unattended")] == ["orders-full"]
+    assert api.request("GET", "queues", params={"where": "odd"}).status_code == 400
+    site.go("queues").press("Full")
+    until(lambda: names(site) == ["orders-full"])
+    site.press("All")
+    until(lambda: len(names(site)) == 4)
+    site.picture("queues-list")
+    site.page.get_by_text("Columns", exact=True).click()
+    site.page.get_by_label("Kind", exact=True).uncheck()
+    assert site.page.get_by_role("columnheader", name="Kind").count() == 0
+    site.page.reload()
+    site.row("orders-full").wait_for()
+    assert site.page.get_by_role("columnheader", name="Kind").count() == 0
+
+
+def test_any_place_by_its_name(site):
+    site.page.keyboard.press("Control+k")
+    box = site.page.get_by_role("dialog").get_by_role("combobox")
+    box.fill("orders-i")
+    site.page.get_by_role("option", name="orders-idle").wait_for()
+    site.picture("palette")
+    assert problems(site.page) == []
+    box.press("Enter")
+    site.page.get_by_role("heading", level=1, name="orders-idle").wait_for()
+    site.page.keyboard.press("Control+k")
+    box.fill("what")
+    until(lambda: site.page.get_by_role("listbox").get_by_role("option").count() == 1)
+    box.press("Enter")
+    site.page.get_by_role("heading", level=1, name="What if").wait_for()
+
+
+def test_one_virtual_host_alone(site):
+    site.go("vhosts").row("second").get_by_role("button", name="second").click()
+    site.page.get_by_role("heading", level=1, name="Queues").wait_for()
+    until(lambda: names(site) == ["elsewhere"])
+    picker = site.page.get_by_label("Virtual host that is shown")
+    assert picker.input_value() == "second"
+    site.go("exchanges").see("^7$")
+    picker.select_option("")
+    site.see("^14$").go("queues")
+    until(lambda: len(names(site)) == 4)
+
+
+def test_the_menu_counts_and_marks_what_is_wrong(open_page):
+    site = open_page()
+    queues = site.page.get_by_role("link", name="Queues")
+    until(lambda: queues.locator(".of").all_inner_texts() == ["4"])
+    queues.locator(".dot.alarm").wait_for()
+    phone = open_page(viewport=PHONE)
+    cause = phone.page.get_by_label("Warnings").get_by_role("listitem").first
+    cause.wait_for()
+    box = cause.bounding_box()
+    assert box["y"] + box["height"] < PHONE["height"], "the cause is on the first screen of a phone"
+    phone.picture("overview-phone")
