@@ -86,4 +86,5 @@ def test_the_menu_counts_and_marks_what_is_wrong(open_page):
     cause.wait_for()
     box = cause.bounding_box()
     assert box["y"] + box["height"] < PHONE["height"], "the cause is on the first screen of a phone"
-    phone.picture("overview-phone")
+    wide = phone.picture("overview-phone").page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert wide <= 0, "the head has room for the choice of a virtual host"
