@@ -25,7 +25,10 @@ PRELOADS_MARK = b"{preloads}"
 SCRIPTS = {"theme.js", "vendor/uplot.js"}
 """What is no module."""
 
-LOADED_LATER = {"views/flow.js", "lib/flow_layout.js", "views/messages.js", "lib/snippets.js", "views/palette.js"}
+LOADED_LATER = {
+    *("views/flow.js", "lib/flow_layout.js", "views/messages.js", "lib/snippets.js", "views/palette.js"),
+    *(f"views/{name}.js" for name in ("definitions", "groups", "limits", "nodes", "permissions", "readers", "users")),
+}
 """Modules of views that are loaded when they are opened (``later`` in ``views/all.js``), and so not ahead of time."""
 
 KINDS = {

@@ -3,21 +3,14 @@
 import { Channel, Channels } from "./channels.js";
 import { Connection, Connections } from "./connections.js";
 import { Consumers } from "./consumers.js";
-import { Definitions } from "./definitions.js";
 import { Hosts } from "./hosts.js";
 import { Exchange, Exchanges } from "./exchanges.js";
-import { Group, Groups } from "./groups.js";
-import { Limits } from "./limits.js";
 import { Log } from "./log.js";
-import { Node, Nodes } from "./nodes.js";
 import { Overview } from "./overview.js";
-import { Permissions } from "./permissions.js";
 import { Policies } from "./policies.js";
 import { Queue, Queues } from "./queues.js";
-import { Readers } from "./readers.js";
 import { Ring, Rings } from "./rings.js";
 import { Shards, ShardsOf } from "./shards.js";
-import { Users } from "./users.js";
 import { WhatIf, WhatIfOf } from "./what_if.js";
 import { Why } from "./why.js";
 import { Empty, Failure, html, Page, useEffect, useState } from "../lib/ui.js";
@@ -37,6 +30,13 @@ function later(load, name, title) {
 
 const flow = () => import("./flow.js");
 const messages = () => import("./messages.js");
+const definitions = () => import("./definitions.js");
+const groups = () => import("./groups.js");
+const limits = () => import("./limits.js");
+const nodes = () => import("./nodes.js");
+const permissions = () => import("./permissions.js");
+const readers = () => import("./readers.js");
+const users = () => import("./users.js");
 
 /** Lists, and the view of one thing in a virtual host. */
 const VIEWS = {
@@ -50,16 +50,16 @@ const VIEWS = {
   connections: [Connections, Connection, "Connections"],
   channels: [Channels, Channel, "Channels"],
   consumers: [Consumers, null, "Consumers"],
-  nodes: [Nodes, Node, "Nodes"],
-  groups: [Groups, Group, "Consumer groups"],
+  nodes: [later(nodes, "Nodes", "Nodes"), later(nodes, "Node", "Node"), "Nodes"],
+  groups: [later(groups, "Groups", "Consumer groups"), later(groups, "Group", "Consumer group"), "Consumer groups"],
   why: [null, Why, "Deliveries"],
-  readers: [Readers, null, "Readers and streams"],
+  readers: [later(readers, "Readers", "Readers and streams"), null, "Readers and streams"],
   vhosts: [Hosts, null, "Virtual hosts"],
-  users: [Users, null, "Users"],
-  permissions: [Permissions, null, "Permissions"],
+  users: [later(users, "Users", "Users"), null, "Users"],
+  permissions: [later(permissions, "Permissions", "Permissions"), null, "Permissions"],
   policies: [Policies, null, "Policies"],
-  limits: [Limits, null, "Limits"],
-  definitions: [Definitions, null, "Definitions"],
+  limits: [later(limits, "Limits", "Limits"), null, "Limits"],
+  definitions: [later(definitions, "Definitions", "Definitions"), null, "Definitions"],
   log: [Log, null, "Log"],
 };
 
