@@ -1,6 +1,7 @@
 """Kills, stops and adds members of a consumer group, each a process, and checks what every one of them got.
 
     python -m fuzzing.consumer_groups --seconds 600
+    python -m fuzzing.consumer_groups --seconds 600 --clients pika aio-pika java amqplib --kill-broker
 
 The group is on a hash exchange of streams and of queues that have slots or none, with ``--workers`` spread over the
 processes of a broker. Clients write what they get, and what they are about to acknowledge, to one file, whose order is
@@ -11,13 +12,16 @@ exit status is 1 then.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import contextlib
 import os
 import random
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,26 +38,96 @@ QUEUES: list[dict[str, Any]] = [
     {"x-queue-type": "stream"},
     {"x-queue-type": "stream"},
 ]
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds for what is left to be consumed at the end."""
 
 
-def consume(port: int, name: str, log: Path) -> None:
-    """Be a member until killed."""
-    written = os.open(log, os.O_WRONLY | os.O_APPEND)
-    channel = pika.BlockingConnection(pika.ConnectionParameters(port=port)).channel()
-    channel.basic_qos(prefetch_count=20)
+PROGRAMS = Path(__file__).parent / "members"
+JARS = [Path("/usr/share/java") / name for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar")]
 
-    def on_message(_: Any, method: Any, properties: Any, body: bytes) -> None:
-        os.write(written, f"got {name} {method.delivery_tag} {body.decode()} {int(method.redelivered)}\n".encode())
-        if random.random() < 0.1:
-            time.sleep(0.01)
-        os.write(written, f"ack {name} {method.delivery_tag}\n".encode())
-        channel.basic_ack(method.delivery_tag)
+Command = Callable[[Path], list[str]]
+"""What runs a member, before its arguments: of a folder in which Java's is compiled."""
 
-    arguments = {"x-consumer-group": "g", "x-rebalance-delay": 50, "x-stream-offset": "first"}
-    channel.basic_consume("orders", on_message, arguments=arguments)
-    channel.start_consuming()
+CLIENTS: dict[str, Command] = {
+    "pika": lambda _: [sys.executable, str(PROGRAMS / "member_pika.py")],
+    "aio-pika": lambda _: [sys.executable, str(PROGRAMS / "member_aio_pika.py")],
+    "java": lambda folder: ["java", "-cp", os.pathsep.join(map(str, (folder, *JARS))), "Member"],
+    "amqplib": lambda _: ["node", str(PROGRAMS / "member.js")],
+}
+
+
+def installed() -> list[str]:
+    """The clients that this machine has."""
+    modules = Path("/usr/lib/node_modules")
+    has_java = shutil.which("javac") is not None and all(jar.exists() for jar in JARS)
+    has_node = shutil.which("node") is not None and (modules / "amqplib").is_dir()
+    return ["pika", "aio-pika", *(["java"] if has_java else []), *(["amqplib"] if has_node else [])]
+
+
+class Members:
+    """Processes that are members of the group.
+
+    Attributes:
+        all: those that were started and not killed, by name.
+        port: of the broker.
+    """
+
+    def __init__(self, port: int, log: Path, commands: list[list[str]]) -> None:
+        self.all: dict[str, subprocess.Popen[bytes]] = {}
+        self.port = port
+        self._log, self._commands = log, commands
+        self._written = os.open(log, os.O_WRONLY | os.O_APPEND)
+        self._started = 0
+        self._wake_at: dict[str, float] = {}
+        self._environment = os.environ | {"NODE_PATH": "/usr/lib/node_modules"}
+
+    def fill(self) -> None:
+        """Start members in place of those that are gone."""
+        for name in [name for name, process in self.all.items() if process.poll() is not None]:
+            self.end(name)
+        while len(self.all) < MEMBERS:
+            name, command = f"m{self._started}", self._commands[self._started % len(self._commands)]
+            self._started += 1
+            arguments = [*command, f"amqp://guest:guest@127.0.0.1:{self.port}/%2F", name, str(self._log)]
+            self.all[name] = subprocess.Popen(arguments, env=self._environment, stderr=subprocess.DEVNULL)
+
+    def stop(self, name: str, seconds: float) -> None:
+        """Have one do nothing for so long."""
+        self._wake_at[name] = time.monotonic() + seconds
+        self.all[name].send_signal(signal.SIGSTOP)
+
+    def wake(self, now: float) -> None:
+        """Have those go on whose time is over."""
+        for name in [name for name, until in self._wake_at.items() if until <= now]:
+            del self._wake_at[name]
+            self.all[name].send_signal(signal.SIGCONT)
+
+    def hit(self, chance: random.Random) -> None:
+        """Stop or kill one."""
+        name = chance.choice(list(self.all))
+        if name not in self._wake_at and chance.random() < 0.5:
+            self.stop(name, chance.random() * 2)
+        else:
+            self.end(name)
+
+    def gone(self) -> None:
+        """What they hold may come to others from now on."""
+        for name in self.all:
+            os.write(self._written, f"gone {name}\n".encode())
+
+    def end(self, name: str) -> None:
+        """Kill one."""
+        self._wake_at.pop(name, None)
+        os.write(self._written, f"gone {name}\n".encode())
+        process = self.all.pop(name)
+        process.kill()
+        process.wait()
+
+    def close(self) -> None:
+        """Kill all."""
+        for name in list(self.all):
+            self.end(name)
+        os.close(self._written)
 
 
 def replay(log: Path, published: dict[str, int]) -> Checker:
@@ -71,51 +145,73 @@ def replay(log: Path, published: dict[str, int]) -> Checker:
     return checker
 
 
-def run(seconds: float, seed: int, workers: int) -> Checker:
-    """Use a broker for so long."""
-    chance, context = random.Random(seed), multiprocessing.get_context("spawn")
+def _channel(port: int) -> Any:
+    channel = pika.BlockingConnection(pika.ConnectionParameters(port=port)).channel()
+    channel.confirm_delivery()
+    return channel
+
+
+def _declare(channel: Any) -> None:
+    channel.exchange_declare("orders", "x-consistent-hash", durable=True)
+    for number, arguments in enumerate(QUEUES):
+        placed = {"x-queue-leader-locator": "balanced", **arguments}
+        channel.queue_declare(f"orders-{number}", durable=True, arguments=placed)
+        channel.queue_bind(f"orders-{number}", "orders", "1")
+
+
+def run(
+    seconds: float,
+    seed: int,
+    workers: int,
+    clients: Sequence[str] = ("pika",),
+    *,
+    interval: float = 0.5,
+    kill_broker: bool = False,
+) -> Checker:
+    """Use a broker for so long.
+
+    Args:
+        interval: seconds between two blows, about.
+    """
+    chance = random.Random(seed)
     published: dict[str, int] = {}
-    with tempfile.TemporaryDirectory() as directory, JumpMQ(arguments=("--workers", str(workers))) as broker:
-        log = Path(directory) / "log"
+    persistent = pika.BasicProperties(delivery_mode=2)
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as ends:
+        folder = Path(directory)
+        if "java" in clients:
+            jars = os.pathsep.join(map(str, JARS))
+            subprocess.run(["javac", "-cp", jars, "-d", directory, str(PROGRAMS / "Member.java")], check=True)
+        broker = ends.enter_context(JumpMQ(data_dir=folder / "data", arguments=("--workers", str(workers))))
+        log = folder / "log"
         log.touch()
-        written = os.open(log, os.O_WRONLY | os.O_APPEND)
-        channel = pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)).channel()
-        channel.confirm_delivery()
-        channel.exchange_declare("orders", "x-consistent-hash", durable=True)
-        for number, arguments in enumerate(QUEUES):
-            placed = {"x-queue-leader-locator": "balanced", **arguments}
-            channel.queue_declare(f"orders-{number}", durable=True, arguments=placed)
-            channel.queue_bind(f"orders-{number}", "orders", "1")
-        members: dict[str, Any] = {}
-        stopped: dict[str, float] = {}
-        ends_at, started = time.monotonic() + seconds, 0
-        while time.monotonic() < ends_at:
-            if len(members) < MEMBERS:
-                name, started = f"m{started}", started + 1
-                members[name] = context.Process(target=consume, args=(broker.port, name, log), daemon=True)
-                members[name].start()
+        channel = _channel(broker.port)
+        _declare(channel)
+        members = Members(broker.port, log, [CLIENTS[name](folder) for name in clients])
+        ends.callback(members.close)
+        now = time.monotonic()
+        ends_at, hit_at = now + seconds, now + interval
+        kill_at = now + 10 * interval if kill_broker else float("inf")
+        while (now := time.monotonic()) < ends_at:
+            members.fill()
+            members.wake(now)
+            if now >= kill_at:
+                members.gone()
+                broker.kill()
+                broker.start()
+                members.port = broker.port
+                kill_at = time.monotonic() + (5 + 15 * chance.random()) * interval
+                channel = _channel(broker.port)
             key = str(chance.randrange(KEYS))
             published[key] = published.get(key, 0) + 1
-            channel.basic_publish("orders", key, f"{key} {published[key]}".encode())
-            for name in [one for one, until in stopped.items() if until <= time.monotonic()]:
-                del stopped[name]
-                os.kill(members[name].pid, signal.SIGCONT)
-            if chance.random() < 0.02:
-                name = chance.choice(list(members))
-                if name not in stopped and chance.random() < 0.5:
-                    stopped[name] = time.monotonic() + chance.random() * 2
-                    os.kill(members[name].pid, signal.SIGSTOP)
-                else:
-                    stopped.pop(name, None)
-                    os.write(written, f"gone {name}\n".encode())
-                    members.pop(name).kill()
-        for name in stopped:
-            os.kill(members[name].pid, signal.SIGCONT)
+            channel.basic_publish("orders", key, f"{key} {published[key]}".encode(), persistent)
+            if now >= hit_at:
+                members.hit(chance)
+                hit_at = now + 2 * chance.random() * interval
+        members.wake(float("inf"))
         ends_at = time.monotonic() + PATIENCE
         while (checker := replay(log, published)).left and time.monotonic() < ends_at:
+            members.fill()
             time.sleep(0.5)
-        for member in members.values():
-            member.kill()
     return checker
 
 
@@ -124,8 +220,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
-    arguments = parser.parse_args()
-    checker = run(arguments.seconds, arguments.seed, arguments.workers)
+    parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=installed(), help="those that are installed")
+    parser.add_argument("--interval", type=float, default=0.5, help="seconds between two blows, about")
+    parser.add_argument("--kill-broker", action="store_true", help="and start it again")
+    given = parser.parse_args()
+    checker = run(
+        given.seconds,
+        given.seed,
+        given.workers,
+        given.clients,
+        interval=given.interval,
+        kill_broker=given.kill_broker,
+    )
     for fault in checker.faults:
         print(fault)
     print(f"{sum(checker.published.values())} messages, {checker.left} lost, {len(checker.faults)} faults")
