@@ -33,7 +33,7 @@ from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.envelope import Envelope
 
-AT_ONCE = 200
+AT_ONCE, AT_LEAST = 200, 8
 """Messages that are moved together at most; fewer where they take longer than a slice, as to an exchange of many
 queues."""
 
@@ -177,7 +177,7 @@ class _Moving:
         self._to = destination
         self._holding = holding  # how the queue counts what is taken from it
         # Messages that the next step may move; octets of bodies that were moved and may not be on disk.
-        self._at_once, self._uncommitted = 1, 0
+        self._at_once, self._uncommitted = AT_LEAST, 0
         self._held: dict[int, Message] = {}  # taken from the queue and not settled, in order, by their ids
 
     def require_destination(self) -> None:
@@ -214,7 +214,7 @@ class _Moving:
             self._queue.require_unshared()
             step = self._publish(take(self._at_once))
         took_long = time.perf_counter() - began > SLICE
-        self._at_once = max(1, self._at_once // 2) if took_long else min(AT_ONCE, self._at_once * 2)
+        self._at_once = max(AT_LEAST, self._at_once // 2) if took_long else min(AT_ONCE, self._at_once * 2)
         self._uncommitted += sum(len(message.body) for message in step.taken)
         if not step.settled:
             await self._settle_when_there(step)
