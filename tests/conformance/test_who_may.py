@@ -66,6 +66,9 @@ GET /api/group-offsets                    401 200 200 200 200
 GET /api/group-offsets/here               401 200 200 200 200
 PUT /api/group-offsets/here/q/g           401 400 400 400 400 {"offset": "first"}
 DELETE /api/group-offsets/here/q/g        401 400 400 400 400
+GET /api/fences                           401 200 200 200 200
+GET /api/fences/here                      401 200 200 200 200
+DELETE /api/fences/here/q/other           401 404 404 404 404
 GET /api/readers                          401 200 200 200 200
 GET /api/exchanges/here/h/ring/traffic    401 401 401 200 200
 POST /api/exchanges/here/h/ring/what-if   401 401 400 400 400 {}

@@ -420,6 +420,7 @@ class Broker:
                 queue_number, _, group = key.partition(" ")
                 offsets.setdefault(int(queue_number), {})[group] = value
         entered = {key: value for kind, key, value in definitions if kind == ENTERED}
+        self.topology.fences.restore(definitions)
         for queue in self._queues():
             if queue.append_only and (offset := entered.get(str(queue.id))) is not None:
                 queue.restore_entered(offset)
@@ -430,6 +431,7 @@ class Broker:
             queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
             if queue.offsets is not None:
                 queue.restore_offsets(offsets.get(queue.id, {}), clean=store.clean)
+        self.topology.fences.count_restored()
         known = {queue.id for queue in self._queues()}
         for number, lost in batches.items():
             if number not in known:

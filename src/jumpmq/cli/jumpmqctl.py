@@ -17,6 +17,7 @@ from jumpmq.cli.verbs import (
     connections,
     consumer_groups,
     definitions,
+    fences,
     hashing,
     limits,
     listings,
@@ -37,7 +38,7 @@ from jumpmq.management import ManagementError
 SUBJECTS: dict[str, tuple[ModuleType, ...]] = {
     "The broker": (node, maintenance, watermarks, checks),
     "What there is": (listings,),
-    "Queues, hashing and sharding": (queues, hashing, readers, consumer_groups),
+    "Queues, hashing and sharding": (queues, hashing, readers, consumer_groups, fences),
     "Policies and parameters": (policies, parameters),
     "Users": (users, permissions, topic_permissions),
     "Limits": (limits,),

@@ -1,7 +1,7 @@
 """What a queue is to everybody else, and what a kind of queue declares of itself. A kind is a file beside this one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from itertools import chain, islice
@@ -16,6 +16,7 @@ from jumpmq.queues.argument_checks import Arguments, Check
 from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.fences import FencedMessages, Mark, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.group_offsets import GroupOffsets
 from jumpmq.queues.memory import MemoryAccount
@@ -263,6 +264,11 @@ class Queue(ABC):
         """Messages waiting for a consumer."""
 
     @property
+    def fenced_count(self) -> int:
+        """How many of these wait for another queue (:mod:`jumpmq.queues.fences`)."""
+        return 0
+
+    @property
     def message_count(self) -> int:
         """Ready and unacknowledged messages, those of :attr:`behind` among them."""
         count = self.ready_count + self.unacknowledged_count
@@ -403,6 +409,10 @@ class Queue(ABC):
         """As :meth:`browse`, by their numbers, also where some go before others."""
         return self.browse(first_seq, last_seq)
 
+    def browse_takeable(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        """As :meth:`browse`, without what waits for another queue."""
+        return self.browse(first_seq, last_seq)
+
     def peek(self, first_seq: int, last_seq: int, limit: int | None = None) -> list[Message]:
         """As :meth:`browse`, at most ``limit`` of them."""
         return list(islice(chain.from_iterable(self.browse(first_seq, last_seq)), limit))
@@ -540,6 +550,41 @@ class Queue(ABC):
             PreconditionFailed: it has members.
         """
         raise NotImplementedError
+
+    # --- fences ---
+
+    @property
+    def fences(self) -> FencedMessages | None:
+        """Its ready messages, where some may wait for another queue; None where none do."""
+        return None
+
+    def mark(self, ended: Callable[[], None]) -> Mark | None:
+        """Keys move away from the queue: note what is in it. None where nothing is, or nothing ever leaves it.
+
+        Args:
+            ended: called once nothing of it is in the queue any more.
+        """
+        return None
+
+    def restore_mark(self, mark: Mark) -> None:
+        """As :meth:`mark`, of one that was there before a restart: what of it is left is counted."""
+        mark.end()
+
+    def recount(self, mark: Mark) -> None:
+        """Notice where nothing is left of what was in the queue, should it not have been counted."""
+        mark.end()
+
+    def fence(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
+        """Keys move to the queue: have messages from ``first_seq`` on wait for the queues that had them before.
+
+        Args:
+            own: what the ring as it was calls this queue; keys that were here do not wait.
+            lifted: queues that are not to be waited for.
+
+        Returns:
+            Whether it does: not every kind of queue can.
+        """
+        return False
 
     def require_unshared(self) -> None:
         """Refuse those who would take messages beside the queue's consumer group.

@@ -4,7 +4,7 @@ What may take long (millions that expire, overflow, are purged) is done in bound
 others when the queue is looked after. Meanwhile it tells what is so: its length, say, is still above the limit.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from jumpmq.amqp.messages import Message
@@ -15,6 +15,7 @@ from jumpmq.queues.base import NEVER, NO_ATTEMPTS, Held, Outcome, Queue
 from jumpmq.queues.bodies import drop, droppable, read_back
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK, Delivery
+from jumpmq.queues.fences import FencedMessages, Mark, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
@@ -42,9 +43,9 @@ class ClassicQueue(Queue):
     """Messages in the order of their arrival, each delivered to one consumer at a time."""
 
     __slots__ = (
-        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_held", "_held_bodies", "_leaving",
-        "_limited", "_next_seq", "_next_wanted", "_paged", "_paged_octets", "_parked", "_ready", "_reserved_seq",
-        "_returns", "_transient", "_transient_octets", "_was_read",
+        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_held", "_held_bodies",
+        "_leaving", "_limited", "_marks", "_next_seq", "_next_wanted", "_paged", "_paged_octets", "_parked",
+        "_ready", "_reserved_seq", "_returns", "_transient", "_transient_octets", "_was_read",
     )  # fmt: skip
 
     type = "classic"
@@ -98,6 +99,8 @@ class ClassicQueue(Queue):
         self._expiring = False  # whether messages may expire
         self._arriving = False  # whether a message is handed to a consumer that was ready: it cannot expire
         self._limited = self.limits.has_length  # whether it has a length limit
+        self._marks: tuple[Mark, ...] = ()  # what other queues wait for
+        self._fences: FencedMessages | None = None  # the ready messages, while some may wait for other queues
         self._mind_lease()
 
     def _slotted_messages(self) -> SlottedMessages | None:
@@ -114,7 +117,7 @@ class ClassicQueue(Queue):
             arguments.get("x-in-flight-per-slot", 0),
         )
 
-    def _ready_messages(self) -> ReadyMessages | PrioritizedMessages | SlottedMessages:
+    def _ready_messages(self) -> ReadyMessages | PrioritizedMessages | SlottedMessages | FencedMessages:
         highest = self.arguments.get("x-max-priority", 0)
         if highest:
             return PrioritizedMessages(self._spill_store, self._prepare, self._account, self._on_read, highest)
@@ -130,6 +133,10 @@ class ClassicQueue(Queue):
     @property
     def ready_count(self) -> int:
         return len(self._ready)
+
+    @property
+    def fenced_count(self) -> int:
+        return 0 if self._fences is None else self._fences.held
 
     @property
     def memory(self) -> int:
@@ -349,6 +356,10 @@ class ClassicQueue(Queue):
         in_sequence = ready.in_sequence if isinstance(ready, PrioritizedMessages) else ready.between
         return in_sequence(first_seq, last_seq)
 
+    def browse_takeable(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        ready = self._ready if self._fences is None else self._fences.inner
+        return ready.between(first_seq, last_seq)
+
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if not messages:
             return
@@ -462,6 +473,7 @@ class ClassicQueue(Queue):
 
     def purge(self) -> int:
         count = len(self._ready)
+        self._leave_marks(lambda mark: self._count_upto(mark.seq))
         self._let_go(self._ready.leave().settle(self._count_transient_gone))
         return count if self.behind is None else count + self.behind.purge()
 
@@ -481,6 +493,7 @@ class ClassicQueue(Queue):
             count += self.behind.delete()
         self.deleted = True
         self.wakes_at = NEVER
+        self._leave_marks(lambda mark: mark.left)
         self._let_go(self._ready.leave().forget())
         if self._journal is not None:
             self._journal.drop_queue(self.id)
@@ -494,6 +507,67 @@ class ClassicQueue(Queue):
     def leave_consumers(self) -> None:
         """Cancel all consumers: the queue is at another home now."""
         self._delivery.cancel_all()
+
+    # --- fences ---
+
+    @property
+    def fences(self) -> FencedMessages | None:
+        return self._fences
+
+    def mark(self, ended: Callable[[], None]) -> Mark | None:
+        if self.deleted or isinstance(self._ready, PrioritizedMessages) or not self.message_count:
+            return None
+        mark = Mark(self.name, self.id, self._next_seq - 1, self.message_count, ended)
+        self._marks = (*self._marks, mark)
+        return mark
+
+    def restore_mark(self, mark: Mark) -> None:
+        self._marks = (*self._marks, mark)
+        mark.left = self._count_upto(mark.seq) + 1
+        self._leave_marks(lambda one: one is mark)
+
+    def recount(self, mark: Mark) -> None:
+        ready = self._ready
+        if isinstance(ready, PrioritizedMessages) or self.unacknowledged_count:
+            return
+        # To ask slots for the first of all has them keep track of it.
+        if not len(ready) or (self.slots is None and ready.first_seq() > mark.seq):
+            self._leave_marks(lambda one: one.left if one is mark else 0)
+
+    def _count_upto(self, last_seq: int) -> int:
+        return 0 if isinstance(self._ready, PrioritizedMessages) else self._ready.count_upto(last_seq)
+
+    def _leave_marks(self, gone: Callable[[Mark], int]) -> None:
+        """Of what was in the queue at each mark, so many messages are gone."""
+        for mark in self._marks:
+            mark.leave(gone(mark))
+        self._marks = tuple(mark for mark in self._marks if mark.left)
+
+    def _pass_marks(self, messages: list[Message]) -> None:
+        """These messages are gone."""
+        if self._marks:
+            self._leave_marks(lambda mark: sum(1 for message in messages if message.seq <= mark.seq))
+
+    def fence(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
+        ready = self._ready
+        if self.deleted or isinstance(ready, PrioritizedMessages):
+            return False
+        if not isinstance(ready, FencedMessages):
+            self._ready = self._fences = ready = FencedMessages(
+                ready, self._spill_store, self._prepare, self._account, self._on_read
+            )
+        ready.add(change, first_seq, own, lifted)
+        return True
+
+    def _release_fenced(self) -> None:
+        """Have what waits for nothing any more be ready as the rest is, a chunk at a time."""
+        fences = self._fences
+        assert fences is not None
+        if fences.release():
+            self.wake(clock.now())
+        if fences.over:
+            self._ready, self._fences = fences.inner, None
+        self.dispatch()
 
     # --- consumers ---
 
@@ -558,6 +632,8 @@ class ClassicQueue(Queue):
         for _ in range(len(self._leaving)):
             self._let_go(self._leaving.pop(0))
         self._trim(now, self._step)
+        if self._fences is not None:
+            self._release_fenced()
         if self._expiring or self._was_read:
             self._was_read = False
             self.dispatch()
@@ -669,6 +745,8 @@ class ClassicQueue(Queue):
 
     def _forget(self, messages: list[Message]) -> None:
         """These are no longer the queue's: no longer counted as what is not kept, or as paged."""
+        if self._marks:
+            self._pass_marks(messages)
         if self._transient:
             kept = persistent(messages)
             self._transient -= len(messages) - len(kept)

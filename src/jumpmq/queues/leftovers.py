@@ -103,7 +103,7 @@ class Leftovers:
 class AllLeftovers:
     """What was left of several lists of a queue."""
 
-    def __init__(self, parts: list[Leftovers]) -> None:
+    def __init__(self, parts: "list[Leftovers | AllLeftovers]") -> None:
         self._parts = parts
 
     def settle(self, transient_gone: Callable[[int, int], None]) -> Iterator[None]:

@@ -14,7 +14,7 @@ front (:class:`ReadAhead`); what cannot wait for that, as ``basic.get``, reads a
 not persistent is stored then for want of memory.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
@@ -186,9 +186,9 @@ class ReadyMessages:
         self._release(taken)
         return taken
 
-    def take_oldest(self, count: int) -> list[Message]:
-        """Remove and return what a length limit drops."""
-        return self.take(count)
+    def take_oldest(self, count: int, last_seq: int = NO_SEQ) -> list[Message]:
+        """Remove and return what a length limit drops, none beyond ``last_seq``."""
+        return self.take(count) if last_seq == NO_SEQ else self.take_range(0, last_seq, count)
 
     def take_octets(self, count: int, most: int) -> list[Message]:
         """As :meth:`take`, but as few as hold ``most`` octets of bodies, routing keys and properties; some, if there
@@ -358,6 +358,23 @@ class ReadyMessages:
         """The number of the message at the front; there must be one."""
         in_order = self._first_seq_in_order()
         return min(in_order, self._returned.first_seq) if self._returned.messages else in_order
+
+    def count_upto(self, last_seq: int) -> int:
+        """How many messages are numbered up to ``last_seq``; at most one segment is read for it."""
+        count = sum(1 for seq in self._returned.messages if seq <= last_seq)
+        head, seq = self._head, 0
+        while head.count and seq <= last_seq and head.last.seq >= seq:
+            run = head.since(seq)
+            count += bisect_right(run, last_seq, key=_seq)
+            seq = run[-1].seq + 1
+        for segment in self._tail:
+            if segment.first_seq > last_seq:
+                break
+            if segment.last_seq <= last_seq:
+                count += segment.count
+            else:
+                count += sum(1 for message in self._messages(segment) if message.seq <= last_seq)
+        return count
 
     def first(self) -> Message | None:
         """The message at the front, still in the queue."""

@@ -229,7 +229,7 @@ class Reservations:
         """How many of the next ``count`` messages hold at most ``octets`` of bodies, and how many octets these hold."""
         fit = size = 0
         last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
-        for messages in self.queue.browse(1, last_seq):
+        for messages in self.queue.browse_takeable(1, last_seq):
             for message in messages[: count - fit]:
                 if size + len(message.body) > octets:
                     return fit, size
@@ -242,10 +242,11 @@ class Reservations:
 
     def available(self, last_seq: int | None = None) -> int:
         """About how many messages could be reserved, at most; 0 only if there are none."""
+        ready = self.queue.ready_count - self.queue.fenced_count
         if last_seq is None:
-            return self.queue.ready_count
-        first = self.queue.peek(1, last_seq, 1)
-        return min(self.queue.ready_count, last_seq - first[0].seq + 1) if first else 0
+            return ready
+        first = next((found[0] for found in self.queue.browse_takeable(1, last_seq) if found), None)
+        return min(ready, last_seq - first.seq + 1) if first is not None else 0
 
     # -- what a group does
 

@@ -315,8 +315,12 @@ class SlottedMessages:
         self._prepare(messages)
         self.extend(messages, 0)
 
-    def extend(self, messages: list[Message], size: int) -> None:
+    def set_slots(self, messages: list[Message]) -> None:
+        """Note the slots of messages that are to come."""
         set_slots(messages, self._key.keys(messages), self.slots, SEED)
+
+    def extend(self, messages: list[Message], size: int) -> None:
+        self.set_slots(messages)
         if not (self._account.tight or self._by_seq is not None or self._by_expiry is not None):
             messages, held = self._lanes.add(messages)
             self._account.charge("ready", held)
@@ -378,15 +382,13 @@ class SlottedMessages:
         self._lanes.hold(taken)
         return taken
 
-    def take_oldest(self, count: int) -> list[Message]:
-        """Remove and return the oldest messages of the queue; they are not counted as unacknowledged."""
-        return self._take_oldest(NO_SEQ, count)
+    def take_oldest(self, count: int, last_seq: int = NO_SEQ) -> list[Message]:
+        """Remove and return the oldest messages of the queue, none beyond ``last_seq``; they are not counted as
+        unacknowledged."""
+        return self._take_oldest(last_seq, count)
 
     def _take_oldest(self, last_seq: int, count: int) -> list[Message]:
-        if self._by_seq is None:
-            self._all_apart()
-            self._by_seq = _Fronts(self._lists, ReadyMessages.first_seq)
-        fronts = self._by_seq
+        fronts = self._fronts()
         taken: list[Message] = []
         while len(taken) < count and (first := fronts.first()) is not None and first[0] <= last_seq:
             # So many numbers, so many messages at most: slots may give all that they have of these.
@@ -433,6 +435,23 @@ class SlottedMessages:
 
     # --- looking ---
 
+    def _fronts(self) -> _Fronts:
+        if self._by_seq is None:
+            self._all_apart()
+            self._by_seq = _Fronts(self._lists, ReadyMessages.first_seq)
+        return self._by_seq
+
+    def first_seq(self) -> int:
+        """The number of the oldest message; there must be one."""
+        first = self._fronts().first()
+        assert first is not None
+        return int(first[0])
+
+    def count_upto(self, last_seq: int) -> int:
+        """How many messages are numbered up to ``last_seq``."""
+        self._all_apart()
+        return sum(ready.count_upto(last_seq) for ready in self._lists.values())
+
     def _first_to_expire(self) -> tuple[float, int] | None:
         if not len(self):
             return None
@@ -452,7 +471,7 @@ class SlottedMessages:
 
     def _merged(self, first_seq: int, last_seq: int) -> Iterator[Message]:
         self._all_apart()
-        return merge(*(_each(ready, first_seq, last_seq) for ready in self._lists.values() if len(ready)), key=_seq)
+        return merge(*(each(ready, first_seq, last_seq) for ready in self._lists.values() if len(ready)), key=_seq)
 
     def front(self) -> Message | None:
         """The first message of the slot that is next, if it is in memory."""
@@ -495,11 +514,11 @@ class SlottedMessages:
         return [ready for slot, ready in sorted(self._lists.items()) if self._lanes.is_apart(slot)]
 
     def in_memory(self) -> tuple[int, int]:
-        count, size = _sums(ready.in_memory() for ready in self._lists_apart())
+        count, size = sums(ready.in_memory() for ready in self._lists_apart())
         return count + self._lanes.count, size + self._lanes.size
 
     def spilled(self) -> tuple[int, int]:
-        return _sums(ready.spilled() for ready in self._lists_apart())
+        return sums(ready.spilled() for ready in self._lists_apart())
 
     def measure(self, segments: int) -> bool:
         return True  # all batches were read
@@ -535,11 +554,13 @@ class SlottedMessages:
         return done
 
 
-def _each(ready: ReadyMessages, first_seq: int, last_seq: int) -> Iterator[Message]:
+def each(ready: "ReadyMessages | SlottedMessages", first_seq: int, last_seq: int) -> Iterator[Message]:
+    """The messages of a list numbered ``first_seq`` to ``last_seq``, one by one."""
     for messages in ready.between(first_seq, last_seq):
         yield from messages
 
 
-def _sums(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+def sums(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The sum of the first, and of the second numbers of pairs."""
     found = list(pairs)
     return sum(first for first, _ in found), sum(second for _, second in found)

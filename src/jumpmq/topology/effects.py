@@ -47,7 +47,7 @@ def take_effect(topology: Topology, change: changes.Change) -> Steps:
 def _add_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> None:
     is_new = change.name not in topology.vhosts
     if is_new:
-        topology.vhosts[change.name] = VirtualHost(change.name, topology.records, topology.holdings)
+        topology.vhosts[change.name] = VirtualHost(change.name, topology.records, topology.holdings, topology.fences)
     vhost = topology.vhosts[change.name]
     given = {name: getattr(change, name) for name in ("default_queue_type", "description", "tags")}
     for name, value in given.items():

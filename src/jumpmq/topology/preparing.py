@@ -111,8 +111,9 @@ class Preparation:
     def reveal(self) -> None:
         """Let all that was prepared be there, after the policies and the exchange that were to come."""
         vhost, records = self._vhost, self._topology.records
-        for exchange, rebinding in self._rebindings.items():
-            rebinding.reveal(exchange)
+        with vhost.in_order(*self._rebindings):
+            for exchange, rebinding in self._rebindings.items():
+                rebinding.reveal(exchange)
         vhost.note_bindings(self._coming)
         prepared = records.withdraw()  # a shard's may have the key of one that ends
         for declared in self.ended:

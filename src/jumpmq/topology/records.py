@@ -131,17 +131,17 @@ class Records:
 
     def put_permissions(self, user: User, vhost: str) -> None:
         value = {"user": user.name, "vhost": vhost, **to_json(user.permissions[vhost])}
-        self._put("permissions", _key(user.name, vhost), value)
+        self._put("permissions", key_of(user.name, vhost), value)
 
     def delete_permissions(self, user: str, vhost: str) -> None:
-        self._delete("permissions", _key(user, vhost))
+        self._delete("permissions", key_of(user, vhost))
 
     def put_topic_permissions(self, user: str, vhost: str, exchange: str, granted: TopicPermissions) -> None:
         value = {"user": user, "vhost": vhost, "exchange": exchange, **to_json(granted)}
-        self._put("topic_permissions", _key(user, vhost, exchange), value)
+        self._put("topic_permissions", key_of(user, vhost, exchange), value)
 
     def delete_topic_permissions(self, user: str, vhost: str, exchange: str) -> None:
-        self._delete("topic_permissions", _key(user, vhost, exchange))
+        self._delete("topic_permissions", key_of(user, vhost, exchange))
 
     def put_user_limits(self, user: str, limits: Limits) -> None:
         self._put_limits("user_limits", user, limits)
@@ -156,10 +156,10 @@ class Records:
             self._delete(kind, name)
 
     def put_policy(self, policy: Policy, operator: bool) -> None:
-        self._put(_policy_kind(operator), _key(policy.vhost, policy.name), asdict(policy))
+        self._put(_policy_kind(operator), key_of(policy.vhost, policy.name), asdict(policy))
 
     def delete_policy(self, policy: Policy, operator: bool) -> None:
-        self._delete(_policy_kind(operator), _key(policy.vhost, policy.name))
+        self._delete(_policy_kind(operator), key_of(policy.vhost, policy.name))
 
     def put_applied(self, number: int) -> None:
         """How many changes have been decided; known only where there is a log of them to go on with."""
@@ -168,17 +168,17 @@ class Records:
 
     def put_exchange(self, definition: ExchangeDefinition) -> None:
         if definition.durable or self._shared:
-            self._put("exchange", _key(definition.vhost, definition.name), to_json(definition))
+            self._put("exchange", key_of(definition.vhost, definition.name), to_json(definition))
 
     def delete_exchange(self, exchange: Exchange) -> None:
         if not (exchange.durable or self._shared):
             return
-        self._delete("exchange", _key(exchange.vhost, exchange.name))
+        self._delete("exchange", key_of(exchange.vhost, exchange.name))
         if isinstance(exchange, ConsistentHashExchange):
             self._changed_rings.pop(exchange, None)
             self._rings_aside.pop(exchange, None)
             self._undigested_rings.pop(exchange, None)
-            self._delete("ring", _key(exchange.vhost, exchange.name))
+            self._delete("ring", key_of(exchange.vhost, exchange.name))
 
     def put_home(self, home: int, node: str, leaves: bool = False) -> None:
         self._put("home", str(home), {"home": home, "node": node} | ({"leaves": True} if leaves else {}))
@@ -203,22 +203,22 @@ class Records:
             value = to_json(definition)
             if not definition.before:
                 del value["before"]
-            self._put("queue", _key(definition.vhost, definition.name), value)
+            self._put("queue", key_of(definition.vhost, definition.name), value)
 
     def delete_queue(self, definition: QueueDefinition) -> None:
         if definition.is_kept or self._shared:
-            self._delete("queue", _key(definition.vhost, definition.name))
+            self._delete("queue", key_of(definition.vhost, definition.name))
 
     def put_binding(self, source: Exchange, binding: Binding, destination: Destination, user: str) -> None:
         self._note_ring(source)
         if self._keeps(source, destination):
             value = {"vhost": source.vhost, **to_json(binding)}
-            self._put("binding", _key(*value.values()), value | ({"user": user} if user else {}))
+            self._put("binding", key_of(*value.values()), value | ({"user": user} if user else {}))
 
     def delete_binding(self, source: Exchange, binding: Binding, destination: Destination) -> None:
         self._note_ring(source)
         if self._keeps(source, destination):
-            self._delete("binding", _key(source.vhost, *to_json(binding).values()))
+            self._delete("binding", key_of(source.vhost, *to_json(binding).values()))
 
     def note_ring(self, exchange: ConsistentHashExchange) -> None:
         """The ring of a durable exchange has changed; :meth:`flush_rings` will write it.
@@ -239,7 +239,7 @@ class Records:
         if self._changed_rings and self._journal is not None:
             rings = Definitions()
             for exchange in self._changed_rings:
-                rings.put["ring", _key(exchange.vhost, exchange.name)] = _ring_text(exchange)
+                rings.put["ring", key_of(exchange.vhost, exchange.name)] = _ring_text(exchange)
             self._journal.change(rings)
         self._changed_rings.clear()
 
@@ -247,7 +247,7 @@ class Records:
         """Have the digest follow the rings that have changed; to be called where all processes do."""
         assert self.digest is not None
         for exchange in self._undigested_rings:
-            self.digest.put("ring", _key(exchange.vhost, exchange.name), _ring_text(exchange))
+            self.digest.put("ring", key_of(exchange.vhost, exchange.name), _ring_text(exchange))
         self._undigested_rings.clear()
 
     def _keeps(self, source: Exchange, destination: Destination) -> bool:
@@ -370,5 +370,6 @@ def _text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _key(*parts: Any) -> str:
+def key_of(*parts: Any) -> str:
+    """The key of a record, of all that tells it from others of its kind."""
     return json.dumps(parts, separators=(",", ":"))

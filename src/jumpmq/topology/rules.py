@@ -15,6 +15,7 @@ from jumpmq.topology import changes, equivalence, limits
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.exchanges import Exchange, exchange_type, make_exchange
+from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling
 from jumpmq.topology.policies import policy_of
 from jumpmq.topology.queue_arguments import check_arguments, check_properties
 from jumpmq.topology.users import Permissions, TopicPermissions
@@ -231,6 +232,8 @@ def _check_bind(topology: Topology, change: changes.Bind) -> None:
     source = vhost.exchange(binding.source)
     destination = vhost.destination(binding)
     source.check(binding, None if isinstance(destination, Exchange) else destination.type)
+    if source.ordered and (declared := vhost.queue_definition(binding.destination)) is not None:
+        _refuse_priorities(source, binding, declared)
     vhost.destination(binding, change.connection)  # that it is another's is told last, as RabbitMQ does
     if binding not in source.bindings:
         act = f"bind {binding.kind} '{binding.destination}'"
@@ -238,6 +241,15 @@ def _check_bind(topology: Topology, change: changes.Bind) -> None:
         if limit is not None:
             raise PreconditionFailed(f"cannot {act}: binding limit in vhost '{vhost.name}' ({limit}) is reached")
         topology.holdings.require(topology.users.get(change.user), "binding", act)
+
+
+def _refuse_priorities(source: Exchange, binding: Binding, definition: QueueDefinition) -> None:
+    """Refuse to bind a queue with priorities to an exchange with ``ordered-scaling``: it has another order."""
+    if ordered_scaling(source.definition) and binding.kind == "queue" and definition.arguments.get("x-max-priority"):
+        raise PreconditionFailed(
+            f"exchange '{source.name}' in vhost '{source.vhost}' with ordered-scaling cannot be bound to queue "
+            f"'{definition.name}' with priorities: they have another order"
+        )
 
 
 def _check_unbind(topology: Topology, change: changes.Unbind) -> None:

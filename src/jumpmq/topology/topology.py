@@ -27,6 +27,7 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import HOME_BITS, QueueDefinition, home_of
 from jumpmq.topology.effects import take_effect
 from jumpmq.topology.exchanges import ConsistentHashExchange
+from jumpmq.topology.fences import Fences
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.proposals import THE_BROKER, Asker, Later, Pending, Proposals
@@ -78,6 +79,7 @@ class Topology:
         sharding: knows the shards of exchanges.
         records: where durable definitions are kept.
         holdings: how much each user has made.
+        fences: the changes of rings that queues wait for.
         past: what was counted of virtual hosts that are gone.
         applied: how many changes were decided, accepted or refused; a restart does not forget where the log is shared.
         counters: the next number of a queue, by home.
@@ -118,6 +120,7 @@ class Topology:
         self.records = records.Records(journal, shared)
         self.applied = 0
         self.holdings = Holdings()
+        self.fences = Fences(self, journal, enabled=not shared)
         self.past = Past()
         self.homes: dict[int, str] = {}
         self.forgotten: dict[int, str] = {}
@@ -372,7 +375,7 @@ class Topology:
         self._restore_counters(found)
         self.applied = found["applied"][0] if found["applied"] else 0
         for value in found["vhost"]:
-            host = VirtualHost(value["name"], self.records, self.holdings)
+            host = VirtualHost(value["name"], self.records, self.holdings, self.fences)
             host.default_queue_type = value.get("default_queue_type")
             host.description, host.tags = value.get("description", host.description), tuple(value.get("tags", ()))
             self.vhosts[host.name] = host

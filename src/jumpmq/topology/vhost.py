@@ -3,8 +3,11 @@
 What may be done to it, and when that is refused, is in :mod:`jumpmq.topology.rules`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
@@ -21,6 +24,9 @@ from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes, preview, route
 from jumpmq.topology.shards import ShardSettings
 from jumpmq.topology.tally import Past
+
+if TYPE_CHECKING:
+    from jumpmq.topology.fences import Fences
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -52,6 +58,7 @@ class VirtualHost:
         name: such as ``/``.
         records: where durable definitions are kept.
         holdings: where is counted what users have made.
+        fences: told when the rings of exchanges change; None where nothing waits for another queue.
 
     Attributes:
         exchanges: by name.
@@ -67,8 +74,9 @@ class VirtualHost:
         limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
     """
 
-    def __init__(self, name: str, records: Records, holdings: Holdings) -> None:
+    def __init__(self, name: str, records: Records, holdings: Holdings, fences: Fences | None = None) -> None:
         self.name = name
+        self.fences = fences
         self.default_queue_type: str | None = None
         self.description = default_description(name)
         self.tags: tuple[str, ...] = ()
@@ -441,7 +449,8 @@ class VirtualHost:
     def insert_binding(self, binding: Binding, user: str = "") -> None:
         """Add a binding between what is there, which a user has made."""
         source, destination = self.exchanges[binding.source], self.destination(binding)
-        source.bind(binding, destination)
+        with self.in_order(source):
+            source.bind(binding, destination)
         self._note_binding(source, binding, destination, user)
 
     def _note_binding(self, source: Exchange, binding: Binding, destination: Destination, user: str) -> None:
@@ -470,7 +479,8 @@ class VirtualHost:
 
     def _take_binding(self, source: Exchange, binding: Binding) -> None:
         destination = source.bindings[binding]
-        source.unbind(binding)
+        with self.in_order(source):
+            source.unbind(binding)
         self._forget_binding(source, binding, destination)
         if source.name:
             self.records.delete_binding(source, binding, destination)
@@ -480,6 +490,17 @@ class VirtualHost:
             self._holdings.remove(self._bound_to[destination][binding], "binding")
             _discard(self._bound_to, destination, binding)
             self.binding_count -= 1
+
+    @contextmanager
+    def in_order(self, *exchanges: Exchange) -> Iterator[None]:
+        """Within the block the bindings of exchanges change: messages of keys that move thereby wait for those in their
+        old queues, where the exchange is to keep them in order."""
+        fences = self.fences
+        before = [(one, fences.before(one)) for one in exchanges if one.ordered and fences is not None]
+        yield
+        for exchange, placed in before:
+            if placed is not None and fences is not None:
+                fences.after(exchange, placed)
 
     # --- much at once ---
 

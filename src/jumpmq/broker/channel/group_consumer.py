@@ -316,7 +316,7 @@ class Feed(ChannelConsumer):
         if queue.offsets is not None:
             found = queue.offsets.get(self.member.live.name)
             return found is not None and found.ready(queue.next_seq) > 0
-        return bool(self.share) if queue.slots is not None else queue.ready_count > 0
+        return bool(self.share) if queue.slots is not None else queue.ready_count > queue.fenced_count
 
     def _with_queue(self, messages: list[Message]) -> list[Message]:
         return with_fields(messages, self._fields)

@@ -195,6 +195,8 @@ class ConsumerGroups:
         """A member has come that :meth:`require` admits. Returns its consumer until now, if it had one, which is fed no
         more."""
         self._groups[live.key] = live
+        if live.kind == "exchange":
+            host.exchanges[live.source].ordered = True
         live.consumers.append(consumer)
         session = live.group.join(consumer, member, weight, grace, self._loop.time())
         replaced = next((one for one in live.consumers if one is session), None)

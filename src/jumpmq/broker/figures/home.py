@@ -546,6 +546,7 @@ def _unit_figures(
         draining_since=now - place.draining_since if place.draining_since is not None else None,
         ready=ready,
         unacknowledged=held,
+        fenced=queue.fenced_count,
         oldest=clock.now() - oldest if oldest is not None else None,
         unbound=unit.queue in live.unbound,
         offset=position.offset if position is not None else None,

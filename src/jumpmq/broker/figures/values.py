@@ -209,6 +209,7 @@ class GroupUnitFigures(NamedTuple):
         held: messages of it that the holder has not settled.
         draining_since: seconds for which the holder is fed no more; None while it is.
         ready, unacknowledged: messages.
+        fenced: those of its queue that wait for another queue; they are in no slot yet.
         oldest: seconds since the first ready message was published; None where that is not at hand.
         unbound: whether it goes once it is empty.
         offset: the lowest that the group has not settled; None where the queue is no stream.
@@ -223,6 +224,7 @@ class GroupUnitFigures(NamedTuple):
     draining_since: float | None
     ready: int
     unacknowledged: int
+    fenced: int
     oldest: float | None
     unbound: bool
     offset: int | None

@@ -109,10 +109,9 @@ def share(url: str, management: str, flights: FlightMessages, directory: Path) -
         _wait(log, count // 3)
         _settle(api, QUEUES)
         _publish(url, flights, count // 3, count * 2 // 3)
-        _wait(log, count * 2 // 3)  # a key that moves to another queue does not wait for its messages in the old one
-        declare(url, EXCHANGE, _weights(GROWN))
-        _settle(api, GROWN)
+        declare(url, EXCHANGE, _weights(GROWN))  # what comes to the new queues waits for its aircraft's in the old ones
         _publish(url, flights, count * 2 // 3, count)
+        _settle(api, GROWN)
         _wait(log, count)
     return judged(_lines(log), count)
 

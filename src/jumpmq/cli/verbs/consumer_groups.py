@@ -16,7 +16,19 @@ from jumpmq.management import Refusal
 
 COLUMNS = ["source", "name", "member", "state", "weight", "units", "unacknowledged", "connection"]
 OFFSET_COLUMNS = ["group", "queue", "offset", "end", "lag", "ready", "unacknowledged", "skipped", "members"]
-UNIT_COLUMNS = ["source", "name", "queue", "slot", "owner", "seconds", "ready", "unacknowledged", "draining", "offset"]
+UNIT_COLUMNS = [
+    "source",
+    "name",
+    "queue",
+    "slot",
+    "owner",
+    "seconds",
+    "ready",
+    "unacknowledged",
+    "fenced",
+    "draining",
+    "offset",
+]
 
 
 def list_consumer_groups(
@@ -27,7 +39,8 @@ def list_consumer_groups(
 
     `units` are the queues (or slots of queues) that a member is fed from; a member without one stands by. With
     `--units`, `seconds` is for how long a unit has been its owner's, and `draining` says how many messages its last
-    holder still has, and for how long it is fed no more. `offset` is the lowest of a stream that the group has not
+    holder still has, and for how long it is fed no more. `fenced` messages of the queue wait for another queue (see
+    `list_fences`). `offset` is the lowest of a stream that the group has not
     settled.
     """
     session.inform(f"Listing consumer groups for vhost {session.vhost} ...")
@@ -50,7 +63,7 @@ def _member(member: dict[str, object]) -> list[object]:
 def _unit(unit: dict[str, object]) -> list[object]:
     drain = unit["draining"]
     draining = f"{drain['messages']} for {drain['seconds']:.0f} s" if isinstance(drain, dict) else ""
-    values = [unit[name] for name in ("queue", "slot", "owner", "seconds", "ready", "unacknowledged")]
+    values = [unit[name] for name in ("queue", "slot", "owner", "seconds", "ready", "unacknowledged", "fenced")]
     offset = unit["offset"]
     return [*("" if value is None else value for value in values), draining, "" if offset is None else offset]
 

@@ -22,6 +22,7 @@ from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources import (
     consumer_group_families,
+    fence_families,
     metric_families,
     object_families,
     reader_families,
@@ -151,7 +152,8 @@ async def _of_all(request: Request, endpoint: str, objects: object_families.Obje
 async def _own(request: Request) -> dict[str, list[str]]:
     """What only JumpMQ has, for each object."""
     rings, readers = await ring_families.rings(request), await reader_families.readers(request)
-    return rings | readers | await consumer_group_families.consumer_groups(request)
+    groups = await consumer_group_families.consumer_groups(request)
+    return rings | readers | groups | await fence_families.fences(request)
 
 
 OF_HOME: dict[str, tuple[str, Callable[[NodeFigures], float]]] = {

@@ -18,6 +18,7 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.explained_messages import where_it_is
 from jumpmq.queues import Queue
+from jumpmq.queues.fences import Fence, FencedMessages
 from jumpmq.queues.group_offsets import GroupOffsets
 from jumpmq.queues.slots import SlotFigures, SlotState, SlottedMessages
 
@@ -51,6 +52,8 @@ async def explain(request: Request) -> Response:
     found: dict[str, Any] = {"vhost": queue.vhost, "name": queue.name}
     if key is None and number is None:
         return answer(found | {"reason": _why_queue(queue) or "messages are being delivered"})
+    if key is not None and queue.fences is not None and (waits := queue.fences.waits_for(key.encode())):
+        return answer(found | {"key": key, "reason": _fenced(waits)})
     if queue.slots is None:
         raise BadRequest(f"queue '{queue.name}' has no slots: only the queue as a whole can be asked about")
     slot = queue.slots.slot_of(key.encode()) if key is not None else requested.number(request, "slot")
@@ -83,6 +86,8 @@ def _why_queue(queue: Queue) -> str | None:
     """Why the queue delivers nothing; None where it delivers."""
     if not queue.ready_count:
         return f"nothing is ready, and {queue.unacknowledged_count} messages are unacknowledged"
+    if queue.fences is not None and queue.fenced_count == queue.ready_count:
+        return _why_fenced(queue.fences)
     live = queue.consumer_group
     if isinstance(live, LiveGroup):
         if queue.slots is None:
@@ -99,6 +104,28 @@ def _why_queue(queue: Queue) -> str | None:
     if queue.slots is not None and not queue.slots.share:
         return "no slot with ready messages can be served: see the states of the slots"
     return None
+
+
+def _why_fenced(fences: FencedMessages) -> str | None:
+    """Why all ready messages wait for other queues; None where they are about to go on."""
+    closed = [one for one in fences.figures() if one.held]
+    if not closed:
+        return None
+    left = ", ".join(f"{one.remaining} messages of queue '{one.source}' ({one.held} wait)" for one in closed)
+    return (
+        f"all ready messages came from other queues when exchange '{closed[0].exchange}' changed, and wait until what "
+        f"was there then is settled: {left}"
+    )
+
+
+def _fenced(waits: list[Fence]) -> str:
+    """What messages of a key wait for."""
+    marks = {fence.mark.source: max(fence.mark.left, 0) for fence in waits}
+    left = ", ".join(f"{count} messages of queue '{source}'" for source, count in marks.items())
+    return (
+        f"the key came from another queue when exchange '{waits[-1].change.exchange}' changed: its messages wait until "
+        f"what was there then is settled, {left}"
+    )
 
 
 def _why_groups(queue: Queue, offsets: GroupOffsets) -> str | None:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import ClassVar, Self, TypeVar, Union
 
 from jumpmq.amqp import erlang
@@ -13,6 +13,7 @@ from jumpmq.topology.bindings import Binding
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
+from jumpmq.topology.exchanges.placement import Placement
 
 Destination = Union[Queue, DeclaredQueue, "Exchange"]
 """What a binding leads to: of a queue its contents where they are here, else the declared queue."""
@@ -37,6 +38,7 @@ class Exchange(ABC):
         alternate: the one in force, by argument or policy.
         fed_further: how many of the bindings lead to an exchange.
         fed_elsewhere: how many lead to a queue of another home.
+        ordered: whether messages of keys that come to other queues are to wait for those that went before.
         received: messages published to it since the broker started.
         published_in, published_out: messages that clients published to it, and how many queues got as many.
     """
@@ -44,7 +46,9 @@ class Exchange(ABC):
     type: ClassVar[str]
     compared_arguments: ClassVar[tuple[str, ...]] = ("alternate-exchange",)
     """The declare arguments that a second declaration must repeat; as in RabbitMQ, others are ignored there."""
-    kept_by_twins: ClassVar[frozenset[str]] = frozenset({"alternate", "received", "published_in", "published_out"})
+    kept_by_twins: ClassVar[frozenset[str]] = frozenset(
+        {"alternate", "ordered", "received", "published_in", "published_out"}
+    )
     """The attributes that do not follow from the declaration and the bindings."""
 
     def __init__(self, definition: ExchangeDefinition) -> None:
@@ -61,6 +65,7 @@ class Exchange(ABC):
         self.arguments = definition.arguments
         self.alternate = self.declared_alternate = string_argument(definition, "alternate-exchange")
         self.bindings: dict[Binding, Destination] = {}
+        self.ordered = False
         self.fed_further = self.fed_elsewhere = self.received = self.published_in = self.published_out = 0
 
     def __repr__(self) -> str:
@@ -154,6 +159,14 @@ class Exchange(ABC):
     def preview_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
         """As :meth:`split_envelopes`, and nothing is counted."""
         return self.split_envelopes(envelopes)
+
+    def placement(self) -> Placement | None:
+        """Where keys go now, and will have gone then; None where it is not by a key."""
+        return None
+
+    def placed(self) -> Mapping[str, Destination]:
+        """Its destinations, by the names that its placement has for them."""
+        return {}
 
     def count(self, messages: list[Message]) -> None:  # noqa: B027  (most types count nothing)
         """Count messages that were previewed, and are published now."""

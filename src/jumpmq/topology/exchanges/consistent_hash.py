@@ -7,13 +7,12 @@ RabbitMQ's, or one of 64 bits where the declare argument ``hash-function`` is ``
 """
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.amqp.messages import Message, hash_keys, routing_keys
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.messages import Message
 from jumpmq.hashing import MAX_WEIGHT, MISSING, HashRing
 from jumpmq.hashing.ring import HashFunction, Removal
 from jumpmq.queues.runs import by_destination
@@ -21,6 +20,8 @@ from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange, Split, string_argument
+from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling, require_fenceable
+from jumpmq.topology.exchanges.placement import Placement, RingPlacement, keys_of
 from jumpmq.topology.exchanges.traffic import Traffic
 
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
@@ -40,13 +41,14 @@ class ConsistentHashExchange(Exchange):
     """
 
     type = "x-consistent-hash"
-    compared_arguments = (*Exchange.compared_arguments, "ring-removal", "hash-function")
+    compared_arguments = (*Exchange.compared_arguments, "ring-removal", "hash-function", "ordered-scaling")
     kept_by_twins = Exchange.kept_by_twins | {"missing_count", "traffic"}
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
         self._hashed = _hashed(definition)
         self.ring = HashRing(_removal(definition), _function(definition))
+        self.ordered = ordered_scaling(definition)
         self.missing_count = 0
         self.traffic: Traffic | None = None
         self._bindings_to: dict[Destination, list[Binding]] = {}
@@ -55,6 +57,7 @@ class ConsistentHashExchange(Exchange):
 
     def check(self, binding: Binding, queue_type: str | None) -> None:
         weight(binding.key)
+        require_fenceable(self, binding, queue_type)
 
     def added(self, binding: Binding, destination: Destination) -> None:
         bindings = self._bindings_to.setdefault(destination, [])
@@ -105,6 +108,12 @@ class ConsistentHashExchange(Exchange):
         if self.traffic is None:
             self.traffic, self._order = Traffic(), None
 
+    def placement(self) -> Placement:
+        return RingPlacement(self._hashed, HashRing.restore(self.ring.state()))
+
+    def placed(self) -> Mapping[str, Destination]:
+        return dict(self._by_label)
+
     @property
     def hashed(self) -> tuple[str, str] | None:
         """What is hashed instead of the routing key: ``("header", NAME)`` or ``("property", NAME)``."""
@@ -138,14 +147,9 @@ class ConsistentHashExchange(Exchange):
         self.split(messages)
 
     def _split(self, messages: list[Message], items: list[T], *, tally: bool = True) -> Split[T]:
-        missing = 0
-        keys: list[bytes] | list[bytes | int]
-        if self._hashed is None:
-            keys = routing_keys(messages)
-        else:
-            keys, missing = hash_keys(messages, *_place(*self._hashed), MISSING)
-            if tally:
-                self.missing_count += missing
+        keys, missing = keys_of(messages, self._hashed)
+        if tally:
+            self.missing_count += missing
         order, traffic = self._in_order(), self.traffic
         if traffic is None or not tally:
             return by_destination(items, self.ring.route_index(keys), order), []
@@ -213,11 +217,6 @@ def _hashed(definition: ExchangeDefinition) -> tuple[str, str] | None:
     if name is not None and name not in PROPERTIES:
         raise PreconditionFailed(f"Unsupported property: {name}")
     return None if name is None else ("property", name)
-
-
-def _place(kind: str, name: str) -> tuple[int, bytes]:
-    """Where what is hashed stands in a property list, and the header's name."""
-    return (Properties.place("headers"), name.encode()) if kind == "header" else (Properties.place(name), b"")
 
 
 def _removal(definition: ExchangeDefinition) -> Removal:

@@ -4,7 +4,7 @@ Destinations are counted in order of kind (exchanges before queues) and name, so
 the order of binding. The binding key is ignored.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from jumpmq.amqp.messages import Message, routing_keys
 from jumpmq.hashing import moduli, modulus
@@ -13,17 +13,30 @@ from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Split
+from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling, require_fenceable
+from jumpmq.topology.exchanges.placement import ModulusPlacement, Placement
 
 
 class ModulusHashExchange(Exchange):
     """Every change of the number of destinations moves nearly all keys: see ``x-consistent-hash``."""
 
     type = "x-modulus-hash"
+    compared_arguments = (*Exchange.compared_arguments, "ordered-scaling")
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
+        self.ordered = ordered_scaling(definition)
         self._bound = BoundDestinations()
         self._sorted: list[Destination] | None = None
+
+    def check(self, binding: Binding, queue_type: str | None) -> None:
+        require_fenceable(self, binding, queue_type)
+
+    def placement(self) -> Placement:
+        return ModulusPlacement(self.names)
+
+    def placed(self) -> Mapping[str, Destination]:
+        return dict(zip(self.names, self._order(), strict=True))
 
     def added(self, binding: Binding, destination: Destination) -> None:
         self._bound.add(destination)

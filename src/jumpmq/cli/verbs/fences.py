@@ -1,0 +1,47 @@
+"""Messages that wait for another queue after a ring has changed: `list_fences` and `lift_fence`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from jumpmq.cli.errors import CommandError
+from jumpmq.cli.session import Session
+from jumpmq.management import Refusal
+
+COLUMNS = ["queue", "source", "exchange", "remaining", "messages_held", "seconds"]
+
+
+def list_fences(session: Session) -> None:
+    """Lists the queues of a virtual host whose messages wait for another queue.
+
+    After a change of an exchange's ring, keys come to a queue that have messages in another, its `source`. Those that
+    arrive wait (`messages_held`) until what was in the source then is settled: `remaining` messages.
+    """
+    session.inform(f"Listing fences for vhost {session.vhost} ...")
+    found = session.in_vhost("fences")
+    session.table(COLUMNS, [[one[name] for name in COLUMNS] for one in found])
+
+
+def lift_fence(
+    session: Session,
+    queue: Annotated[str, typer.Argument(help="the queue whose messages wait")],
+    source: Annotated[str, typer.Argument(help="the queue that they wait for")],
+) -> None:
+    """Has the messages of a queue wait for another queue no more.
+
+    They are delivered then, although older ones of their keys are left in the other queue: those come after them, or
+    are worked on at the same time.
+    """
+    session.inform(f"Lifting the fence of queue {queue} for queue {source} in vhost {session.vhost} ...")
+    try:
+        session.api.delete("fences", session.vhost, queue, source)
+    except Refusal as refusal:
+        if refusal.code == 404:
+            raise CommandError(refusal.reason, os.EX_DATAERR) from None
+        raise
+
+
+VERBS = (list_fences, lift_fence)

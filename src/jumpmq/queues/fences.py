@@ -1,0 +1,407 @@
+"""Fences: messages whose key has come from another queue wait there until that queue has none of before any more.
+
+When a hash exchange gets or loses a queue, keys move from one queue to another. Those of their messages that lie in the
+old queue then are to be dealt with before what arrives in the new one. So a change leaves a *mark* at each queue that
+is not empty: its highest number then, and how many messages are at or below it, ready or taken. In the queues that keys
+have moved to it leaves *fences*: what arrives from then on waits, by the queue that the ring as it was would have
+chosen for it, until nothing is left at that queue's mark.
+
+A message is held by each change that is still open and by which its key had another queue than this. It is in the list
+of these fences together, so that messages of a key are in one list as long as they wait. When all its fences are open
+to it, the list goes back to where the other ready messages are, into the places of their numbers, a chunk at a time and
+in order; what arrives for the list meanwhile goes to its end. So a key's messages are never out of order, and whom a
+message waits for arrived before an earlier change: no two wait for each other.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.bodies import BatchReader
+from jumpmq.queues.head import RUN
+from jumpmq.queues.leftovers import AllLeftovers
+from jumpmq.queues.memory import MemoryAccount
+from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, nobody_waits
+from jumpmq.queues.runs import body_octets
+from jumpmq.queues.slots import SlottedMessages, each, sums
+from jumpmq.store import Batch
+
+RELEASED_OCTETS = 4 << 20
+"""Octets that a list whose fences are gone gives back in one step, give or take a message."""
+
+
+class Mark:
+    """What there was in a queue when keys moved away from it.
+
+    Args:
+        source: the queue's name.
+        queue_id: its number.
+        seq: its highest number then.
+        left: how many of its messages up to that are ready or taken.
+        ended: called once there are none.
+
+    Attributes:
+        lifted_in: numbers of the queues that an operator has wait for it no more.
+    """
+
+    __slots__ = ("_ended", "left", "lifted_in", "queue_id", "seq", "source")
+
+    def __init__(self, source: str, queue_id: int, seq: int, left: int, ended: Callable[[], None]) -> None:
+        self.source = source
+        self.queue_id = queue_id
+        self.seq = seq
+        self.left = left
+        self.lifted_in: set[int] = set()
+        self._ended = ended
+
+    def __repr__(self) -> str:
+        return f"<Mark {self.source!r} {self.seq}: {self.left} left>"
+
+    def leave(self, count: int) -> None:
+        """So many of its messages are no longer in the queue."""
+        if self.left > 0 and count > 0:
+            self.left = max(0, self.left - count)
+            if not self.left:
+                self._ended()
+
+    def end(self) -> None:
+        """None of them is."""
+        self.leave(self.left)
+
+
+class RingChange(Protocol):
+    """A change of a ring, as queues know it.
+
+    Attributes:
+        number: in the order of changes.
+        exchange: name of the exchange.
+        since: when it was, in seconds since the epoch.
+        names: the queues, and exchanges, that the ring had, as :meth:`places` counts them.
+        marks: of those of the queues that had messages, by name.
+    """
+
+    number: int
+    exchange: str
+    since: float
+    marks: dict[str, Mark]
+
+    @property
+    def names(self) -> list[str]: ...
+
+    def places(self, messages: list[Message]) -> list[int]:
+        """Where the ring as it was would have sent each message: an index into ``names``; -1 is nowhere."""
+
+    def place(self, key: bytes) -> int:
+        """The same of a key."""
+
+    def may_pass(self, message: Message) -> bool:
+        """Whether a message may have come through the exchange."""
+
+
+class Fence:
+    """What a queue waits for: a mark, or an operator who lifts it.
+
+    Attributes:
+        change: the change that made it.
+        mark: where it waits.
+        lifted: whether an operator has lifted it.
+    """
+
+    __slots__ = ("change", "lifted", "mark")
+
+    def __init__(self, change: RingChange, mark: Mark, lifted: bool = False) -> None:
+        self.change = change
+        self.mark = mark
+        self.lifted = lifted
+
+    @property
+    def closed(self) -> bool:
+        """Whether messages wait for it."""
+        return self.mark.left > 0 and not self.lifted
+
+
+class FenceFigures(NamedTuple):
+    """What there is to show of a fence.
+
+    Attributes:
+        exchange: whose ring has changed.
+        source: the queue that is waited for.
+        remaining: how many of its messages.
+        held: how many messages here wait for it, and for others maybe.
+        since: when the ring has changed, in seconds since the epoch.
+    """
+
+    exchange: str
+    source: str
+    remaining: int
+    held: int
+    since: float
+
+
+class _Past:
+    """A change, for one queue: its messages from ``first_seq`` on may wait for the fences, by the ring's places."""
+
+    __slots__ = ("change", "fences", "first_seq")
+
+    def __init__(self, change: RingChange, first_seq: int, fences: list[Fence | None]) -> None:
+        self.change = change
+        self.first_seq = first_seq
+        self.fences = fences
+
+
+Waits = tuple[Fence, ...]
+"""The fences that a message waits for, in the order of changes."""
+
+
+class FencedMessages:
+    """The ready messages of a queue with fences: those that wait, in lists, beside the others, which are in ``inner``.
+    See :class:`~jumpmq.queues.ready.ReadyMessages` for what is done with them; only the others are ever taken.
+
+    Args:
+        inner: the ready messages of the queue without fences.
+        reader, prepare, account, arrived: as for these.
+    """
+
+    def __init__(
+        self,
+        inner: ReadyMessages | SlottedMessages,
+        reader: BatchReader | None,
+        prepare: Callable[[list[Message]], None],
+        account: MemoryAccount,
+        arrived: Callable[[], None],
+    ) -> None:
+        self.inner = inner
+        self._reader = reader
+        self._prepare = prepare
+        self._account = account
+        self._arrived = arrived
+        self._pasts: list[_Past] = []
+        self._lists: dict[Waits, ReadyMessages] = {}
+
+    def __len__(self) -> int:
+        return len(self.inner) + self.held
+
+    @property
+    def held(self) -> int:
+        """How many messages wait for fences."""
+        return sum([len(one) for one in self._lists.values()])
+
+    @property
+    def size(self) -> int:
+        return self.inner.size + sum([one.size for one in self._lists.values()])
+
+    @property
+    def memory(self) -> int:
+        return self.inner.memory + sum([one.memory for one in self._lists.values()])
+
+    @property
+    def _parts(self) -> list[ReadyMessages | SlottedMessages]:
+        return [self.inner, *self._lists.values()]
+
+    # --- fences ---
+
+    def add(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> None:
+        """Hold messages from ``first_seq`` on that the ring before a change would have sent elsewhere.
+
+        Args:
+            own: what the ring as it was calls the queue; keys that were here do not wait.
+            lifted: the sources of fences that are lifted.
+        """
+        if any(past.change is change for past in self._pasts):
+            return
+        fences: list[Fence | None] = []
+        for name in change.names:
+            mark = change.marks.get(name) if name != own else None
+            fences.append(None if mark is None or not mark.left else Fence(change, mark, mark.source in lifted))
+        self._pasts.append(_Past(change, first_seq, fences))
+        self._pasts.sort(key=lambda past: past.change.number)
+
+    def lift(self, source: str) -> list[RingChange]:
+        """Have messages wait for this source no more; returns the changes that had them wait."""
+        found = []
+        for fence in self._fences():
+            if fence.closed and fence.mark.source == source:
+                fence.lifted = True
+                found.append(fence.change)
+        return found
+
+    def _fences(self) -> Iterator[Fence]:
+        for past in self._pasts:
+            yield from [fence for fence in past.fences if fence is not None]
+
+    @property
+    def over(self) -> bool:
+        """Whether there is no fence any more, and all that has waited is back."""
+        return not self._pasts
+
+    def release(self) -> bool:
+        """Give back a chunk of each list that waits for nothing any more; returns whether there is more, in memory."""
+        more = False
+        for waits, ready in list(self._lists.items()):
+            if any(fence.closed for fence in waits):
+                continue
+            if found := ready.take_octets(PAGED_AT_ONCE, RELEASED_OCTETS):
+                self._back(found)
+            if not len(ready):
+                ready.close()
+                del self._lists[waits]
+            else:
+                more = more or bool(found)
+        self._forget_fences()
+        return more
+
+    def _back(self, messages: list[Message]) -> None:
+        if isinstance(self.inner, SlottedMessages):
+            self.inner.set_slots(messages)
+        self.inner.put_back(messages)
+
+    def _forget_fences(self) -> None:
+        waited = {fence for waits in self._lists for fence in waits}
+        for past in self._pasts:
+            past.fences = [
+                fence if fence is not None and (fence.closed or fence in waited) else None for fence in past.fences
+            ]
+        self._pasts = [past for past in self._pasts if any(past.fences)]
+
+    def waits_for(self, key: bytes) -> list[Fence]:
+        """The fences that a message of this key would wait for, if it came now."""
+        found = [past.fences[past.change.place(key)] for past in self._pasts if past.change.names]
+        return [fence for fence in found if fence is not None and fence.closed]
+
+    def figures(self) -> list[FenceFigures]:
+        """Of each fence that is closed."""
+        found = []
+        for fence in self._fences():
+            if fence.closed:
+                held = sum([len(ready) for waits, ready in self._lists.items() if fence in waits])
+                mark, change = fence.mark, fence.change
+                found.append(FenceFigures(change.exchange, mark.source, mark.left, held, change.since))
+        return found
+
+    def _sorted(self, messages: list[Message]) -> tuple[list[Message], dict[Waits, list[Message]]]:
+        """Messages that wait for nothing, and the others by what they wait for."""
+        found: list[Waits] = [()] * len(messages)
+        for past in self._pasts:
+            change, first = past.change, past.first_seq
+            which = [place for place, one in enumerate(messages) if one.seq >= first and change.may_pass(one)]
+            chosen = change.places([messages[place] for place in which]) if which else []
+            for place, index in zip(which, chosen, strict=True):
+                fence = past.fences[index] if index >= 0 else None
+                if fence is not None:
+                    found[place] += (fence,)
+        own: list[Message] = []
+        held: dict[Waits, list[Message]] = {}
+        for message, waits in zip(messages, found, strict=True):
+            if waits and (waits in held or waits in self._lists or any(fence.closed for fence in waits)):
+                held.setdefault(waits, []).append(message)
+            else:
+                own.append(message)
+        return own, held
+
+    # --- coming ---
+
+    def restore(self, batch: Batch, delivered_seq: int) -> None:
+        """Add a stored batch behind all others; it is read where messages of it may wait."""
+        if all(batch.last_seq < past.first_seq for past in self._pasts):
+            self.inner.restore(batch, delivered_seq)
+            return
+        assert self._reader is not None
+        messages = self._reader.read(batch)
+        for message in messages:
+            message.redelivered = message.seq <= delivered_seq
+        self._prepare(messages)
+        self.extend(messages, body_octets(messages))
+
+    def extend(self, messages: list[Message], size: int) -> None:
+        own, held = self._sorted(messages)
+        for waits, group in held.items():
+            ready = self._lists.get(waits)
+            if ready is None:
+                ready = self._lists[waits] = ReadyMessages(self._reader, self._prepare, self._account, self._arrived)
+            ready.extend(group, body_octets(group))
+        if own:
+            self.inner.extend(own, body_octets(own) if held else size)
+
+    def put_back(self, messages: list[Message]) -> None:
+        self.inner.put_back(messages)
+
+    # --- taking ---
+
+    def take(self, count: int) -> list[Message]:
+        return self.inner.take(count)
+
+    def take_octets(self, count: int, most: int) -> list[Message]:
+        return self.inner.take_octets(count, most)
+
+    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        """As :meth:`ReadyMessages.take_range`, of what does not wait."""
+        return self.inner.take_range(first_seq, last_seq, count) if len(self.inner) else []
+
+    def take_oldest(self, count: int) -> list[Message]:
+        """Remove and return the oldest messages of the queue, those that wait among them."""
+        taken: list[Message] = []
+        while len(taken) < count and (parts := [part for part in self._parts if len(part)]):
+            parts.sort(key=lambda part: part.first_seq())
+            upto = parts[1].first_seq() - 1 if len(parts) > 1 else NO_SEQ
+            taken += parts[0].take_oldest(count - len(taken), upto)
+        return taken
+
+    def take_expired(self, now: float, count: int) -> list[Message]:
+        taken: list[Message] = []
+        for part in self._parts:
+            taken += part.take_expired(now, count - len(taken))
+        return taken
+
+    # --- looking ---
+
+    def first_seq(self) -> int:
+        return min(part.first_seq() for part in self._parts if len(part))
+
+    def first_expiry(self) -> float:
+        return min((at for part in self._parts if len(part) and (at := part.first_expiry())), default=0.0)
+
+    def count_upto(self, last_seq: int) -> int:
+        return sum(part.count_upto(last_seq) for part in self._parts)
+
+    def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        merged = merge(*(each(part, first_seq, last_seq) for part in self._parts if len(part)), key=lambda one: one.seq)
+        return iter(lambda: list(islice(merged, RUN)), [])
+
+    def front(self) -> Message | None:
+        return self.inner.front()
+
+    def in_memory(self) -> tuple[int, int]:
+        return sums(part.in_memory() for part in self._parts)
+
+    def spilled(self) -> tuple[int, int]:
+        return sums(part.spilled() for part in self._parts)
+
+    def measure(self, segments: int) -> bool:
+        return False not in [part.measure(segments) for part in self._parts]
+
+    # --- leaving, and memory ---
+
+    def leave(self) -> AllLeftovers:
+        left = AllLeftovers([part.leave() for part in self._parts])
+        for ready in self._lists.values():
+            ready.close()
+        self._lists.clear()
+        self._forget_fences()
+        return left
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+        self._pasts.clear()
+        self._prepare, self._arrived = for_nobody, nobody_waits
+
+    def page_out(self, kept: int) -> int:
+        """As :meth:`ReadyMessages.page_out`; of what waits nothing is kept."""
+        done = 0
+        for ready in self._lists.values():
+            done += ready.page_out(0)
+            if done >= PAGED_AT_ONCE:
+                return done
+        return done + self.inner.page_out(kept)

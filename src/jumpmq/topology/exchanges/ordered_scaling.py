@@ -1,0 +1,40 @@
+"""The declare argument ``ordered-scaling`` of hash exchanges: messages of a key that comes to another queue wait there
+until that of before has none (:mod:`jumpmq.queues.fences`)."""
+
+from jumpmq.amqp import erlang
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.topology.bindings import Binding
+from jumpmq.topology.definitions import ExchangeDefinition
+from jumpmq.topology.exchanges.base import Exchange
+
+
+def ordered_scaling(definition: ExchangeDefinition) -> bool:
+    """What the argument is; false where it is absent.
+
+    Raises:
+        PreconditionFailed: it is no boolean.
+    """
+    field = definition.arguments.get("ordered-scaling")
+    if field is None:
+        return False
+    if not isinstance(field.value, bool):
+        subject = f"exchange '{definition.name}' in vhost '{definition.vhost}'"
+        raise PreconditionFailed(
+            f"invalid type '{erlang.TYPE_NAMES[field.type]}' for arg 'ordered-scaling' in {subject}"
+        )
+    return field.value
+
+
+def require_fenceable(exchange: Exchange, binding: Binding, queue_type: str | None) -> None:
+    """Refuse a binding to what cannot hold messages back, or of which nobody knows what of a key is in it.
+
+    Raises:
+        PreconditionFailed: it is one.
+    """
+    if not ordered_scaling(exchange.definition) or queue_type in ("classic", "quorum"):
+        return
+    what = "another exchange" if queue_type is None else f"a queue of type '{queue_type}'"
+    raise PreconditionFailed(
+        f"exchange '{exchange.name}' in vhost '{exchange.vhost}' with ordered-scaling cannot be bound to {what}: "
+        "it has to hold messages back"
+    )

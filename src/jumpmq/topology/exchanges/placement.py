@@ -1,0 +1,124 @@
+"""Where a hash exchange sends keys, kept as it was: what the exchange itself decides changes with its bindings."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.amqp.messages import Message, any_copies, hash_keys, routing_keys
+from jumpmq.amqp.properties import Properties
+from jumpmq.hashing import MISSING, HashRing, moduli, modulus
+from jumpmq.topology.envelope import Envelope
+
+
+class Placement(ABC):
+    """The destinations of all keys.
+
+    Attributes:
+        names: the destinations, as they are counted.
+    """
+
+    names: list[str]
+
+    @abstractmethod
+    def places(self, messages: list[Message]) -> list[int]:
+        """Where messages go, as indices into ``names``; -1 is nowhere."""
+
+    @abstractmethod
+    def place(self, key: bytes) -> int:
+        """Where a key goes."""
+
+    @abstractmethod
+    def moved(self, after: "Placement") -> tuple[set[str], set[str]]:
+        """Which destinations may have lost keys, and which may have got some, where this is as it was before."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """It as plain JSON."""
+
+
+class RingPlacement(Placement):
+    """That of a consistent hash exchange.
+
+    Args:
+        hashed: the header or property that is hashed, None for the routing key.
+        ring: not to be changed.
+    """
+
+    def __init__(self, hashed: tuple[str, str] | None, ring: HashRing) -> None:
+        self.names = list(ring.names)
+        self._hashed = hashed
+        self._ring = ring
+
+    def places(self, messages: list[Message]) -> list[int]:
+        return self._ring.route_index(keys_of(messages, self._hashed)[0])
+
+    def place(self, key: bytes) -> int:
+        return self._ring.place(key)
+
+    def moved(self, after: Placement) -> tuple[set[str], set[str]]:
+        assert isinstance(after, RingPlacement)
+        old, new = self._ring.runs(), after._ring.runs()
+        lost = {name for name, runs in old.items() if new.get(name) != runs}
+        got = {name for name, runs in new.items() if old.get(name) != runs}
+        if not got:
+            return lost, set(new) if lost else set()
+        return set(old), set(new) if lost else got
+
+    def state(self) -> dict[str, Any]:
+        return {"hashed": self._hashed, "ring": self._ring.state()}
+
+
+class ModulusPlacement(Placement):
+    """That of a modulus hash exchange: nearly all keys move with each change."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def places(self, messages: list[Message]) -> list[int]:
+        count = len(self.names)
+        if not count:
+            return [-1] * len(messages)
+        if any_copies(messages):
+            return [modulus(_all_keys(message), count) for message in messages]
+        return moduli(routing_keys(messages), count)
+
+    def place(self, key: bytes) -> int:
+        return modulus([key], len(self.names)) if self.names else -1
+
+    def moved(self, after: Placement) -> tuple[set[str], set[str]]:
+        if self.names == after.names:
+            return set(), set()
+        return set(self.names), set(after.names)
+
+    def state(self) -> dict[str, Any]:
+        return {"modulus": self.names}
+
+
+def restored(state: Mapping[str, Any]) -> Placement:
+    """The placement whose ``state`` this is.
+
+    Raises:
+        KeyError, ValueError: it is none.
+    """
+    if "modulus" in state:
+        return ModulusPlacement(list(state["modulus"]))
+    hashed = state["hashed"]
+    return RingPlacement(None if hashed is None else (hashed[0], hashed[1]), HashRing.restore(state["ring"]))
+
+
+def keys_of(messages: list[Message], hashed: tuple[str, str] | None) -> tuple[list[bytes] | list[bytes | int], int]:
+    """What of messages is hashed, and how many lack it, for which the key ``MISSING`` stands."""
+    if hashed is None:
+        return routing_keys(messages), 0
+    kind, name = hashed
+    if kind == "header":
+        return hash_keys(messages, Properties.place("headers"), name.encode(), MISSING)
+    return hash_keys(messages, Properties.place(name), b"", MISSING)
+
+
+def _all_keys(message: Message) -> list[bytes]:
+    try:
+        return list(Envelope.opened(message).keys)
+    except AMQPError:  # it went by its routing key, before it had such headers
+        return [message.routing_key]
