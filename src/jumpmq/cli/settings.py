@@ -207,7 +207,7 @@ SETTINGS = {
             "recover_cluster",
             "true|false",
             "true or false",
-            "where etcd has lost the cluster, make it anew from this node's definitions",
+            "where etcd has lost the cluster, make it again from this node's definitions",
             _switch,
             "false",
         ),

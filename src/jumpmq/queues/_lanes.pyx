@@ -295,7 +295,7 @@ cdef class Lanes:
             self.leave_ring(self.share_of(slot), slot)
 
     def give(self, unsigned int slot, Share share):
-        """Have the slot's messages taken with this share's from now on; with None, with nobody's."""
+        """Have the slot's messages taken with this share's from now on; None is no share's."""
         self.step_back(slot)
         self.given[slot] = share
         if share is self.share:

@@ -9,7 +9,7 @@ in no ring, so that it is never looked at::
 
     idle       nothing ready                                     | in no ring
     blocked    as many unacknowledged as may be                  | in no ring
-    withheld   it was given to nobody                            | in no ring
+    withheld   it was given to none                              | in no ring
     reading    what is next is being read back from the store    | in no ring
     waiting    else                                              | in the ring of the share that it was given to
 
@@ -228,7 +228,7 @@ class SlottedMessages:
         return slot_of(key, self.slots)
 
     def give(self, slot: int, share: Share | None) -> None:
-        """Have the slot's messages taken with this share's from now on; with None, with nobody's."""
+        """Have the slot's messages taken with this share's from now on; None is no share's."""
         self._lanes.give(slot, share)
         self._queue_up(slot)
 

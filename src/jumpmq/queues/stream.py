@@ -573,7 +573,7 @@ class Stream(Queue):
         if self.offsets.get(group) is None and len(self.offsets) >= MAX_GROUPS:
             raise PreconditionFailed(
                 f"{MAX_GROUPS} consumer groups have an offset in stream '{self.name}' in vhost '{self.vhost}': "
-                "delete those that nobody uses"
+                "delete those that are not used"
             )
         position = self.offsets.set(group, min(max(offset, self.first), self.end))
         self._write_offsets([*self.offsets.changed])

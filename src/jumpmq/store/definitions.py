@@ -59,7 +59,7 @@ def queue_naming(definitions: Mapping[tuple[str, str], str]) -> Callable[[int], 
 
     def name(number: int) -> str:
         nonlocal names
-        if names is None:  # most of the time nobody asks
+        if names is None:  # most of the time they are not asked for
             found = [json.loads(text) for (kind, _), text in definitions.items() if kind == "queue"]
             whole = [one for one in found if isinstance(one, dict) and one.keys() >= _NAMED]
             ids = [(one[key], one) for one in whole for key in ("id", "before") if key in one]

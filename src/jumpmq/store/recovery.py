@@ -104,7 +104,7 @@ class Recovery:
         self._hold_against_files(directory / DIRECTORY)
         self._settle_accounts()
         if self.segments and not self._has_index and not without_index:
-            self.warnings.append(f"{path} is missing; it is made anew from the log. Some messages may come again")
+            self.warnings.append(f"{path} is missing; it is made again from the log. Some messages may come again")
         if self.segments and self.segments[0].first_commit > 1 and not (self._has_index or self._has_copy):
             self.losses.append(
                 f"{path} and {directory / definitions.FILE_NAME} are missing or damaged: what was declared before "

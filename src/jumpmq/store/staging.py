@@ -48,7 +48,7 @@ class Staging:
     Args:
         noted: what was settled and belongs to no turn yet, as (batch, first, last): batches append to it themselves.
         commit_bytes: octets of bodies after which turns go into another commit.
-        linger_bytes: the same where nobody waits for it.
+        linger_bytes: the same where no publisher waits for it.
     """
 
     def __init__(self, noted: list[tuple[Batch, int, int]], *, commit_bytes: int, linger_bytes: int) -> None:

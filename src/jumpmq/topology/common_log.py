@@ -2,7 +2,7 @@
 
 A home asks the first one for a change. There it is judged and takes effect; a change that is accepted is an *entry*,
 which is recorded in the same commit as its effect. Once that is on disk the entry goes to all other homes, and when all
-of those whose links are up have applied it, whoever asked is told: what an answer promises is known everywhere. A
+of those whose links are up have applied it, the asker is told: what an answer promises is known everywhere. A
 change that is refused changes nothing, and is no entry.
 
 Numbers grow from entry to entry, and what a home has applied is recorded in the commit of its effect. A home that was

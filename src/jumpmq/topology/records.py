@@ -49,7 +49,7 @@ class Records:
     """Writes what changes to the journal, as far as it is durable.
 
     Attributes:
-        digest: follows what is recorded; None where nobody compares it.
+        digest: follows what is recorded; None where it is not compared.
 
     Args:
         journal: the store, or None to keep nothing.

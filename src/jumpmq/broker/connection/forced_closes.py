@@ -1,4 +1,4 @@
-"""Connections end with their user and with their virtual host, whoever deletes it.
+"""Connections end with their user and with their virtual host, by whatever way these are deleted.
 
 New passwords and permissions count from the next login and operation on.
 """

@@ -15,7 +15,7 @@ A member (its name) outlives its session (a ``basic.consume`` in force) by its g
 none of its messages any more, whatever became of them; then its owner's session is fed. So a handover waits for no
 answer, and no two sessions have messages of a unit at once. Only :meth:`ConsumerGroup.evict` ends a drain otherwise.
 
-What a member leaves is given to others at once; what members have moves to even out the shares when nobody has come or
+What a member leaves is given to others at once; what members have moves to even out the shares when none has come or
 gone for a while. The first division waits a moment for members that start together.
 """
 
@@ -236,7 +236,7 @@ class ConsumerGroup:
         self._follow(now)
 
     def set_units(self, units: Iterable[Unit], now: float, first: int | None = None) -> None:
-        """These are the units from now on. A unit that is gone, is gone whoever has messages of it.
+        """These are the units from now on. A unit that is gone, is gone also where a member has messages of it.
 
         Args:
             first: see :attr:`first_unit`.
@@ -337,7 +337,7 @@ class ConsumerGroup:
         self._follow(now)
 
     def _follow(self, now: float) -> None:
-        """Stop who is not the owner's session, and start who is where nobody else holds messages of the unit."""
+        """Stop who is not the owner's session, and start the owner where no other holds messages of the unit."""
         self._unfollowed = True
         failure: Exception | None = None
         for unit, place in self.places.items():

@@ -400,7 +400,7 @@ def _of_queue(queue: Queue) -> Counts:
 
 
 _UNUSED = (0,) * 11
-"""The counters of a queue that nobody uses; many share them."""
+"""The counters of an unused queue; many share them."""
 
 
 def _of_past(host: VirtualHost) -> Counts:

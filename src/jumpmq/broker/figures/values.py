@@ -205,7 +205,7 @@ class GroupUnitFigures(NamedTuple):
         slot: None where the queue has none.
         owner: the member whose it is; None while it waits for one.
         owned_since: seconds for which it has been its owner's.
-        holder: connection and consumer tag of who is fed, or still has messages of it; None where nobody has.
+        holder: connection and consumer tag of who is fed, or still has messages of it; None where there is none.
         held: messages of it that the holder has not settled.
         draining_since: seconds for which the holder is fed no more; None while it is.
         ready, unacknowledged: messages.

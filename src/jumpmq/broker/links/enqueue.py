@@ -3,7 +3,7 @@
 What is sent by one push to one home is a *unit*, which holds each message once and says which queues get it. Units of
 a link are numbered, and the home answers in order: which messages its queues have refused, and up to which unit all is
 complete. A link is so a source of receipts. When it breaks, what is not answered is refused: it may have arrived, and
-whoever publishes it again may have it twice, as after any connection that broke.
+a publisher that publishes it again may have it twice, as after any connection that broke.
 
 A link is always read, so a home that is slow holds up no other. It is the clients who publish faster to it than it
 answers that are not read, until it has (:data:`CREDIT`).

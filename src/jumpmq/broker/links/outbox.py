@@ -8,7 +8,7 @@ only then the messages are forgotten here. After a break or a crash of either pr
 forwarded again, and the home passes over what it has.
 
 Numbers grow from message to message of a queue, also over restarts: they begin with the time of the process's start. A
-data directory has a random *source*, so that one that is made anew is not taken for the old one.
+data directory has a random *source*, so that a new one is not taken for the old one.
 """
 
 import asyncio

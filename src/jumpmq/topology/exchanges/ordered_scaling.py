@@ -26,7 +26,7 @@ def ordered_scaling(definition: ExchangeDefinition) -> bool:
 
 
 def require_fenceable(exchange: Exchange, binding: Binding, queue_type: str | None) -> None:
-    """Refuse a binding to what cannot hold messages back, or of which nobody knows what of a key is in it.
+    """Refuse a binding to what cannot hold messages back, or of which it is not known what of a key is in it.
 
     Raises:
         PreconditionFailed: it is one.
