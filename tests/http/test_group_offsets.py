@@ -114,4 +114,4 @@ def test_a_thousand_groups_have_an_offset_in_a_stream_at_most(api, stream):
         for number in range(1000):
             assert session.put(f"{url}/{number}", json={"offset": 1}, timeout=30).status_code == 201
         refused = session.put(f"{url}/more", json={"offset": 1}, timeout=30)
-    assert (refused.status_code, "delete those that nobody uses" in refused.json()["reason"]) == (400, True)
+    assert (refused.status_code, "delete those that are not used" in refused.json()["reason"]) == (400, True)
