@@ -189,7 +189,7 @@ def test_names_of_others_are_text_on_every_page(hostile, site):
     for address in hostile:
         site.go(*address)
         if address not in NAMELESS:
-            site.see("<img src=x onerror=")
+            site.page.get_by_text("<img src=x onerror=").locator("visible=true").first.wait_for()
         site.page.wait_for_timeout(300)  # for what comes after the names
         assert site.page.locator("#page img, #page script, #page iframe").count() == 0, address
         assert site.page.evaluate("window.hacked") is None, address
