@@ -91,12 +91,14 @@ def test_a_start_with_fewer_serves_the_others_until_they_are_empty(tmp_path: Pat
 
 
 def test_workers_are_left_while_clients_publish_and_processes_die(tmp_path: Path) -> None:
+    others = workers_of(os.getpid())
     with jumpmq.running(workers=3, data_dir=tmp_path, queue_leader_locator="balanced") as broker:
+        processes = [pid for pid in workers_of(os.getpid()) if pid not in others]
         filled(broker)
         result = run("jumpmqctl", "set_workers", "4", "--url", broker.http_url)
         assert (result.returncode, "the broker has 3 workers" in result.stderr) == (69, True)
         requests.put(f"{broker.http_url}/api/workers", json={"count": 1}, timeout=30).raise_for_status()
-        for pid in workers_of(os.getpid())[1:]:
+        for pid in processes[1:]:
             os.kill(pid, signal.SIGKILL)
             time.sleep(0.3)
         until(lambda: homes_in(tmp_path) == 1)

@@ -23,7 +23,6 @@ from tests.homes import in_loop
 
 import jumpmq
 from jumpmq import Config
-from jumpmq.broker import BrokerError
 from jumpmq.cli import workers
 from jumpmq.cli.workers import serving_workers
 
@@ -89,8 +88,8 @@ def test_a_data_directory_of_one_process_becomes_the_first_of_several(tmp_path: 
         for channel in channels:
             channel.basic_publish("", "q", b"more", PERSISTENT, mandatory=True)
     assert (tmp_path / "homes" / "2").is_dir()
-    with pytest.raises(BrokerError, match="one of 2 homes: serve it with --workers 2 or more"):
-        jumpmq.running(data_dir=tmp_path).__enter__()
+    with jumpmq.running(data_dir=tmp_path) as broker, connected(broker.amqp_url) as [channel]:
+        assert channel.queue_declare("q", passive=True).method.message_count == 3
 
 
 def test_the_number_of_processes_may_grow(tmp_path: Path) -> None:

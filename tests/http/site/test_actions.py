@@ -243,10 +243,10 @@ def test_everything_is_reached_by_keyboard(api, channel, open_page):
 
 
 def focus_on(site, role, text):
-    """Press Tab until the link or button of this text has the focus, once it is there."""
-    site.page.get_by_role(role, name=text, exact=True).first.wait_for()
+    """Press Tab until the link or button of this text (and maybe a count) has the focus, once it is there."""
+    site.page.get_by_role(role, name=re.compile(rf"^{text}\s*\d*$")).first.wait_for()
     for _ in range(80):
-        if site.page.evaluate("document.activeElement.textContent.trim()") == text:
+        if re.fullmatch(rf"{text}\d*", site.page.evaluate("document.activeElement.textContent.trim()")):
             return
         site.page.keyboard.press("Tab")
     raise AssertionError(f"{text} is not reached by Tab")
