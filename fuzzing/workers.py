@@ -145,12 +145,28 @@ class Consumer(Client):
         cancelled = threading.Event()
         channel.add_on_cancel_callback(lambda frame: cancelled.set())
         for queue in self.queues:
-            arguments = {"x-consumer-group": "g", "x-stream-offset": "first"} if queue == STREAM else None
-            channel.basic_consume(queue, self._take, arguments=arguments)
+            channel.basic_consume(queue, self.take, arguments=self.arguments(queue))
         while not (self.stop.is_set() or cancelled.is_set()):
             connection.process_data_events(0.1)
 
-    def _take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+    def arguments(self, queue: str) -> dict[str, Any] | None:
+        """Of `basic.consume`."""
+        return None
+
+    def take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        with self.ledger.lock:
+            self.ledger.seen[method.routing_key].append((int(body), method.redelivered))
+            self.ledger.acknowledged[method.routing_key].add(int(body))
+        channel.basic_ack(method.delivery_tag)
+
+
+class RejectingConsumer(Consumer):
+    """Consumes from queues of all kinds, and has every so many messages of classic queues dead-lettered first."""
+
+    def arguments(self, queue: str) -> dict[str, Any] | None:
+        return {"x-consumer-group": "g", "x-stream-offset": "first"} if queue == STREAM else None
+
+    def take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         queue, number = method.routing_key, int(body)
         is_dead = method.exchange == DEAD
         is_rejected = not is_dead and queue not in (QUORUM, STREAM) and number % REJECTED == 0
@@ -249,7 +265,7 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
             declare(broker.port, queue)
         publishers = [Publisher(lambda: broker.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
         consumed = [[*queues[0::2], DEAD], queues[1::2]]
-        consumers = [Consumer(lambda: broker.port, ledger, some, stop) for some in consumed]
+        consumers = [RejectingConsumer(lambda: broker.port, ledger, some, stop) for some in consumed]
         mover = Mover(broker.http_url, queues, seed, stop_publishing)
         for client in (*publishers, *consumers, mover):
             client.start()

@@ -167,6 +167,7 @@ def hostile(busy, broker):
     body = {"queues": {HOSTILE: None}, "max_messages": 5, "lease": 600}
     busy.post("readers", HOSTILE, "g" + HOSTILE, "reserve", body=body)
     busy.request("DELETE", "queues", HOSTILE, "no" + HOSTILE)
+    channel.basic_qos(prefetch_count=10)  # the others are there to be got
     channel.basic_consume(HOSTILE, lambda *_: None, consumer_tag=HOSTILE)
     (one,) = [one for one in busy.get("channels") if one["user"] == HOSTILE]
     yield [
