@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.amqp.errors import AccessRefused
 from jumpmq.broker.upkeep import slices
 from jumpmq.http.plumbing import requested
 from jumpmq.topology import Asker, Change, Pending
@@ -52,6 +53,15 @@ def check_permission(request: Request, vhost: str, operation: Operation, queue: 
         AccessRefused: the user may not.
     """
     requested.broker(request).authorization.require(requested.principal(request), vhost, operation, "queue", queue)
+
+
+def may_read(request: Request, vhost: str, queue: str) -> bool:
+    """Whether the user may read a queue, as over AMQP."""
+    try:
+        check_permission(request, vhost, "read", queue)
+    except AccessRefused:
+        return False
+    return True
 
 
 def put_answer(existed: bool) -> Response:

@@ -8,11 +8,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.amqp.errors import AccessRefused, NotFound
+from jumpmq.amqp.errors import NotFound
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import monitors
 from jumpmq.http.plumbing.answers import answer_list
-from jumpmq.http.plumbing.changing import check_permission
+from jumpmq.http.plumbing.changing import check_permission, may_read
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.queues import Queue
 from jumpmq.queues.fences import FenceFigures
@@ -35,18 +35,10 @@ async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
     fences = requested.broker(request).topology.fences
     found = [one for host in hosts for one in fences.figures(host.name)]
     if not monitors(requested.user(request)):
-        found = [one for one in found if _may_read(request, one[0])]
+        found = [one for one in found if may_read(request, one[0].vhost, one[0].name)]
     return await answer_list(
         request, found, lambda one: {"vhost": one[0].vhost, "queue": one[0].name} | shown(one[1]), ORDER
     )
-
-
-def _may_read(request: Request, queue: Queue) -> bool:
-    try:
-        check_permission(request, queue.vhost, "read", queue.name)
-    except AccessRefused:
-        return False
-    return True
 
 
 def shown(fence: FenceFigures) -> dict[str, Any]:

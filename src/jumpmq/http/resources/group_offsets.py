@@ -7,13 +7,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jumpmq.amqp.errors import AccessRefused, NotFound
+from jumpmq.amqp.errors import NotFound
 from jumpmq.amqp.fields import Field
 from jumpmq.broker.figures.values import GroupOffsetFigures
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import monitors
 from jumpmq.http.plumbing.answers import answer_list
-from jumpmq.http.plumbing.changing import check_permission, put_answer
+from jumpmq.http.plumbing.changing import check_permission, may_read, put_answer
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.schema.shapes import NUMBER, Kind, Shape
@@ -38,16 +38,8 @@ async def group_offsets_of_host(request: Request) -> Response:
 async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
     found = await requested.broker(request).figures.group_offsets([host.name for host in hosts])
     if not monitors(requested.user(request)):
-        found = [one for one in found if _may_read(request, one)]
+        found = [one for one in found if may_read(request, one.vhost, one.queue)]
     return await answer_list(request, found, shown, ORDER)
-
-
-def _may_read(request: Request, figures: GroupOffsetFigures) -> bool:
-    try:
-        check_permission(request, figures.vhost, "read", figures.queue)
-    except AccessRefused:
-        return False
-    return True
 
 
 def shown(figures: GroupOffsetFigures) -> dict[str, Any]:

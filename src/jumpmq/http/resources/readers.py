@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from jumpmq.amqp.errors import AccessRefused, NotFound
+from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.bulk.reader_group import LEASE, NoSession, ReaderGroup, owned
 from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, Slice
 from jumpmq.broker.bulk.with_bodies import with_bodies
@@ -24,11 +24,10 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import sees_all
 from jumpmq.http.plumbing.arrow import COLUMNS
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
-from jumpmq.http.plumbing.changing import check_permission
+from jumpmq.http.plumbing.changing import check_permission, may_read
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Refused
 from jumpmq.http.resources.queue_messages import MAX_QUEUES, slices_of
-from jumpmq.queues import Queue
 from jumpmq.queues.reservations import OWNED, Reservations
 from jumpmq.topology import VirtualHost
 
@@ -68,7 +67,12 @@ async def all_groups(request: Request) -> JSONResponse:
     """
     hosts = requested.visible_hosts(request)
     groups = [group for host in hosts for group in _groups(request).groups(host.name)]
-    places = [(group, place) for group in groups for place in group.places.values() if _may_read(request, place.queue)]
+    places = [
+        (group, place)
+        for group in groups
+        for place in group.places.values()
+        if may_read(request, place.queue.vhost, place.queue.name)
+    ]
     now = asyncio.get_running_loop().time()
     found = [shown_in_brief(group, place, now) for group, place in places]
     return JSONResponse(found + [one for told in await _told_elsewhere(request) for one in told])
@@ -104,7 +108,7 @@ async def list_unread(request: Request) -> JSONResponse:
     unread: list[dict[str, Any]] = []
     for name, ready in await requested.broker(request).home_figures.unread(host.name):
         queue = host.queues.get(name)
-        if queue is not None and _may_read(request, queue):
+        if queue is not None and may_read(request, queue.vhost, queue.name):
             bound = any(one.source for one in host.bindings_to(queue))
             unread.append({"name": name, "ready": ready, "bound": bound})
     unread += [one for told in await _told_elsewhere(request) for one in told]
@@ -396,7 +400,7 @@ async def _read(
 
 
 def _shown(request: Request, group: ReaderGroup) -> dict[str, Any]:
-    places = [place for place in group.places.values() if _may_read(request, place.queue)]
+    places = [place for place in group.places.values() if may_read(request, place.queue.vhost, place.queue.name)]
     return {"queues": {place.queue.name: _shown_place(place) | {"lease": group.lease} for place in places}}
 
 
@@ -442,7 +446,7 @@ def _may_see(request: Request, group: ReaderGroup) -> bool:
         sees_all(user)
         or group.user is None
         or group.name == owned(group.shown_name, requested.principal(request))
-        or any(_may_read(request, place.queue) for place in group.places.values())
+        or any(may_read(request, place.queue.vhost, place.queue.name) for place in group.places.values())
     )
 
 
@@ -455,14 +459,6 @@ def _require_read(request: Request, host: VirtualHost, name: str) -> None:
     group = _groups(request).group(host.name, name)
     for place in group.places.values() if group is not None else ():
         check_permission(request, host.name, "read", place.queue.name)
-
-
-def _may_read(request: Request, queue: Queue) -> bool:
-    try:
-        check_permission(request, queue.vhost, "read", queue.name)
-    except AccessRefused:
-        return False
-    return True
 
 
 def _groups(request: Request) -> ReaderGroups:
