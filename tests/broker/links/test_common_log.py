@@ -194,6 +194,8 @@ async def test_fewer_homes_are_refused(tmp_path: Path) -> None:
         pass
     with pytest.raises(BrokerError, match="one of 3 homes: serve it with --workers 3 or more, not 2"):
         await started(config_of(1, 2, tmp_path))
+    with pytest.raises(BrokerError, match="one of 3 homes: serve it with --workers 3 or more"):
+        await started(config_of(1, 1, tmp_path))
 
 
 @in_loop
