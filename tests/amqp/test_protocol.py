@@ -427,6 +427,17 @@ def test_octets_of_a_body_are_counted_until_it_is_whole() -> None:
     assert not server.ends
 
 
+def test_a_read_that_ends_behind_the_header_of_a_small_message_is_in_no_large_body() -> None:
+    for size, large in ((100, False), (3000, False), (20_000, True)):
+        server = opened()
+        header = frame(HEADER, 1, content_header(size))
+        octets = publication(1, b"", b"q", bytes(size), piece=8000)
+        server.receive(octets[: octets.index(header) + len(header)])
+        assert server.protocol.unfinished and not server.protocol.holds_large_part
+        server.receive(octets[octets.index(header) + len(header) :][:5000])
+        assert server.protocol.holds_large_part is large
+
+
 def test_what_was_not_yet_read_can_be_retained_when_its_buffer_is_used_again() -> None:
     server, bodies = opened(), [b"a" * 5000, b"b" * 6000]
     octets = b"".join(publication(1, b"", b"q", body, piece=3000) for body in bodies)

@@ -332,6 +332,11 @@ class ServerProtocol:
         self._keep()
 
     @property
+    def holds_large_part(self) -> bool:
+        """Whether a large body is being received. Reads that end behind the header of a small message are no sign."""
+        return self.unfinished >= SPLIT_FROM
+
+    @property
     def scatters(self) -> bool:
         """Whether :meth:`scatter` says where to read to: in the middle of a large body."""
         split = self._split
