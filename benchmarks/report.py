@@ -113,8 +113,8 @@ def conditions(n: int, rounds: int, versions: dict[str, str], busy: float) -> st
     brokers = [f"{broker} {version}" for broker, version in versions.items()]
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores ({processor()}), {' and '.join(brokers)}, "
-        f"Python {platform.python_version()}, Linux {platform.release()}; {n:,} messages of 100 octets "
-        f"through four queues, load average {busy:.1f} before, median of {rounds} round{'s' * (rounds > 1)}."
+        f"Python {platform.python_version()}, Linux {platform.release().partition('-')[0]}; {n:,} messages of "
+        f"100 octets through four queues, load average {busy:.1f} before, median of {rounds} round{'s' * (rounds > 1)}."
     )
 
 

@@ -58,7 +58,7 @@ def clear_permissions(session: Session, username: Name) -> None:
     except Refusal as refusal:
         if refusal.code not in (400, 404):
             raise
-        check_exist(session, username)  # nothing to clear is no failure
+        session.check_vhost()  # nothing to clear is no failure, nor is a user that does not exist
 
 
 def list_permissions(session: Session) -> None:

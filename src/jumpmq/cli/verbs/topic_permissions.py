@@ -38,13 +38,13 @@ def clear_topic_permissions(
     """Takes a user's topic permissions in a virtual host away."""
     where = f'on "{exchange}" ' if exchange is not None else ""
     session.inform(f'Clearing topic permissions {where}for user "{username}" in vhost "{session.vhost}" ...')
-    check_exist(session, username)
     place = ("topic-permissions", session.vhost, username, *([exchange] if exchange is not None else []))
     try:
         session.api.delete(*place)
     except Refusal as refusal:
-        if refusal.code != 404:  # nothing to clear is no failure
+        if refusal.code not in (400, 404):
             raise
+        session.check_vhost()  # nothing to clear is no failure, nor is a user that does not exist
 
 
 def list_topic_permissions(session: Session) -> None:

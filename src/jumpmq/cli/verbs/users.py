@@ -42,10 +42,13 @@ def add_user(session: Session, username: Name, password: Password = None) -> Non
 
 
 def delete_user(session: Session, username: Name) -> None:
-    """Deletes a user with all permissions."""
+    """Deletes a user with all permissions; no failure if there is none."""
     session.inform(f'Deleting user "{username}" ...')
-    _find(session, username)
-    session.api.delete("users", username)
+    try:
+        session.api.delete("users", username)
+    except Refusal as refusal:
+        if refusal.code != 404:
+            raise
 
 
 def change_password(session: Session, username: Name, password: Password = None) -> None:
