@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
 from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere, QueueInUse, TooLarge
 from jumpmq.spark.options import Broker
+from jumpmq.spark.origin import ANY, Origin
 from jumpmq.spark.patience import retried, taken_up
 
 T = TypeVar("T")
@@ -135,14 +136,20 @@ class Client:
             self._require_same(identity)
         return answer
 
-    def ready(self, slices: list[Slice], columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def ready(self, slices: list[Slice], columns: list[str], origin: Origin = ANY) -> Iterator[pa.RecordBatch]:
         """The ready messages of ranges ``[queue, first_seq, last_seq]``, each once; nothing is consumed.
 
         The columns ``queue`` and ``seq`` come too.
-        """
-        return self._batches("messages", self._vhost, body={"slices": slices}, columns=columns)
 
-    def cut(self, stream: str, first: int, last: int, columns: list[str], *, whole: bool) -> Iterator[pa.RecordBatch]:
+        Raises:
+            Gone: the queues are others.
+        """
+        body = {"slices": slices} | origin.said()
+        return self._batches("messages", self._vhost, body=body, columns=columns)
+
+    def cut(
+        self, stream: str, first: int, last: int, columns: list[str], origin: Origin, *, whole: bool
+    ) -> Iterator[pa.RecordBatch]:
         """The messages of a stream with offsets ``first`` to ``last``; an answer that breaks off is taken up.
 
         Args:
@@ -150,14 +157,14 @@ class Client:
             whole: whether it is an error where some are not there any more.
 
         Raises:
-            Gone: some are not.
+            Gone: some are not, or the stream is another.
         """
 
         def rest() -> Iterator[pa.RecordBatch]:
             nonlocal first
             if first > last:
                 return
-            body = {"slices": [[stream, first, last]], "columns": columns, "whole": whole}
+            body = {"slices": [[stream, first, last]], "columns": columns, "whole": whole} | origin.said()
             for batch in self._answer("messages", self._vhost, body=body):
                 begin, end = batch.column("seq")[0].as_py(), batch.column("seq")[-1].as_py() + 1
                 if whole and (begin != first or end - begin != len(batch)):

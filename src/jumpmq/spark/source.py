@@ -5,7 +5,7 @@ of streams.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,8 +18,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.clients import client_of
-from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.errors import Gone, JumpMQError
 from jumpmq.spark.options import RESERVED, TRIGGERED, SourceOptions
+from jumpmq.spark.origin import Origin
 from jumpmq.spark.partitions import Cut, Piece, Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import SCHEMA, check_schema, wire_columns
@@ -93,6 +94,13 @@ class JumpMQDataSource(DataSource):
         return QueueStreamReader(options, schema, self.parallelism)
 
 
+@dataclass
+class ReadySlices(Slices):
+    """Ranges ``[queue, first_seq, last_seq]``."""
+
+    origin: Origin
+
+
 class QueueReader(DataSourceReader):
     """Reads what is ready, and leaves it there; of streams, what is between two offsets.
 
@@ -125,17 +133,27 @@ class QueueReader(DataSourceReader):
         whole = options.keep_order or options.broker.speaks_amqp  # AMQP reads from the front
         cut = Cut.of(replace(options, keep_order=whole), self._parallelism)
         groups = pieces(counts, cut) if ranges else []
-        slices = [Slices([_by_seq(piece, ranges[piece.queue]) for piece in group]) for group in groups]
-        return [*slices, *batch.plan(client, options, streams, self._parallelism)]
+        origin = Origin.of(client.identity, ranges)
+        ready = [
+            ReadySlices(
+                [_by_seq(piece, ranges[piece.queue]) for piece in group], origin.only({piece.queue for piece in group})
+            )
+            for group in groups
+        ]
+        return [*ready, *batch.plan(client, options, streams, self._parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, OffsetRanges):
             yield from read_ranges(partition, self._options, self._schema)
-        if not isinstance(partition, Slices):  # Spark's stand-in where there is no partition at all
+        if not isinstance(partition, ReadySlices):  # Spark's stand-in where there is no partition at all
             return
         columns, convert = wire_columns(self._schema), converter(self._schema)
-        for found in client_of(self._options.broker, met=True).ready(partition.slices, columns):
-            yield convert(found)
+        client = client_of(self._options.broker, met=True)
+        try:
+            for found in client.ready(partition.slices, columns, partition.origin):
+                yield convert(found)
+        except Gone as error:
+            raise JumpMQError(f"{error}: load the table again") from None
 
 
 def _by_seq(piece: Piece, found: dict[str, int]) -> list[str | int]:

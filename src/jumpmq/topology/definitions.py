@@ -50,6 +50,7 @@ class QueueDefinition:
         home: number of the home where its messages are.
         user: who declared it first; "" where there was none, as of shards.
         before: while it moves from another home, the id that it had there; else 0.
+        original: of a stream that has moved, the id that it was declared with; else 0.
     """
 
     vhost: str
@@ -64,6 +65,13 @@ class QueueDefinition:
     user: str = ""
     home: int = 1
     before: int = 0
+    original: int = 0
+
+    @property
+    def identity(self) -> int:
+        """The id that tells it from one that is deleted and declared again by the same name; of a stream it stays when
+        the stream moves, as its offsets do."""
+        return self.original or self.id
 
     @property
     def home_before(self) -> int:

@@ -201,8 +201,9 @@ class Records:
     def put_queue(self, definition: QueueDefinition) -> None:
         if definition.is_kept or self._shared:
             value = to_json(definition)
-            if not definition.before:
-                del value["before"]
+            for name in "before", "original":
+                if not value[name]:
+                    del value[name]
             self._put("queue", key_of(definition.vhost, definition.name), value)
 
     def delete_queue(self, definition: QueueDefinition) -> None:

@@ -299,7 +299,8 @@ class Topology:
         """The definition of a queue that moves to another home, with the next number of that."""
         counter = self.counters.get(home, 1)
         self.counters[home] = counter + 1
-        return replace(definition, id=home << HOME_BITS | counter, home=home, before=definition.id)
+        original = definition.identity if QUEUE_TYPES[definition.type].append_only else 0
+        return replace(definition, id=home << HOME_BITS | counter, home=home, before=definition.id, original=original)
 
     def is_to_come(self, id: int) -> bool:
         """Whether an id is one that this home is to give to a queue by a change that has not taken effect here yet."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from jumpmq.amqp.errors import ResourceError
 from jumpmq.broker.routing.bound_queues import bound_queues
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
@@ -18,6 +19,7 @@ from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Gone
 from jumpmq.queues import Queue
+from jumpmq.topology import VirtualHost
 
 MAX_SLICES = 100_000
 
@@ -47,8 +49,9 @@ async def ready_slices(request: Request) -> Response:
     """``POST /api/messages/{vhost}``: the ready messages of ranges of several queues, one range after the other.
 
     The body is ``{"slices": [[QUEUE, FIRST_SEQ, LAST_SEQ], ...], "columns": [...], "whole": false}``. Of several homes,
-    the ranges of one come behind those of another. With ``whole``,
-    for streams only, the answer is 410 unless they still have all that is asked for.
+    the ranges of one come behind those of another. With ``whole``, for streams only, the answer is 410 unless they
+    still have all that is asked for. With ``"ids": {QUEUE: ID, ...}`` and ``"identity"``, as ``/api/ranges`` and its
+    header have told them, it is 410 where another queue, or another broker, has the name now.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
     slices = [
@@ -62,6 +65,7 @@ async def ready_slices(request: Request) -> Response:
     there = {name for names in away.values() for name in names}
     here = [one for one in slices if one[0] not in there]
     queues = {name: host.queue(name, requested.NO_CONNECTION) for name, *_ in here}
+    _require_same(host, queues, body, requested.broker(request).identity)
     if body.get("whole") is True:
         async for name, first, last in steps.through(here):
             _require_whole(queues[name], first, last)
@@ -85,9 +89,10 @@ async def ranges(request: Request) -> Response:
     The body is ``{"exchange": NAME}``, for all queues bound to it, directly or through other exchanges, or ``{"queues":
     [NAME, ...]}``, or both, the answer ``{NAME: {"first_seq": SEQ, "last_seq": SEQ, "messages": COUNT, "type": KIND,
     "id": ID}, ...}``, where ``last_seq`` is that of the youngest message that the queue was given, and a queue that is
-    deleted and declared again has another ``id``. With ``"timestamp": SECONDS`` a stream has ``"seq_at": SEQ`` too, the
-    first message published then or later, else the next one; with ``"missing": true`` null stands for a queue that is
-    not there. The header ``JumpMQ-Identity`` tells the broker from others, if it keeps anything.
+    deleted and declared again, or has moved, has another ``id``; a stream that moves keeps it. With ``"timestamp":
+    SECONDS`` a stream has ``"seq_at": SEQ`` too, the first message published then or later, else the next one; with
+    ``"missing": true`` null stands for a queue that is not there. The answer is 503 while a queue is on its way from
+    home to home. The header ``JumpMQ-Identity`` tells the broker from others, if it keeps anything.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
     names = body.get("queues", [])
@@ -113,7 +118,7 @@ async def ranges(request: Request) -> Response:
     there = {name for names in away.values() for name in names}
     async for name in slices.through(name for name in found if name not in there):
         if name in host.queues or body.get("missing") is not True:
-            found[name] = _range(host.queue(name, requested.NO_CONNECTION), timestamp)
+            found[name] = _range(host, host.queue(name, requested.NO_CONNECTION), timestamp)
         else:
             found[name] = None
     identity = requested.broker(request).identity
@@ -156,9 +161,12 @@ def _ready(queue: Queue, first: int, last: int) -> Iterator[Part | ColumnPart]:
     yield from ((queue.name, messages) for messages in queue.browse(first, last))
 
 
-def _range(queue: Queue, timestamp: float | None) -> dict[str, Any]:
-    first, last = queue.ready_range()
-    shown = {"first_seq": first, "last_seq": last, "messages": queue.ready_count, "type": queue.type, "id": queue.id}
+def _range(host: VirtualHost, queue: Queue, timestamp: float | None) -> dict[str, Any]:
+    definition = host.declared[queue.name].definition
+    if definition.before:
+        raise ResourceError(f"queue '{queue.name}' in vhost '{queue.vhost}' is on its way from home to home")
+    first, last, id = *queue.ready_range(), definition.identity
+    shown = {"first_seq": first, "last_seq": last, "messages": queue.ready_count, "type": queue.type, "id": id}
     seq_at = None if timestamp is None else queue.seq_at(timestamp)
     return shown if seq_at is None else shown | {"seq_at": seq_at}
 
@@ -168,6 +176,26 @@ def _seq_at(queue: Queue, timestamp: float) -> int:
     if found is None:
         raise BadRequest(f"queue '{queue.name}' is of type {queue.type}, and only streams are read by time")
     return found
+
+
+def _require_same(host: VirtualHost, queues: Iterable[str], body: dict[str, Any], identity: str | None) -> None:
+    """Refuse unless the broker and its queues are those that a body names, if it does.
+
+    Raises:
+        BadRequest: it names them otherwise.
+        Gone: they are others.
+    """
+    ids = body.get("ids", {})
+    if not isinstance(ids, dict) or not all(requested.is_whole(id) for id in ids.values()):
+        raise BadRequest(f"'ids' must be an object of whole numbers, not {str(ids)[:100]}")
+    if body.get("identity") not in (None, identity):
+        raise Gone("the numbers are of another broker, or of this one before it lost its data directory")
+    for name in queues:
+        if ids.get(name) not in (None, host.declared[name].definition.identity):
+            raise Gone(
+                f"the numbers are of another queue '{name}' in vhost '{host.name}': it was deleted and declared again, "
+                "or has moved"
+            )
 
 
 def _require_whole(queue: Queue, first: int, last: int) -> None:

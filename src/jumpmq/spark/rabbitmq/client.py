@@ -19,6 +19,7 @@ from jumpmq.amqp.client import Delivery, stream_offset
 from jumpmq.client import AMQPConnection, Refused
 from jumpmq.spark.errors import BrokerAway, Gone, JumpMQError
 from jumpmq.spark.options import Broker
+from jumpmq.spark.origin import ANY, Origin
 from jumpmq.spark.patience import taken_up
 from jumpmq.spark.rabbitmq.columns import AT_ONCE, batch_of
 from jumpmq.spark.rabbitmq.kinds import streams_among
@@ -90,8 +91,11 @@ class AMQPClient:
                 found[name] = {"type": "classic", "id": 0, "first_seq": 1, "last_seq": count, "messages": count}
         return {name: found[name] for name in counts}
 
-    def ready(self, slices: list[list[Any]], columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def ready(self, slices: list[list[Any]], columns: list[str], origin: Origin = ANY) -> Iterator[pa.RecordBatch]:
         """As many messages of each queue as its slice ``[queue, first, last]`` says; they go back to the queue.
+
+        Args:
+            origin: is not looked at, as AMQP does not tell.
 
         Raises:
             JumpMQError: there were fewer for this reader, as others consume from the queue.
@@ -101,7 +105,9 @@ class AMQPClient:
             with said_here(self._address), self._alone(queue, count) as amqp:
                 yield from self._look(amqp, queue, count, columns)
 
-    def cut(self, stream: str, first: int, last: int, columns: list[str], *, whole: bool) -> Iterator[pa.RecordBatch]:
+    def cut(
+        self, stream: str, first: int, last: int, columns: list[str], origin: Origin, *, whole: bool
+    ) -> Iterator[pa.RecordBatch]:
         """The messages of a stream with offsets ``first`` to ``last``; what breaks off is taken up.
 
         Offsets that no message has are no loss: RabbitMQ keeps what clients of its stream protocol store (their

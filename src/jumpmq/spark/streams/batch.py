@@ -9,6 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from jumpmq.spark.clients import ReadingClient
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.origin import Origin
 from jumpmq.spark.partitions import Cut
 from jumpmq.spark.streams.places import EARLIEST, LATEST
 from jumpmq.spark.streams.ranges import GO_ON, partitions_of
@@ -33,7 +34,7 @@ def plan(
     for name, found in streams.items():
         first = starting(name, start.offset_in(name, found), found, options)
         ranges[name] = first, min(end.offset_in(name, at_end[name]), found["last_seq"] + 1)
-    return partitions_of(ranges, Cut.of(options, parallelism))
+    return partitions_of(ranges, Cut.of(options, parallelism), Origin.of(client.identity, streams))
 
 
 def starting(name: str, offset: int, found: dict[str, Any], options: SourceOptions) -> int:

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.clients import ReadingClient, client_of
 from jumpmq.spark.errors import Gone, JumpMQError, NotThere
 from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.origin import Origin
 from jumpmq.spark.partitions import Cut, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
@@ -33,16 +34,18 @@ class OffsetRanges(InputPartition):
     """Ranges that one task reads, one after the other."""
 
     ranges: list[OffsetRange]
+    origin: Origin
 
 
-def partitions_of(ranges: dict[str, tuple[int, int]], cut: Cut) -> list[InputPartition]:
+def partitions_of(ranges: dict[str, tuple[int, int]], cut: Cut, origin: Origin) -> list[InputPartition]:
     """Divide ranges, ``(first, end)`` by stream, into partitions; long ones are cut."""
     counts = {name: end - first for name, (first, end) in ranges.items() if end > first}
     if not counts:
         return []
     return [
         OffsetRanges(
-            [OffsetRange(one.queue, start := ranges[one.queue][0] + one.first, start + one.count) for one in group]
+            [OffsetRange(one.queue, start := ranges[one.queue][0] + one.first, start + one.count) for one in group],
+            origin.only({one.queue for one in group}),
         )
         for group in pieces(counts, cut)
     ]
@@ -58,17 +61,18 @@ def read_ranges(partition: OffsetRanges, options: SourceOptions, schema: StructT
     columns = sorted({"seq", *wire_columns(schema)})
     client, accept_loss = client_of(options.broker, met=True), not options.fail_on_data_loss
     for one in partition.ranges:
-        for batch in _messages(client, one, columns, accept_loss):
+        for batch in _messages(client, one, columns, partition.origin, accept_loss):
             yield convert(batch)
 
 
 def _messages(
-    client: ReadingClient, one: OffsetRange, columns: list[str], accept_loss: bool
+    client: ReadingClient, one: OffsetRange, columns: list[str], origin: Origin, accept_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     try:
-        yield from client.cut(one.stream, one.first, one.end - 1, columns, whole=not accept_loss)
+        yield from client.cut(one.stream, one.first, one.end - 1, columns, origin, whole=not accept_loss)
     except NotThere as error:
         if not accept_loss:
             raise JumpMQError(f"{error}: it was deleted while the query used it; {GO_ON}") from None
     except Gone as error:
-        raise JumpMQError(f"{error}; {GO_ON}") from None
+        if not accept_loss:
+            raise JumpMQError(f"{error}; {GO_ON}") from None

@@ -11,7 +11,6 @@ tells, as long as it is before what was read. ``"ahead": true`` says that it may
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +23,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import RESERVED, SourceOptions
+from jumpmq.spark.origin import Origin
 from jumpmq.spark.partitions import Cut
 from jumpmq.spark.patience import Patience
 from jumpmq.spark.streams.batch import starting
@@ -113,8 +113,8 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if name in found and found[name]["id"] == one["id"] and not _is_short(found[name], one):
                 ranges[name] = starting(name, one["from"], found[name], self._options), one["offset"]
             elif self._options.fail_on_data_loss:
-                raise JumpMQError(_declared_anew(name, one["from"]))
-        return partitions_of(ranges, Cut.noted_in(end) or self._cut)
+                raise JumpMQError(_declared_anew(name))
+        return partitions_of(ranges, Cut.noted_in(end) or self._cut, Origin.of(self._client.identity, batch))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, OffsetRanges)
@@ -163,7 +163,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if done["id"] == found["id"] and not _is_short(found, done):
             return starting(name, done["offset"], found, self._options)
         if self._options.fail_on_data_loss:
-            raise JumpMQError(_declared_anew(name, done["offset"]))
+            raise JumpMQError(_declared_anew(name))
         return int(found["first_seq"])
 
     def _end(self, name: str, found: Found) -> int:
@@ -190,12 +190,8 @@ def _places(streams: dict[str, dict[str, int]]) -> dict[str, tuple[int, int]]:
     return {name: (one["id"], one["offset"]) for name, one in streams.items()}
 
 
-def _declared_anew(name: str, offset: int) -> str:
-    place = json.dumps({name: offset})
-    return (
-        f"stream '{name}' was deleted and declared again; {GO_ON}; or it has moved to another worker or node: then "
-        f"give the query a new checkpoint, and 'startingOffsets' {place}"
-    )
+def _declared_anew(name: str) -> str:
+    return f"stream '{name}' was deleted and declared again; {GO_ON}"
 
 
 def _shared(waiting: dict[str, int], most: int) -> dict[str, int]:

@@ -1,0 +1,78 @@
+"""A stream that moves from worker to worker is the same stream to a query; what is on its way is waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+import requests
+from tests.spark.streams.published import STREAM, Query, bodies, fill, rows
+
+import jumpmq
+from jumpmq.spark import JumpMQError
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
+    with jumpmq.running(data_dir=tmp_path / "broker", workers=2) as running:
+        yield running
+
+
+@contextmanager
+def connected(broker: Any) -> Iterator[Any]:
+    with pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")) as connection:
+        yield connection.channel()
+
+
+def move(broker: Any) -> None:
+    """Have the stream move to the other worker; returns when the move has begun."""
+    answer = requests.post(f"{broker.http_url}/api/queues/%2F/s/actions", json={"action": "move"}, timeout=30)
+    assert answer.ok, answer.text
+
+
+def is_there(broker: Any) -> bool:
+    found = requests.get(f"{broker.http_url}/api/queues/%2F/s", timeout=30).json()
+    return "moving_from" not in found
+
+
+def until_there(broker: Any) -> None:
+    while not is_there(broker):
+        time.sleep(0.05)
+
+
+def test_a_query_goes_on_where_it_was(broker: Any) -> None:
+    with connected(broker) as channel:
+        channel.queue_declare("s", durable=True, arguments=STREAM)
+        published = fill(channel, "s", 40)
+        query = Query(broker, queue="s", startingOffsets="earliest")
+        assert bodies(query.batch(20)) == published[:20]
+        for _ in range(3):
+            move(broker)
+            until_there(broker)
+            assert bodies(query.repeated()) == published[:20]
+            restarted = Query(broker, query.end, queue="s", startingOffsets="earliest")
+            assert bodies(restarted.batch()) == published[20:]
+        channel.queue_delete("s")
+        channel.queue_declare("s", durable=True, arguments=STREAM)
+        fill(channel, "s", 40)
+        with pytest.raises(JumpMQError, match="stream 's' was deleted and declared again"):
+            query.batch()
+
+
+@pytest.mark.parametrize("kind", ["stream", "classic"])
+def test_a_queue_that_is_on_its_way_is_waited_for(broker: Any, kind: str) -> None:
+    with connected(broker) as channel, connected(broker) as other:
+        channel.queue_declare("s", durable=True, arguments={"x-queue-type": kind})
+        published = fill(channel, "s", 40)
+        other.basic_qos(prefetch_count=5)  # what a consumer has not settled holds the move up for some seconds
+        arguments = {"x-consumer-group": "g", "x-stream-offset": "first"} if kind == "stream" else {}
+        other.basic_consume("s", lambda *_: None, arguments=arguments)
+        other.connection.process_data_events(1)
+        move(broker)
+        assert not is_there(broker)
+        assert bodies(rows(broker, queue="s")) == published
