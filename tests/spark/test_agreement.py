@@ -104,8 +104,10 @@ def test_a_million_headers_and_properties(keys, source):
     argument = {"hash-header": "h"} if source.startswith("header") else {"hash-property": source}
     for function in ("phash2", "xxh64"):
         agree(*both("x-consistent-hash", argument | {"hash-function": function}), messages, column)
+    agree(*both("x-modulus-hash", argument), messages, column)
 
 
+@pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])
 @pytest.mark.parametrize(
     ("type_", "values", "column"),
     [
@@ -116,10 +118,11 @@ def test_a_million_headers_and_properties(keys, source):
         ("V", [None], pa.string()),
     ],
 )
-def test_headers_of_other_types(type_, values, column):
-    made, router = both("x-consistent-hash", {"hash-header": "h"}, {f"q{number}": 1 for number in range(50)})
+def test_headers_of_other_types(kind, type_, values, column):
+    made, router = both(kind, {"hash-header": "h"}, {f"q{number}": 1 for number in range(50)})
     for value in values:
-        message = Message("e", b"k", Properties(headers=[Field("h", type_, value)]).encode(), b"")
+        octets = Properties(headers=[Field("h", type_, value)]).encode()
+        message = Message("e", b"k", octets, b"")
         ((queue, _),) = made.vhost.route("e", [message]).queues.items()
         shown = datetime.datetime.fromtimestamp(value, datetime.UTC) if type_ == "T" else value
         assert router.route(pa.array([shown], column)).to_pylist() == [queue.name]

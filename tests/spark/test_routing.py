@@ -26,6 +26,7 @@ def exchanges(channel):
         "by_header": ("x-consistent-hash", {"hash-header": "h"}),
         "by_time": ("x-consistent-hash", {"hash-property": "timestamp"}),
         "modulus": ("x-modulus-hash", {}),
+        "modulus_by_header": ("x-modulus-hash", {"hash-header": "h"}),
     }
     for name, (kind, arguments) in kinds.items():
         channel.exchange_declare(name, kind, arguments=arguments)
@@ -43,6 +44,7 @@ def test_every_hash_exchange_decides_as_the_broker_does(spark, broker, channel, 
             sent = pika.BasicProperties(message_id=f"m{number}", headers={"h": f"h{number}"}, timestamp=number * 1000)
             channel.basic_publish(name, f"k{number}", b"", sent)
     columns = {"by_property": "properties.message_id", "by_header": "headers['h']", "by_time": "properties.timestamp"}
+    columns["modulus_by_header"] = columns["by_header"]
     for name in exchanges:
         router = Router.from_broker(broker.http_url, name)
         frame = table(spark, broker, exchange=name).selectExpr(
@@ -50,7 +52,8 @@ def test_every_hash_exchange_decides_as_the_broker_does(spark, broker, channel, 
         )
         routed = route(frame, "key", router)
         assert routed.where("found = queue").count() == KEYS, name
-    assert Router.from_broker(broker.http_url, "by_header").source == "header 'h'"
+    for name in ("by_header", "modulus_by_header"):
+        assert Router.from_broker(broker.http_url, name).source == "header 'h'"
 
 
 def test_a_router_from_definitions_decides_as_the_exchange_does(broker, channel, tmp_path):

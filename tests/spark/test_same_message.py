@@ -24,10 +24,10 @@ HEADERS = [
 ]
 
 
-@pytest.fixture
-def published(channel: Any) -> None:
+@pytest.fixture(params=["x-consistent-hash", "x-modulus-hash"])
+def published(channel: Any, request: pytest.FixtureRequest) -> None:
     """Some messages, published to an exchange that hashes a header's numbers."""
-    channel.exchange_declare("h", "x-consistent-hash", durable=True, arguments={"hash-header": "number"})
+    channel.exchange_declare("h", request.param, durable=True, arguments={"hash-header": "number"})
     for queue in ("h1", "h2"):
         channel.queue_declare(queue, durable=True)
         channel.queue_bind(queue, "h", "1")

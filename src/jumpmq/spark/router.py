@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jumpmq.amqp.messages import Message, hash_keys
 from jumpmq.amqp.properties import Properties
-from jumpmq.hashing import MISSING, HashRing, header_key, modulus_array, timestamp_key
+from jumpmq.hashing import MISSING, HashRing, header_key, moduli, modulus_array, timestamp_key
 from jumpmq.hashing.ring import HashFunction
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import JumpMQError
@@ -95,7 +96,8 @@ class Router:
         source = _source(declared.get("arguments", {}))
         if declared["type"] == "x-modulus-hash":
             places = {(one["destination_type"] == "queue", one["destination"].encode()): one for one in bindings}
-            return cls(None, tuple(_destination(places[place]) for place in sorted(places)), source)
+            names = tuple(_destination(places[place]) for place in sorted(places))
+            return cls(None, names, source, _hashed(declared.get("arguments", {})))
         if declared["type"] != "x-consistent-hash":
             kinds = " and ".join(HASHES)
             raise JumpMQError(
@@ -131,28 +133,38 @@ class Router:
         """As :meth:`route`, places in ``destinations``, of which there must be some."""
         try:
             if self.ring is None:
-                return modulus_array(keys, len(self.destinations))
+                return modulus_array(self._octets(keys), len(self.destinations))
             if (convert := self._conversion(keys.type)) is None:
                 return self.ring.route_array(keys).indices
         except TypeError:
             raise JumpMQError(
                 f"a key must be text, octets, a number, true or false, or a timestamp, not {keys.type}"
             ) from None
-        if pa.types.is_timestamp(keys.type):
-            keys = keys.cast(pa.timestamp("s", keys.type.tz), safe=False).cast(pa.int64())
-        found = [MISSING if key is None else convert(key) for key in keys.to_pylist()]
-        return pa.array(self.ring.route_index(found), pa.int32())
+        return pa.array(self.ring.route_index(_converted(keys, convert, MISSING)), pa.int32())
 
     def places_of_messages(self, properties: pa.Array) -> pa.Array:
         """Places in ``destinations`` of messages with these octets of AMQP properties, by the header or property that
         the exchange hashes.
         """
-        assert self.hashed is not None and self.ring is not None, "a consistent hash exchange hashes this"
+        assert self.hashed is not None, "the exchange hashes a header or property"
         kind, name = self.hashed
         place = Properties.place("headers" if kind == "header" else name)
         messages = [Message("", b"", octets or NO_PROPERTIES, b"", False, 0) for octets in properties.to_pylist()]
-        keys, _ = hash_keys(messages, place, name.encode() if kind == "header" else b"", MISSING)
+        missing = b"" if self.ring is None else MISSING
+        keys, _ = hash_keys(messages, place, name.encode() if kind == "header" else b"", missing)
+        if self.ring is None:
+            return pa.array(moduli([_digits(key) for key in keys], len(self.destinations)), pa.int32())
         return pa.array(self.ring.route_index(keys), pa.int32())
+
+    def _octets(self, keys: pa.Array) -> pa.Array:
+        """Keys as the octets that a modulus hash exchange hashes."""
+        if self.hashed is None:
+            return keys
+        if (convert := self._conversion(keys.type)) is None:
+            return pc.fill_null(
+                keys, b"" if pa.types.is_binary(keys.type) or pa.types.is_large_binary(keys.type) else ""
+            )
+        return pa.array([_digits(key) for key in _converted(keys, convert, b"")], pa.binary())
 
     def _conversion(self, type_: pa.DataType) -> Callable[[Any], bytes | int] | None:
         """What makes keys of values that are neither text nor octets; None for these two."""
@@ -165,6 +177,17 @@ class Router:
         if pa.types.is_timestamp(type_):
             return partial(header_key, "T") if self.source.startswith("header") else timestamp_key
         return None
+
+
+def _converted(keys: pa.Array, convert: Callable[[Any], bytes | int], missing: bytes | int) -> list[bytes | int]:
+    """Keys of values that are neither text nor octets."""
+    if pa.types.is_timestamp(keys.type):
+        keys = keys.cast(pa.timestamp("s", keys.type.tz), safe=False).cast(pa.int64())
+    return [missing if key is None else convert(key) for key in keys.to_pylist()]
+
+
+def _digits(key: bytes | int) -> bytes:
+    return b"%d" % key if isinstance(key, int) else key
 
 
 def _source(arguments: dict[str, Any]) -> str:

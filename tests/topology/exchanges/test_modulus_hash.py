@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 from tests.topology.built import Built, message
 
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.messages import Message
+from jumpmq.topology.exchanges.placement import restored
+
 LINES = [
     json.loads(line) for line in (Path(__file__).parents[2] / "data" / "routing_keys.jsonl").read_text().splitlines()
 ]
@@ -60,3 +64,43 @@ def test_two_bindings_count_once_and_nothing_bound_routes_nothing(built: Built) 
     assert built.reached("m", "k") == ["a"]
     built.unbind("m", "a", "2")
     assert len(built.route("m", message("k"), plain=True).unroutable) == 1
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_header_takes_the_place_of_the_routing_key(built: Built, plain: bool) -> None:
+    exchanges = [built.exchange("h", "x-modulus-hash", {"hash-header": "h"}), built.exchange("m", "x-modulus-hash")]
+    for number in range(10):
+        built.queue(f"{number}")
+        for exchange in ("h", "m"):
+            built.bind(exchange, f"{number}")
+
+    def queue(exchange: str, sent: Message) -> str:
+        ((found, _),) = built.route(exchange, sent, plain=plain).queues.items()
+        return found.name
+
+    for line in LINES[:50]:
+        assert queue("h", message("same", {"h": line["routing_key"]})) == str(line["modulus_hash"]["10"])
+    for number in range(50):
+        assert queue("h", message("same", {"h": number})) == queue("m", message(f"{number}"))
+    assert queue("h", message("same", {"other": 1})) == queue("h", message("k")) == queue("m", message())
+    assert [exchange.missing_count for exchange in exchanges] == [2, 0]
+    assert restored(json.loads(json.dumps(exchanges[0].placement().state()))).places(
+        [message("same", {"h": line["routing_key"]}) for line in LINES]
+    ) == [line["modulus_hash"]["10"] for line in LINES]
+
+
+def test_a_property_takes_the_place_of_the_routing_key(built: Built) -> None:
+    built.exchange("m", "x-modulus-hash", {"hash-property": "message_id"})
+    for number in range(3):
+        built.queue(f"{number}")
+        built.bind("m", f"{number}")
+    for line in LINES[:50]:
+        (found,) = built.route("m", message("same", message_id=line["routing_key"])).queues
+        assert found.name == str(line["modulus_hash"]["3"])
+
+
+def test_what_cannot_be_hashed_is_refused(built: Built) -> None:
+    with pytest.raises(PreconditionFailed, match="mutually exclusive"):
+        built.exchange("m", "x-modulus-hash", {"hash-header": "h", "hash-property": "message_id"})
+    with pytest.raises(PreconditionFailed, match="Unsupported property: priority"):
+        built.exchange("m", "x-modulus-hash", {"hash-property": "priority"})

@@ -18,7 +18,7 @@ from jumpmq.topology import Asker, Change, Exchange, Topology, VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import DeleteQueue
 from jumpmq.topology.declared import DeclaredQueue
-from jumpmq.topology.exchanges import ConsistentHashExchange, ModulusHashExchange
+from jumpmq.topology.exchanges import HASH_EXCHANGES
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,6 @@ RETRY_INTERVAL = 1.0
 
 MAX_UNITS = 16_384
 """Queues and slots that one group shares: all of them are gone through where members come and go."""
-
-HASH_EXCHANGES = (ConsistentHashExchange, ModulusHashExchange)
 
 Key = tuple[str, Kind, str, str]
 """Of a group: virtual host, kind and name of what it consumes, and its own name."""

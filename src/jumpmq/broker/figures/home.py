@@ -58,6 +58,7 @@ from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.queues import Consumer, Queue, clock
 from jumpmq.queues.slots import SlotFigures
 from jumpmq.topology import ConsistentHashExchange, Exchange, VirtualHost
+from jumpmq.topology.exchanges import HASH_EXCHANGES, ModulusHashExchange
 from jumpmq.topology.tally import Past, Tally
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ class HomeFigures:
         found = None if host is None else host.exchanges.get(name)
         return (0, 0) if found is None else _of_exchange(found)
 
-    def missing(self, exchange: ConsistentHashExchange) -> int:
+    def missing(self, exchange: ConsistentHashExchange | ModulusHashExchange) -> int:
         """Messages to a hash exchange that lacked the header or property that is hashed."""
         return exchange.missing_count
 
@@ -338,7 +339,7 @@ class HomeFigures:
             missing=[
                 ((one.vhost, one.name), one.missing_count)
                 for one in exchanges
-                if isinstance(one, ConsistentHashExchange) and one.missing_count
+                if isinstance(one, HASH_EXCHANGES) and one.missing_count
             ],
             outbox=[] if broker.outbox is None else broker.outbox.figures(),
         )

@@ -31,6 +31,7 @@ from jumpmq.broker.figures.values import (
 )
 from jumpmq.topology import ConsistentHashExchange
 from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.exchanges import ModulusHashExchange
 from jumpmq.topology.tally import Tally
 
 AT_ONCE = 250
@@ -178,7 +179,7 @@ class MergedFigures:
         others = [counts for state in self._states.values() for one, counts in state.exchanges if one == wanted]
         return _sum([self._own.exchange(vhost, name), *others])
 
-    def missing(self, exchange: ConsistentHashExchange) -> int:
+    def missing(self, exchange: ConsistentHashExchange | ModulusHashExchange) -> int:
         wanted = exchange.vhost, exchange.name
         others = (count for state in self._states.values() for one, count in state.missing if one == wanted)
         return self._own.missing(exchange) + sum(others)

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from jumpmq.http.plumbing import requested
 from jumpmq.http.resources.object_families import Family, Figure, lines
 from jumpmq.topology import ConsistentHashExchange, Exchange
+from jumpmq.topology.exchanges import ModulusHashExchange
 from jumpmq.topology.exchanges.consistent_hash import label
 
 PREFIX = "jumpmq_"
@@ -67,7 +68,8 @@ async def rings(request: Request) -> dict[str, list[str]]:
     exchanges = [exchange for host in hosts for exchange in host.exchanges.values()]
     found = [exchange for exchange in exchanges if isinstance(exchange, ConsistentHashExchange)]
     shares = chain.from_iterable([await _shares(request, exchange) for exchange in found])
-    return await lines(request, SHARES, PREFIX, shares) | await lines(request, MISSING, PREFIX, found)
+    by_value = [one for one in exchanges if isinstance(one, ModulusHashExchange) and one.hashed is not None]
+    return await lines(request, SHARES, PREFIX, shares) | await lines(request, MISSING, PREFIX, [*found, *by_value])
 
 
 async def _shares(request: Request, exchange: ConsistentHashExchange) -> Iterator[Share]:

@@ -14,6 +14,7 @@ from jumpmq.topology.exchanges.topic import TopicExchange
 
 __all__ = [
     "EXCHANGE_TYPES",
+    "HASH_EXCHANGES",
     "ConsistentHashExchange",
     "Destination",
     "DirectExchange",
@@ -34,6 +35,8 @@ _ALL: tuple[type[Exchange], ...] = (
     RandomExchange,
     LocalRandomExchange,
 )
+HASH_EXCHANGES = (ConsistentHashExchange, ModulusHashExchange)
+"""Those that send each key to one destination."""
 EXCHANGE_TYPES: dict[str, type[Exchange]] = {cls.type: cls for cls in _ALL}
 """Every exchange type by its name."""
 

@@ -20,11 +20,10 @@ from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange, Split, string_argument
+from jumpmq.topology.exchanges.hashed import hashed
 from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling, require_fenceable
 from jumpmq.topology.exchanges.placement import Placement, RingPlacement, keys_of
 from jumpmq.topology.exchanges.traffic import Traffic
-
-PROPERTIES = ("message_id", "correlation_id", "timestamp")
 
 T = TypeVar("T")
 
@@ -46,7 +45,7 @@ class ConsistentHashExchange(Exchange):
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
-        self._hashed = _hashed(definition)
+        self._hashed = hashed(definition)
         self.ring = HashRing(_removal(definition), _function(definition))
         self.ordered = ordered_scaling(definition)
         self.missing_count = 0
@@ -205,18 +204,6 @@ def label(destination: Destination) -> str:
     if destination.name.startswith(("exchange:", "queue:")):
         return f"queue:{destination.name}"
     return destination.name
-
-
-def _hashed(definition: ExchangeDefinition) -> tuple[str, str] | None:
-    """The header or the property to hash; None for the routing key."""
-    header, name = string_argument(definition, "hash-header"), string_argument(definition, "hash-property")
-    if header is not None and name is not None:
-        raise PreconditionFailed("hash-header and hash-property are mutually exclusive")
-    if header is not None:
-        return "header", header
-    if name is not None and name not in PROPERTIES:
-        raise PreconditionFailed(f"Unsupported property: {name}")
-    return None if name is None else ("property", name)
 
 
 def _removal(definition: ExchangeDefinition) -> Removal:

@@ -1,10 +1,12 @@
 """The modulus hash exchange, RabbitMQ sharding's ``x-modulus-hash``: hash of the routing keys modulo the destinations.
 
 Destinations are counted in order of kind (exchanges before queues) and name, so that the decision does not depend on
-the order of binding. The binding key is ignored.
+the order of binding. The binding key is ignored. With the declare argument ``hash-header`` or ``hash-property``, which
+RabbitMQ ignores, that header or property takes the place of the routing keys.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from jumpmq.amqp.messages import Message, routing_keys
 from jumpmq.hashing import moduli, modulus
@@ -13,18 +15,29 @@ from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Split
+from jumpmq.topology.exchanges.hashed import hashed
 from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling, require_fenceable
-from jumpmq.topology.exchanges.placement import ModulusPlacement, Placement
+from jumpmq.topology.exchanges.placement import ModulusPlacement, Placement, octets_of
+
+T = TypeVar("T")
 
 
 class ModulusHashExchange(Exchange):
-    """Every change of the number of destinations moves nearly all keys: see ``x-consistent-hash``."""
+    """Every change of the number of destinations moves nearly all keys: see ``x-consistent-hash``.
+
+    Attributes:
+        hashed: what is hashed instead of the routing keys: ``("header", NAME)`` or ``("property", NAME)``.
+        missing_count: messages that lacked it, since the broker started.
+    """
 
     type = "x-modulus-hash"
     compared_arguments = (*Exchange.compared_arguments, "ordered-scaling")
+    kept_by_twins = Exchange.kept_by_twins | {"missing_count"}
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
+        self.hashed = hashed(definition)
+        self.missing_count = 0
         self.ordered = ordered_scaling(definition)
         self._bound = BoundDestinations()
         self._sorted: list[Destination] | None = None
@@ -33,7 +46,7 @@ class ModulusHashExchange(Exchange):
         require_fenceable(self, binding, queue_type)
 
     def placement(self) -> Placement:
-        return ModulusPlacement(self.names)
+        return ModulusPlacement(self.hashed, self.names)
 
     def placed(self) -> Mapping[str, Destination]:
         return dict(zip(self.names, self._order(), strict=True))
@@ -52,15 +65,41 @@ class ModulusHashExchange(Exchange):
         return [f"exchange:{one.name}" if isinstance(one, Exchange) else one.name for one in self._order()]
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
+        if self.hashed is not None:
+            return self.split_envelopes([envelope])[0]
         order = self._order()
         return (order[modulus(envelope.keys, len(order))],) if order else ()
 
     def split(self, messages: list[Message]) -> Split[Message]:
+        return self._split(messages, messages)
+
+    def split_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+        if self.hashed is None:
+            return super().split_envelopes(envelopes)
+        return self._split([envelope.message for envelope in envelopes], envelopes)
+
+    def preview(self, messages: list[Message]) -> Split[Message]:
+        return self._split(messages, messages, tally=False)
+
+    def preview_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+        if self.hashed is None:
+            return super().preview_envelopes(envelopes)
+        return self._split([envelope.message for envelope in envelopes], envelopes, tally=False)
+
+    def count(self, messages: list[Message]) -> None:
+        if self.hashed is not None:
+            self.split(messages)
+
+    def _split(self, messages: list[Message], items: list[T], *, tally: bool = True) -> Split[T]:
         order = self._order()
         if not order:
-            return {}, messages
-        places = moduli(routing_keys(messages), len(order))
-        return by_destination(messages, places, order), []
+            return {}, items
+        if self.hashed is None:
+            return by_destination(items, moduli(routing_keys(messages), len(order)), order), []
+        keys, missing = octets_of(messages, self.hashed)
+        if tally:
+            self.missing_count += missing
+        return by_destination(items, moduli(keys, len(order)), order), []
 
     def _order(self) -> list[Destination]:
         if self._sorted is None:

@@ -70,15 +70,22 @@ class RingPlacement(Placement):
 
 
 class ModulusPlacement(Placement):
-    """That of a modulus hash exchange: nearly all keys move with each change."""
+    """That of a modulus hash exchange: nearly all keys move with each change.
 
-    def __init__(self, names: list[str]) -> None:
+    Args:
+        hashed: the header or property that is hashed, None for the routing keys.
+    """
+
+    def __init__(self, hashed: tuple[str, str] | None, names: list[str]) -> None:
         self.names = names
+        self._hashed = hashed
 
     def places(self, messages: list[Message]) -> list[int]:
         count = len(self.names)
         if not count:
             return [-1] * len(messages)
+        if self._hashed is not None:
+            return moduli(octets_of(messages, self._hashed)[0], count)
         if any_copies(messages):
             return [modulus(_all_keys(message), count) for message in messages]
         return moduli(routing_keys(messages), count)
@@ -92,7 +99,7 @@ class ModulusPlacement(Placement):
         return set(self.names), set(after.names)
 
     def state(self) -> dict[str, Any]:
-        return {"modulus": self.names}
+        return {"modulus": self.names} | ({} if self._hashed is None else {"hashed": self._hashed})
 
 
 def restored(state: Mapping[str, Any]) -> Placement:
@@ -101,10 +108,22 @@ def restored(state: Mapping[str, Any]) -> Placement:
     Raises:
         KeyError, ValueError: it is none.
     """
+    found = state.get("hashed")
+    hashed = None if found is None else (found[0], found[1])
     if "modulus" in state:
-        return ModulusPlacement(list(state["modulus"]))
-    hashed = state["hashed"]
-    return RingPlacement(None if hashed is None else (hashed[0], hashed[1]), HashRing.restore(state["ring"]))
+        return ModulusPlacement(hashed, list(state["modulus"]))
+    return RingPlacement(hashed, HashRing.restore(state["ring"]))
+
+
+def octets_of(messages: list[Message], hashed: tuple[str, str]) -> tuple[list[bytes], int]:
+    """What a modulus hash exchange hashes in place of the routing key, and how many messages lack it, which go where
+    the empty routing key does: text as it is, and what :func:`~jumpmq.hashing.header_key` has a number for as that
+    number's digits."""
+    kind, name = hashed
+    is_header = kind == "header"
+    place = Properties.place("headers" if is_header else name)
+    keys, missing = hash_keys(messages, place, name.encode() if is_header else b"", b"")
+    return [b"%d" % key if isinstance(key, int) else key for key in keys], missing
 
 
 def keys_of(messages: list[Message], hashed: tuple[str, str] | None) -> tuple[list[bytes] | list[bytes | int], int]:

@@ -32,7 +32,7 @@ export function Exchanges() {
         { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },
         { name: "name", label: "Name", required: true },
         { name: "type", label: "Type", type: "select", options: TYPES, value: TYPES[0] },
-        { name: "header", label: "Header to hash", hint: "for x-consistent-hash; without one, the routing key is hashed" },
+        { name: "header", label: "Header to hash", hint: "for x-consistent-hash and x-modulus-hash; without one, the routing key is hashed" },
         { name: "durable", label: "Durable", type: "checkbox", value: true },
         { name: "arguments", label: "Arguments", type: "textarea", rows: 2, hint: `JSON, such as {"alternate-exchange": "unrouted"}` },
       ]} />`}>
