@@ -1,7 +1,9 @@
 """When the disk is full, fails or is slow: nothing is confirmed that is not safe, nothing is lost, and it recovers."""
 
 import errno
+import select
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -107,6 +109,51 @@ def test_draining_a_full_disk_makes_room_and_ends_the_errors(opened: Opened, dis
     opened.wait_for(number)
     assert opened.store.error is None
     assert left(opened.crash()) == {2: list(range(1, 31))}
+
+
+def test_what_makes_room_does_not_hold_up_what_waits_for_it(opened: Opened, disk: Disk) -> None:
+    """A disk that was full for a moment, while clients go on to settle what is stored."""
+    messages = make_messages(1, 200)
+    opened.store.append(1, messages)
+    opened.commit()
+    disk.room = 0
+    opened.store.append(2, make_messages(1, 20, body=MEGABYTE))
+    number = opened.store.flush()
+    opened.error()
+    disk.room = None
+    stored = iter(messages)
+
+    def settle_one_more() -> bool:
+        message = next(stored)
+        message.batch.settle(message.seq)
+        opened.store.flush()
+        return opened.store.committed >= number
+
+    until = time.monotonic() + 10
+    while not settle_one_more():
+        select.select([opened.store.fileno()], [], [], 0.1)
+        opened.store.completed()
+        assert time.monotonic() < until
+    assert opened.store.error is None
+
+
+def test_room_is_kept_again_once_there_is_enough(opened: Opened, disk: Disk, tmp_path: Path) -> None:
+    reserve = tmp_path / "broker" / "log" / "reserve"
+    assert reserve.exists()
+    disk.room = 0
+    opened.store.append(1, make_messages(1, 20, body=MEGABYTE))
+    number = opened.store.flush()
+    opened.error()
+    assert not reserve.exists()
+    disk.room = 21 << 20  # too little to keep some of it
+    opened.wait_for(number)
+    assert not reserve.exists()
+    disk.room = None
+    for _ in range(2):
+        opened.store.append(1, make_messages(21, 21))
+        opened.commit()
+        time.sleep(1)
+    assert reserve.exists()
 
 
 def backlog_on_a_full_disk(opened: Opened, disk: Disk) -> list[Message]:

@@ -96,7 +96,8 @@ class Pipeline:
         self._prepared: Prepared | None = None  # the commit that is being prepared or written
         self._steps: Iterator[None] | None = None  # what is left to do for it; while it is being prepared
         self._retry_at: float | None = None  # when a commit that failed is tried again
-        self._is_full = False  # whether it failed for want of room
+        self._is_full = False  # whether it failed for want of room, and none is reserved since
+        self._relieved = False  # whether what makes room was written since the last attempt
         self._make_room_at = 0.0  # before then, it is of no use to make room once more
         self._leaves_out = False  # whether the last commit lacks settlements that the batches have: no index may say so
 
@@ -260,6 +261,9 @@ class Pipeline:
         """Go on in another segment where this one is full, and write the index where it is due."""
         if self._leaves_out:
             return
+        if self._is_full and self.error is None and time.monotonic() >= self._make_room_at:
+            self._make_room_at = time.monotonic() + RETRY_INTERVAL
+            self._is_full = not self._reserve.make()
         segment, upkeep, staging = self._log.current, self._upkeep, self._staging
         crowded = self._is_full and segment is not None and not segment.batches and segment.blocks > 0
         if self._log.full or crowded:
@@ -323,16 +327,17 @@ class Pipeline:
         self._writer.wake_after(RETRY_INTERVAL)
 
     def _retry(self) -> None:
-        """Try again; on a full disk first what makes room."""
+        """Try again; on a full disk what makes room goes first, once: clients may go on to settle messages."""
         if self._staging.is_held:
             self._wait_to_retry()
             return
         self._staging.request_again()
-        if self._is_full and (relief := self._staging.take_relief()):
+        if self._is_full and not self._relieved and (relief := self._staging.take_relief()):
+            self._relieved = True
             self._wait_to_retry()
             self._write(prepare(relief, relief=True))
         else:
-            self._is_full = not self._reserve.make()
+            self._relieved = False
             self._retry_at = None
             self._rest()
             self.begin()
