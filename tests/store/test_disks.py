@@ -13,6 +13,7 @@ from tests.store.disks import Disk
 from tests.store.opened import Opened, left, make_messages
 
 from jumpmq.amqp.messages import Message
+from jumpmq.store import pipeline
 
 MEGABYTE: Callable[[int], bytes] = lambda seq: bytes(1 << 20)  # noqa: E731
 
@@ -20,6 +21,12 @@ MEGABYTE: Callable[[int], bytes] = lambda seq: bytes(1 << 20)  # noqa: E731
 @pytest.fixture
 def disk() -> Disk:
     return Disk()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has failed is tried again soon."""
+    monkeypatch.setattr(pipeline, "RETRY_INTERVAL", 0.05)
 
 
 @pytest.fixture
@@ -152,7 +159,7 @@ def test_room_is_kept_again_once_there_is_enough(opened: Opened, disk: Disk, tmp
     for _ in range(2):
         opened.store.append(1, make_messages(21, 21))
         opened.commit()
-        time.sleep(1)
+        time.sleep(0.1)
     assert reserve.exists()
 
 
@@ -223,6 +230,35 @@ def test_after_an_error_of_the_disk_what_it_took_is_written_again(opened: Opened
     content = first.read_bytes()
     assert left(found.restart()) == {1: list(range(1, 10))}
     assert b"body 3" in content
+
+
+def test_after_an_error_of_the_disk_the_log_is_kept_small_and_whole(tmp_path: Path) -> None:
+    """A queue's messages that follow such an error lie in other files than those before, which are compacted."""
+    disk = Disk()
+    opened = Opened(tmp_path / "broker", disk, segment_bytes=16 << 10)
+    kept = []
+    for first in range(1, 400, 4):
+        if first % 20 == 1:
+            disk.sync_error = errno.EIO
+        messages = make_messages(first, first + 3, body=lambda seq: b"%d " % seq + bytes(300))
+        opened.store.append(1, messages)
+        number = opened.store.flush()
+        if disk.sync_error:
+            opened.error()
+            disk.sync_error = 0
+        opened.wait_for(number)
+        for message in messages[1:]:
+            message.batch.settle(message.seq)
+        kept.append(first)
+    opened.commit()
+    for found in (opened.crash(), opened):
+        for _ in range(2):
+            batches = found.restart().store.batches()[1]
+            assert [message.body[:-300] for batch in batches for message in found.store.read(batch)] == [
+                b"%d " % first for first in kept
+            ]
+            assert not found.store.losses
+    opened.close()
 
 
 def test_a_slow_disk_delays_confirms_and_nothing_else(opened: Opened, disk: Disk) -> None:

@@ -216,6 +216,17 @@ def test_a_dropped_queue_loses_all_it_had_and_no_other_does(opened: Opened) -> N
     assert left(found) == {2: [1, 2, 3]}
 
 
+def test_a_queue_that_was_dropped_before_a_crash_does_not_come_back_with_the_index(opened: Opened) -> None:
+    opened.store.append(1, make_messages(1, 5))
+    opened.store.append(2, make_messages(1, 3))
+    opened.commit()
+    opened.store.drop_queue(1)
+    opened.commit()
+    found = opened.crash()
+    found.store.append(2, make_messages(4, 4))
+    assert left(found.restart()) == {2: [1, 2, 3, 4]}  # from the index that the end of the first has written
+
+
 def test_messages_of_a_dropped_queue_cannot_be_read(opened: Opened) -> None:
     messages = make_messages(1, 2)
     opened.store.append(1, messages)

@@ -312,6 +312,7 @@ class Pipeline:
         self._is_full = error.errno in NO_ROOM
         if unsafe:
             self._log.abandon()
+            self._staging.close_batches()
         if self._is_full:
             self._reserve.release()
         self._wait_to_retry()

@@ -319,9 +319,13 @@ class Recovery:
         parts = [batch for batch in batches if batch.first_seq <= last and batch.last_seq >= first]
         for part in self._parts.intersection(parts):
             batches.remove(part)
-            self.new.discard(part)
-            self.changed.discard(part)
-            self.gone.append(part.id)
+            self._forget(part)
+
+    def _forget(self, batch: Batch) -> None:
+        """Nothing of a batch is left, which the index may not know."""
+        self.new.discard(batch)
+        self.changed.discard(batch)
+        self.gone.append(batch.id)
 
     def _extend(self, batch: Batch, position: int, head: Head, last: int) -> None:
         batch.add_block(position, head.extent, head.first)
@@ -358,7 +362,8 @@ class Recovery:
 
     def _drop(self, content: bytes) -> None:
         for queue in memoryview(content).cast("q"):
-            self.gone += [batch.id for batch in self.queues.pop(queue, ())]
+            for batch in self.queues.pop(queue, ()):
+                self._forget(batch)
 
     # --- what is left ---
 
