@@ -1,5 +1,7 @@
 """Streams on disk: what was committed is there again, a crash leaves a clean prefix, retention drops whole segments."""
 
+import errno
+import os
 import random
 import zlib
 from collections.abc import Callable, Iterator
@@ -8,8 +10,16 @@ from pathlib import Path
 import pytest
 from tests.store.stream_opened import START, Opened, bodies, message
 
+from jumpmq.store import stream_files
+from jumpmq.store.files import Files
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import HEADER, MAX_BYTES, Chunk, messages_of
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has failed is tried again soon."""
+    monkeypatch.setattr(stream_files, "RETRY_INTERVAL", 0.05)
 
 
 @pytest.fixture
@@ -283,3 +293,65 @@ def test_a_commit_that_fails_is_tried_again(open_streams: Callable[[], Opened], 
     directory.mkdir()
     opened.append(message(1))
     assert bodies(open_streams().log) == [0, 1]
+
+
+def test_a_stream_can_be_declared_while_its_directory_cannot_be_made(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "streams"
+    in_the_way.write_text("in the way")
+    opened = Opened(in_the_way)
+    opened.files.append(opened.log, [message(0)])
+    number = opened.files.flush()
+    assert "cannot write to streams" in str(opened.errors[-1])
+    in_the_way.unlink()
+    opened.work_until(lambda: opened.files.committed >= number)
+    opened.append(message(1))
+    opened.files.close()
+    opened = Opened(in_the_way)
+    assert bodies(opened.log) == [0, 1]
+    opened.files.close()
+
+
+class NeverCut(Files):
+    """A disk on which no file is cut, as long as that is so."""
+
+    fails = False
+
+    def truncate(self, file: int, size: int) -> None:
+        if self.fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().truncate(file, size)
+
+
+def test_a_full_segment_that_cannot_be_cut_is_left_as_it_is(tmp_path: Path) -> None:
+    disk = NeverCut()
+    opened = Opened(tmp_path / "streams", disk)
+    opened.log.segment_bytes = 2000
+    opened.append(message(0))
+    disk.fails = True
+    for number in range(1, 30):
+        opened.append(message(number, 300))
+    assert opened.log.segment_count > 3 and not opened.errors
+    opened.files.close()
+    opened = Opened(tmp_path / "streams")
+    assert bodies(opened.log) == list(range(30))
+    opened.append(message(30))
+    assert bodies(opened.log)[-1] == 30
+    opened.files.close()
+
+
+def test_what_a_crash_has_left_is_cut_before_more_is_written(tmp_path: Path) -> None:
+    disk = NeverCut()
+    opened = Opened(tmp_path / "streams", disk)
+    opened.append(message(0))
+    opened.files.close()
+    opened = Opened(tmp_path / "streams", disk)
+    disk.fails = True
+    files = len(os.listdir("/proc/self/fd"))
+    opened.files.append(opened.log, [message(1)])
+    number = opened.files.flush()
+    opened.work_until(lambda: len(opened.errors) > 2)
+    assert len(os.listdir("/proc/self/fd")) <= files + 2  # the writer's
+    disk.fails = False
+    opened.work_until(lambda: opened.files.committed >= number)
+    assert bodies(opened.log) == [0, 1]
+    opened.files.close()

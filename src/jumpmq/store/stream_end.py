@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,18 +78,22 @@ class StreamEnd:
     def committed(self) -> None:
         """What was laid out is on disk: let go of files that are full."""
         for file, size in self._done_with:
-            if size is not None:
-                self._files.truncate(file, size)
-            self._files.close(file)
+            self._let_go(file, size)
         self._done_with.clear()
 
     def close(self) -> None:
         """Let go of all files; nothing is being written."""
         self.committed()
         if self._state.file >= 0:
-            self._files.truncate(self._state.file, self._state.position)
-            self._files.close(self._state.file)
+            self._let_go(self._state.file, self._state.position)
             self._state = self._state._replace(file=-1)
+
+    def _let_go(self, file: int, size: int | None) -> None:
+        """Close a file; one with messages is cut first where the disk lets it be: what is behind them is zeros."""
+        if size is not None:
+            with contextlib.suppress(OSError):
+                self._files.truncate(file, size)
+        self._files.close(file)
 
     def _lay_out(self, messages: list[Message], segment_bytes: int) -> tuple[list[Append], list[ChunkPlace]]:
         appends: list[Append] = []
@@ -120,11 +125,12 @@ class StreamEnd:
         state = self._state
         if state.path is not None and state.position < segment_bytes:
             file = self._files.open(state.path)
-            self._files.truncate(file, state.position)  # what a crash has left behind the last whole chunk
             self._state = state._replace(file=file, allocated=state.position)
+            self._files.truncate(file, state.position)  # what a crash has left behind the last whole chunk
             return []
         if state.file >= 0:
             self._done_with.append((state.file, state.position))
+        self._directory.mkdir(parents=True, exist_ok=True)
         path = segment_path(self._directory, state.offset)
         salt = int.from_bytes(os.urandom(4), "little")
         self._state = _State(self._files.create(path), path, state.offset, 0, 0, salt)

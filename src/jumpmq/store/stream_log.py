@@ -68,9 +68,9 @@ class StreamLog:
         on_loss: Callable[[str], object] = log.error,
         on_retire: Callable[[Segment], object] = Segment.remove,
     ) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        is_new = _make(directory)
         self._directory = directory
-        self.handed = _handed(directory)
+        self.handed = None if is_new else _handed(directory)
         if bounds is None and self.handed is not None:
             bounds = self.handed.bounds
         self.number = int(directory.name)
@@ -80,7 +80,7 @@ class StreamLog:
         self._on_retire = on_retire
         self.segment_bytes = SEGMENT_BYTES
         self.on_growth: Callable[[bool], None] = lambda begun: None
-        self._segments = _segments(directory, bounds, self._on_loss)
+        self._segments = [] if is_new else _segments(directory, bounds, self._on_loss)
         self._floor = 0  # the next offset, where there is no segment
         if bounds is not None:
             self._hold_against(bounds)
@@ -291,6 +291,26 @@ class StreamLog:
 
 def _nobody(loss: str) -> None:
     """Not told any more."""
+
+
+def _make(directory: Path) -> bool:
+    """Make the directory of a new stream; where the disk does not let that be, it is made with the first file.
+
+    Returns:
+        Whether it was not there.
+
+    Raises:
+        OSError: whether it is there cannot be told.
+    """
+    try:
+        directory.mkdir(parents=True)
+    except FileExistsError:
+        if not directory.is_dir():
+            raise
+        return False
+    except OSError:
+        return not directory.exists()
+    return True
 
 
 def _handed(directory: Path) -> Handed | None:
