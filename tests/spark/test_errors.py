@@ -98,6 +98,8 @@ def test_they_show_in_spark(spark):
         spark.read.format("jumpmq").load()
     with pytest.raises(PySparkException, match="there is no column 'colour'"):
         spark.read.format("jumpmq").option("url", URL).option("queue", "q").schema("colour string").load().collect()
+    with pytest.raises(PySparkException, match="make a view, with CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE messages USING jumpmq OPTIONS (url '{URL}', queue 'q')")
 
 
 @pytest.mark.parametrize(

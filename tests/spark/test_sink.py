@@ -48,6 +48,12 @@ def test_a_table_that_was_read_can_be_written_again(spark, broker, channel):
     assert second.asDict() | {"seq": 1, "published_at": before.published_at} == first.asDict() == before.asDict()
 
 
+def test_a_view_takes_rows_in_sql(spark, broker, channel):
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW x USING jumpmq OPTIONS (url '{broker.http_url}', exchange 'x')")
+    spark.sql("INSERT INTO x (routing_key, body) VALUES (binary('k'), binary('a')), (binary('k'), binary('b'))")
+    assert sorted(bytes(row.body) for row in rows_of(spark, broker, exchange="x")) == [b"a", b"b"]
+
+
 def test_properties_as_columns_and_text_bodies(spark, broker, channel):
     when = datetime.datetime(2013, 1, 1, 10)
     frame = spark.createDataFrame(

@@ -19,6 +19,12 @@ MAX_NAME = 255
 URL_MISSING = "option 'url' is missing: the management URL, such as http://guest:guest@localhost:15672"
 
 
+IN_CATALOG = (
+    "a table in Spark's catalog loses its options where a Python source reads or writes it: make a view, with CREATE "
+    "TEMPORARY VIEW ... USING jumpmq OPTIONS (url '...', queue '...'), which INSERT INTO takes, too"
+)
+
+
 @dataclass(frozen=True)
 class Broker:
     """Where the broker is.
@@ -151,6 +157,8 @@ def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
         JumpMQError: one is unknown, or makes no sense.
     """
     given = {name.lower(): value for name, value in options.items()}
+    if "provider" in given:  # Spark's own, of a table in its catalog
+        raise JumpMQError(IN_CATALOG)
     unknown = set(given) - set(reads)
     for name in sorted(unknown & set(OF_KAFKA)):
         raise JumpMQError(f"option '{name}' is of Kafka's source: {OF_KAFKA[name]}")
