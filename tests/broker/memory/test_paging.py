@@ -10,6 +10,7 @@ from tests.waiting import until
 from tests.wire import Basic, Content, WireChannel, login
 
 from jumpmq.broker.memory.heap import SLACK, FreedMemory
+from jumpmq.broker.memory.paging import RESTING
 from jumpmq.queues.memory import MemoryAccount
 
 Name = Callable[[str], str]
@@ -126,6 +127,43 @@ def test_what_waits_in_queues_that_rest_is_on_disk_alone(tmp_path: Path, deliver
         channel.consume(queue, no_ack=True)
         for number in range(count):
             assert channel.next().body == body(number)
+
+
+def test_small_messages_of_queues_that_rest_leave_no_holes(tmp_path: Path) -> None:
+    """Properties of theirs take as much as what is kept of a piece of the queue, and a trickle of others comes."""
+    each, times = 1000, 200
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        channel = connection.channel()
+        queue = channel.queue("resting", exclusive=False)
+        idle = resident(serve)
+        properties = [Basic.Properties(delivery_mode=2, message_id=f"{number:075}") for number in range(each)]
+        messages = b"".join(channel.publication("", queue, b"m" * 100, some) for some in properties)
+        for _ in range(times):
+            connection.send(messages)
+        assert channel.ready(queue) == each * times
+        held = resident(serve)
+        assert held > idle + each * times * 350
+
+        def rests() -> bool:
+            channel.publish("", queue, b"one more")
+            return resident(serve) < idle + each * times * 175
+
+        until(rests)
+
+
+def test_what_waits_in_a_thousand_queues_is_on_disk_alone(tmp_path: Path) -> None:
+    each, queues = 200, 1000
+    with serving(tmp_path) as serve, login(serve.port) as connection:
+        channel = connection.channel()
+        names = [channel.queue(f"resting-{number}", exclusive=False) for number in range(queues)]
+        properties = Basic.Properties(delivery_mode=2)
+        messages = b"".join(channel.publication("", name, b"m" * 500, properties) for name in names)
+        for _ in range(each):
+            connection.send(messages)
+        assert channel.ready(names[-1]) == each
+        published = api(serve).get("nodes")[0]["mem_messages"]
+        assert published > 5 * RESTING
+        until(lambda: api(serve).get("nodes")[0]["mem_messages"] < RESTING * 1.25)
 
 
 def test_what_is_purged_goes_back_to_the_system(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 While the account of memory is tight, of the longest queue first, and where that is not enough the bodies of deliveries,
 too. Where much waits in queues that rest, of these: it is needed later, if ever, and others have a use for the memory.
-A queue that is published to or consumed from keeps what it has, as to page and to read back costs both time.
+A queue that is published to or consumed from keeps what it has, as to page and to read back costs both time; unless it
+is so little that what waits there will do so for long.
 """
 
 import time
@@ -10,21 +11,24 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.memory.heap import FreedMemory
+from jumpmq.broker.memory.heap import SLACK, FreedMemory, empty_free_lists
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.reservations import Reservations
 from jumpmq.queues.runs import by_holder
 
-KEPT = 256 << 10
-"""Octets at the front of a queue that stay in memory at first, as they are next."""
+KEPT, LEAST_KEPT = 256 << 10, 16 << 10
+"""Octets at the front of a queue that stay in memory at first, as they are next; where many queues rest, fewer."""
 
 RESTING = 24 << 20
 """Octets of ready messages from which on those of queues that rest are paged."""
 
 REST = 2.0
-"""Seconds without a publish or a delivery after which a queue rests."""
+"""Seconds after which is looked whether a queue rests."""
+
+RESTING_SHARE = 16
+"""What part of a queue's messages may be published or delivered in that time: they wait for half a minute then."""
 
 HELD_AT_ONCE = 500
 """Deliveries that are looked at in one step."""
@@ -70,7 +74,7 @@ class Paging:
         self._at_work = False  # whether steps are under way
         self._rested_at = time.monotonic()  # when it was last looked at without need
         # What the queues with much in memory had done when they were last looked at.
-        self._seen: dict[Queue, tuple[int, int]] = {}
+        self._seen: dict[Queue, int] = {}
         # The most that was held lately, and in the interval before.
         self._most = self._most_before = 0
 
@@ -82,7 +86,7 @@ class Paging:
         self._most = max(self._most, self._account.total)
         if time.monotonic() >= self._rested_at + REST and not self._at_work:
             self._rested_at = time.monotonic()
-            self._freed.look(max(self._most, self._most_before))
+            self._freed.look_at_rest(max(self._most, self._most_before))
             self._most, self._most_before = self._account.total, self._most
             if self._account.by_kind["ready"] > RESTING:
                 self._at_work = True
@@ -117,14 +121,22 @@ class Paging:
 
     def _page_resting(self) -> Iterator[None]:
         seen, self._seen = self._seen, {}
+        before = self._account.total
+        found: list[Queue] = []
         for place, queue in enumerate(list(self._queues())):
             if place % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
                 yield
-            if queue.memory <= KEPT:
-                continue
-            self._seen[queue] = now = _done(queue)
-            while seen.get(queue) == _done(queue) == now and not queue.deleted and queue.page_out(KEPT):
+            if queue.memory > LEAST_KEPT:
+                found.append(queue)
+                self._seen[queue] = _done(queue)
+        kept = max(LEAST_KEPT, min(KEPT, RESTING // max(len(found), 1)))
+        for place, queue in enumerate(found):
+            if place % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
                 yield
+            while queue.memory > kept and _rests(queue, seen) and queue.page_out(kept):
+                yield
+        if self._account.total < before - SLACK:
+            empty_free_lists()
 
     def _page_deliveries(self) -> Iterator[None]:
         for deliveries in list(self._deliveries()):
@@ -145,5 +157,10 @@ class Paging:
                     return
 
 
-def _done(queue: Queue) -> tuple[int, int]:
-    return queue.published, queue.delivered
+def _done(queue: Queue) -> int:
+    return queue.published + queue.delivered
+
+
+def _rests(queue: Queue, seen: dict[Queue, int]) -> bool:
+    """Whether little was done with a queue since it was looked at before."""
+    return queue in seen and _done(queue) - seen[queue] <= queue.ready_count // RESTING_SHARE and not queue.deleted
