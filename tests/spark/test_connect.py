@@ -33,7 +33,9 @@ rows = spark.range(10).selectExpr("cast(id as string) as routing_key", "'more' a
 rows.write.format("jumpmq").mode("append").options(**options).save()
 writer = spark.readStream.format("jumpmq").options(**options).load().writeStream.format("parquet")
 writer = writer.option("path", f"{directory}/table").option("checkpointLocation", f"{directory}/checkpoint")
-writer.trigger(availableNow=True).start().awaitTermination()
+query = writer.trigger(availableNow=True).start()
+query.awaitTermination()
+print("progress", sorted(jumpmq.spark.progress(query).queues))
 print("archived", spark.read.parquet(f"{directory}/table").count())
 spark.stop()
 """
@@ -76,7 +78,7 @@ def test_source_and_sink_over_spark_connect(broker, channel, tmp_path):
     publish(channel, numbered(1, 50))
     command = [sys.executable, "-c", CONNECTED, broker.http_url, str(tmp_path)]
     printed, _ = run(command, tmp_path, PYSPARK_PYTHON=sys.executable)
-    assert printed.splitlines()[-3:] == ["parts 50", "read 50", "archived 60"]
+    assert printed.splitlines()[-4:] == ["parts 50", "read 50", "progress ['q1', 'q2']", "archived 60"]
 
 
 def test_workers_run_the_drivers_interpreter(broker, channel, tmp_path):

@@ -88,6 +88,7 @@ def progress(query: StreamingQuery) -> Progress | None:
 def progress_of(shown: Mapping[str, Any]) -> Progress:
     """What Spark's progress says, which is JSON that has been read."""
     now, queues, unread = time.time(), {}, dict[str, int]()
+    has_rows = any(source.get("numInputRows") for source in shown["sources"])  # Connect has no sum where it is 0
     for source in shown["sources"]:
         said = _read(source.get("latestOffset"))
         rows, oldest = said.get("rows", {}), said.get("oldest", {})
@@ -95,7 +96,7 @@ def progress_of(shown: Mapping[str, Any]) -> Progress:
         for queue, ready in said.get("ready", {}).items():
             published = oldest.get(queue)
             age = None if published is None else max(0.0, now - published)
-            queues[queue] = QueueProgress(rows.get(queue, 0) if shown["numInputRows"] else 0, ready, age)
+            queues[queue] = QueueProgress(rows.get(queue, 0) if has_rows else 0, ready, age)
     return Progress(shown["batchId"], shown["batchDuration"] / 1000, queues, unread)
 
 
@@ -181,7 +182,12 @@ class Exporter(StreamingQueryListener):
 
 
 def _read(found: Any) -> dict[str, Any]:
-    """What a source of ours says; nothing of any other's."""
+    """What a source of ours says, which Spark Connect hands on as text; nothing of any other's."""
+    if isinstance(found, str):
+        try:
+            found = json.loads(found)
+        except ValueError:
+            return {}
     return found if isinstance(found, dict) and isinstance(found.get("ready"), dict) else {}
 
 
