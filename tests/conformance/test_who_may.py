@@ -75,6 +75,7 @@ POST /api/exchanges/here/h/ring/what-if   401 401 400 400 400 {}
 GET /api/warnings                         401 401 401 200 200
 GET /api/incidents                        401 401 401 200 200
 GET /api/history                          401 401 401 200 200
+GET /api/history/vhosts/here              401 401 401 200 200
 GET /api/history/queues/here/q            401 200 200 200 200
 GET /api/history/exchanges/here/x         401 200 200 200 200
 GET /api/history/connections/none         401 404 404 404 404

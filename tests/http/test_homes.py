@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.http.api import API, publish
 from tests.http.running_homes import running_homes, running_nodes
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module", params=[running_homes, running_nodes], ids=["workers", "nodes"])
@@ -68,6 +69,20 @@ def test_connections_and_channels_of_all_homes_are_listed(api, channels, queues)
         assert api.get("connections", one["name"])["name"] == one["name"]
         (channel,) = api.get("connections", one["name"], "channels")
         assert api.get("channels", channel["name"])["consumer_details"]
+
+
+def test_consumers_of_all_homes_have_rates(api, channels, queues):
+    for channel, queue in zip(channels, queues, strict=True):
+        channel.basic_consume(queue, lambda *_: None, auto_ack=True)
+
+    def delivered():
+        for channel, queue in zip(channels, queues, strict=True):
+            channel.basic_publish("", queue, b"x")
+            channel.connection.process_data_events(0.05)
+        return all(one["messages_delivered_details"]["rate"] > 0 for one in api.get("consumers"))
+
+    until(delivered)
+    assert len(api.get("consumers")) == 3
 
 
 def test_a_connection_elsewhere_is_closed(api, channels, homes):

@@ -1,5 +1,7 @@
 """Incidents: one cause with what comes of it, queues that are alike told once, advice by what a queue is for."""
 
+import time
+
 import pika
 import pytest
 from tests.http.api import API, publish
@@ -78,6 +80,16 @@ def test_a_queue_that_is_full_for_its_consumer_is_one_incident_and_an_alarm(api,
     assert [one["kind"] for one in found["symptoms"]] == ["queue-full"]
 
 
+def test_since_when_is_known_although_nobody_asked(api, channel, vhost):
+    channel.queue_declare("full", durable=True, arguments={"x-max-length": 10})
+    publish(channel, "full", [b"x"] * 10)
+    filled = time.time()
+    until(lambda: sum(at > filled for at in api.get("history")["at"]) > 12)
+    (found,) = incidents(api, vhost)
+    assert found["kind"] == "queue-full"
+    assert filled - 1 < found["since"] < api.get("history")["at"][-4]
+
+
 def test_queues_that_are_alike_are_one_incident(api, channel, vhost):
     names = [f"log.{name}" for name in ("app", "web", "mail", "cron")]
     for name in names:
@@ -118,6 +130,44 @@ def test_a_dead_letter_queue_is_advised_of_as_one(api, channel, vhost, by_policy
 
     (found,) = until(told)
     assert found["name"] == "graves" and "x-death" in found["advice"] and "unbind" not in found["advice"]
+
+
+def test_only_the_queue_that_dead_letters_go_to_by_its_name_is_advised_of_as_one(api, channel, vhost):
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graves"}
+    channel.queue_declare("work", durable=True, arguments=letters)
+    for name in ("graves", "lines"):
+        channel.queue_declare(name, durable=True)
+
+    def told():
+        for name in ("graves", "lines"):
+            publish(channel, name, [b"x"] * 120)
+        kinds = {one["name"]: one["kind"] for one in incidents(api, vhost)}
+        return len(kinds) == 2 and kinds
+
+    assert until(told) == {"graves": "dead-letters-wait", "lines": "queue-without-consumer"}
+
+
+def test_keys_that_wait_for_a_slow_queue_are_told_of_with_it(api, channel, vhost):
+    channel.exchange_declare("tasks", "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
+    channel.basic_qos(prefetch_count=10)
+    for name in ("tasks-1", "tasks-2"):
+        channel.queue_declare(name, durable=True)
+        channel.basic_consume(name, lambda *_: None)
+    channel.queue_bind("tasks-1", "tasks", "1")
+    for number in range(400):
+        channel.basic_publish("tasks", str(number), b"before")
+    until(lambda: api.get("queues", vhost, "tasks-1")["messages"] == 400)
+    channel.queue_bind("tasks-2", "tasks", "1")
+    for number in range(400):
+        channel.basic_publish("tasks", str(number), b"after")
+    found = only(api, vhost, lambda one: one["symptoms"])
+    (waits,) = found["symptoms"]
+    assert (found["kind"], found["name"], waits["kind"], waits["name"]) == (
+        *("slow-consumer", "tasks-1"),
+        *("keys-wait", "tasks-2"),
+    )
+    assert "wait for 'tasks-1': their keys came from there when the ring of 'tasks' changed, and 400" in waits["text"]
+    assert waits["messages"] == api.get("fences", vhost)[0]["messages_held"] > 150
 
 
 @pytest.mark.parametrize(

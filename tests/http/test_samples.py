@@ -1,11 +1,14 @@
 """Samples over time, as clients of RabbitMQ's API ask for them, are those of the object, in lists as well as alone."""
 
+import time
+
 import pika
 import pytest
 from tests.http.api import API, publish
 from tests.waiting import until
 
 import jumpmq
+from jumpmq.http.history import Track
 
 ASKED = {
     f"{kind}_{word}": value
@@ -143,3 +146,12 @@ def channel_of_many(broker, sampled):
 def test_what_is_not_kept_is_refused(api, sampled, wrong):
     path = "connection" if "data_rates_incr" in wrong else "queue"
     assert api.request("GET", *sampled[path], params=ASKED | wrong).status_code == 400
+
+
+def test_a_span_is_that_long_where_a_busy_broker_has_taken_samples_further_apart():
+    track, now = Track(("ready", "publish")), time.time()
+    for number in range(10):
+        track.add(now - 90 + 10 * number, [number, 20 * number])
+    shown = track.shown(35)
+    assert shown["at"] == [round(now - ago, 1) for ago in (30, 20, 10, 0)]
+    assert (shown["ready"], shown["publish"]) == ([6, 7, 8, 9], [2.0] * 4)

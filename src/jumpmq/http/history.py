@@ -3,7 +3,8 @@
 A track holds a sample a second of the last ten minutes and one a minute of the last day, and so has the same size
 however long the broker runs. Of the broker there are two always: what the page shows of it, and what its virtual hosts
 count together. Of anything else there is one from the first request until there was none for a while; the fullest
-queues have theirs without being asked for, since their past is what one wants to know when they are found.
+queues, and virtual hosts where there are some, have theirs without being asked for, since their past is what one wants
+to know when they are found.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from jumpmq.broker.figures.values import (
     ChannelFigures,
     NodeFigures,
 )
-from jumpmq.http.rates import NO_COUNTS, Rates
+from jumpmq.http.rates import NO_COUNTS, NOTHING, Rates
 from jumpmq.topology import Change
 from jumpmq.topology.changes import ClearOperatorPolicy, ClearPolicy, MoveQueue, SetOperatorPolicy, SetPolicy
 from jumpmq.topology.proposals import Asker
@@ -53,7 +54,11 @@ MAX_EVENTS = 500
 FOLLOWED_UNASKED = 8
 """Of the fullest queues."""
 
-BROKER = ("publish", "deliver_get", "ack", "ready", "unacknowledged", "memory", "messages", "disk_free", "connections")
+FOLLOWED_HOSTS = 20
+"""Virtual hosts that are, where there are several."""
+
+OVERVIEW = ("publish", "deliver_get", "ack", "ready", "unacknowledged")
+BROKER = (*OVERVIEW, "memory", "messages", "disk_free", "connections")
 HOSTS = (*OF_HOSTS, *(name for name in OF_QUEUES if name not in OF_HOSTS), *LEVELS_OF_QUEUES)
 COLUMNS = {
     "queue": (*OF_QUEUES, *LEVELS_OF_QUEUES, "consumers"),
@@ -61,6 +66,7 @@ COLUMNS = {
     "connection": (*OF_CONNECTIONS, "channels"),
     "channel": (*OF_CHANNELS, "deliver_get", "unacknowledged", "unconfirmed"),
     "vhost": HOSTS,
+    "overview": OVERVIEW,
 }
 """What is kept of an object, by its kind."""
 
@@ -70,8 +76,8 @@ LEVELS = {
 """What is shown as it is; of all else the rate is."""
 
 Subject = tuple[str, ...]
-"""``queue``, ``exchange``, ``connection``, ``channel`` or ``vhost``, then the name, with the virtual host between them
-where there is one."""
+"""``queue``, ``exchange``, ``connection`` or ``channel``, then the name, with the virtual host between them where there
+is one; ``vhost``, what a virtual host counts, or ``overview``, what the page shows of it, then its name."""
 
 
 class Ring:
@@ -122,6 +128,8 @@ class Track:
         fine = seconds <= FINE * FINE_COUNT
         interval = FINE if fine else COARSE
         times, *columns = (self._fine if fine else self._coarse).last(seconds // interval + 1)
+        old = sum(1 for at in times[1:] if at < time.time() - seconds)  # where the readings were further apart
+        times, columns = times[old:], [column[old:] for column in columns]
         shown: dict[str, Any] = {"interval": interval, "at": [round(at, 1) for at in times[1:]]}
         for name, column in zip(self.names, columns, strict=True):
             shown[name] = [_plain(value) for value in column[1:]] if name in LEVELS else _rates(times, column)
@@ -230,8 +238,16 @@ class History:
         self.hosts.add(now, [sum(column) for column in zip(*of_hosts.values(), strict=True)] or [0.0] * len(HOSTS))
         for queue in look.fullest[:FOLLOWED_UNASKED]:
             self._asked(("queue", queue.vhost, queue.name))
+        for vhost in [*of_hosts][:FOLLOWED_HOSTS] if len(of_hosts) > 1 else ():
+            self._asked(("overview", vhost))
         for subject, track in list(self._tracks.items()):
-            values = of_hosts.get(subject[1]) if subject[0] == "vhost" else await self._values(subject)
+            match subject:
+                case "vhost", vhost:
+                    values = of_hosts.get(vhost)
+                case "overview", vhost:
+                    values = self._overview_of(vhost) if vhost in of_hosts else None
+                case _:
+                    values = await self._values(subject)
             if values is None or time.monotonic() - track.asked_at > FORGET_AFTER:
                 self._tracks.pop(subject, None)
             else:
@@ -257,6 +273,9 @@ class History:
         found = dict(zip((*OF_QUEUES, *LEVELS_OF_QUEUES), look.of_hosts.get(name, NO_COUNTS), strict=True))
         found |= zip(OF_HOSTS, sample.counts if sample is not None else (0,) * len(OF_HOSTS), strict=True)
         return [found[name] for name in HOSTS]
+
+    def _overview_of(self, name: str) -> Sequence[float]:
+        return *self._rates.moved_in.get(name, NOTHING), *self._rates.latest.backlogs.get(name, (0, 0))
 
     async def _values(self, subject: Subject) -> Sequence[float] | None:
         """What there is to keep of a subject; None if it is gone."""

@@ -27,6 +27,7 @@ CAUSES = (
     "replies-wait",
     "slow-consumer",
     "queue-full",
+    "keys-wait",
 )
 """Kinds of warning that show in a queue: each is the cause of those behind it, where they show in the same queue."""
 
@@ -130,5 +131,6 @@ def _text_of_many(alike: list[Warning], pattern: str) -> str:
         "dead-letters-wait": "hold dead letters",
         "replies-wait": "belong to connections that do not consume from them",
         "queue-full": "are full",
+        "keys-wait": "have keys that wait for other queues",
     }.get(alike[0].kind, "are concerned")
     return f"{len(alike)} queues '{pattern}' {what}: {messages:,} messages wait."

@@ -14,12 +14,14 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import add, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jumpmq.broker.figures.home import CHURN, of_host
 from jumpmq.broker.figures.values import (
     OF_CHANNELS,
     OF_CONNECTIONS,
+    OF_CONSUMERS,
     OF_EXCHANGES,
     OF_HOSTS,
     OF_QUEUES,
@@ -27,6 +29,8 @@ from jumpmq.broker.figures.values import (
     ChannelId,
     ConnectionFigures,
     ConnectionId,
+    ConsumerFigures,
+    ConsumerId,
     Counts,
     ExchangeId,
     QueueCounts,
@@ -50,7 +54,7 @@ FULLEST = 50
 PAUSE = 20
 """A reading that took long is followed by a pause of so many times its length: it never takes more than a share."""
 
-NOTHING = (0, 0, 0)
+NOTHING: Counts = (0, 0, 0)
 NO_COUNTS = (0,) * (len(OF_QUEUES) + 2)
 LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
 
@@ -78,11 +82,12 @@ class Look:
 
     Attributes:
         at: seconds by the monotonic clock.
-        queues, channels, connections, exchanges: samples by id.
+        queues, channels, connections, consumers, exchanges: samples by id.
         hosts: samples of what channels have counted, by virtual host.
         churn: what came and went.
         consumers_of: consumers by queue.
         ready, unacknowledged: of all queues; what streams keep is not ready in this sense.
+        backlogs: the same two by virtual host.
         of_hosts: what the queues of each virtual host have counted, deleted ones included, as samples of queues are.
         fullest: queues with messages, the longest backlog first; streams, from which nothing is taken, are not among
             them.
@@ -92,12 +97,14 @@ class Look:
     queues: dict[int, Sample] = field(default_factory=dict)
     channels: dict[ChannelId, Sample] = field(default_factory=dict)
     connections: dict[ConnectionId, Sample] = field(default_factory=dict)
+    consumers: dict[ConsumerId, Sample] = field(default_factory=dict)
     exchanges: dict[ExchangeId, Sample] = field(default_factory=dict)
     hosts: dict[str, Sample] = field(default_factory=dict)
     churn: Counts = (0,) * len(CHURN)
     consumers_of: dict[int, int] = field(default_factory=dict)
     ready: int = 0
     unacknowledged: int = 0
+    backlogs: dict[str, Counts] = field(default_factory=dict)
     of_hosts: dict[str, Counts] = field(default_factory=dict)
     fullest: list[QueueCounts] = field(default_factory=list)
 
@@ -108,6 +115,7 @@ class Rates:
     Attributes:
         latest: the last reading.
         moved: messages published, delivered and acknowledged in all queues since the first reading.
+        moved_in: the same by virtual host, of those that are there.
         on_look: awaited after each reading.
     """
 
@@ -117,7 +125,8 @@ class Rates:
         self._looks: deque[Look] = deque(maxlen=LOOKS)
         self._watch: asyncio.Task[None] | None = None
         self.latest = Look(time.monotonic())
-        self.moved = NOTHING
+        self.moved: Counts = NOTHING
+        self.moved_in: dict[str, Counts] = {}
         self.on_look: list[Callable[[], Awaitable[None]]] = []
 
     def start(self) -> None:
@@ -182,6 +191,12 @@ class Rates:
             "deliver_get": sum(shown[name] for name in sent),
             "deliver_get_details": {"rate": round(rate, 2)},
         }
+
+    def of_consumer(self, consumer: ConsumerFigures) -> dict[str, Any]:
+        """How many messages a consumer was sent, and how fast."""
+        identity = consumer.id
+        before = consumer.counts if identity is None else self._before(lambda look: look.consumers, identity)
+        return self._shown(OF_CONSUMERS, consumer.counts, before)
 
     async def of_hosts(self, vhosts: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Of virtual hosts together: RabbitMQ's ``message_stats``, and how many messages their queues hold."""
@@ -282,9 +297,10 @@ class Rates:
             total.add([self._figures.past_queues(vhost)])
             async for part in self._figures.queue_counts(vhost):
                 _sample([(one.id, one.counts) for one in part], look.queues, self.latest.queues)
-                self._sum_up(part, look)
+                self._sum_up(vhost, part, look)
                 total.add([one.counts for one in part])
             look.of_hosts[vhost] = total.now
+        self.moved_in = {vhost: moved for vhost, moved in self.moved_in.items() if vhost in look.of_hosts}
 
     async def _look_at_others(self, look: Look) -> None:
         last = self.latest
@@ -295,22 +311,27 @@ class Rates:
             _sample(connections, look.connections, last.connections)
         async for channels in self._figures.channel_counts():
             _sample(channels, look.channels, last.channels)
+        async for consumers in self._figures.consumer_counts():
+            _sample(consumers, look.consumers, last.consumers)
         look.churn = self._figures.churn()
 
-    def _sum_up(self, queues: list[QueueCounts], look: Look) -> None:
-        last, moved = self.latest.queues if self._looks else None, list(self.moved)
+    def _sum_up(self, vhost: str, queues: list[QueueCounts], look: Look) -> None:
+        last = self.latest.queues if self._looks else None
+        moved, backlog = NOTHING, (0, 0)
         for queue in queues:
             sample = look.queues[queue.id]
             ready, unacknowledged = sample.counts[-2:]
-            if not queue.append_only:
-                look.ready += ready
-            look.unacknowledged += unacknowledged
+            backlog = backlog[0] + (0 if queue.append_only else ready), backlog[1] + unacknowledged
             if queue.consumers:
                 look.consumers_of[queue.id] = queue.consumers
             if last is not None and sample is not (before := last.get(queue.id)):
                 was = before.moved if before is not None else NOTHING
-                moved = [count + now - then for count, now, then in zip(moved, sample.moved, was, strict=True)]
-        self.moved = moved[0], moved[1], moved[2]
+                moved = _added(moved, map(sub, sample.moved, was))
+        look.ready += backlog[0]
+        look.unacknowledged += backlog[1]
+        look.backlogs[vhost] = _added(look.backlogs.get(vhost, (0, 0)), backlog)
+        self.moved = _added(self.moved, moved)
+        self.moved_in[vhost] = _added(self.moved_in.get(vhost, NOTHING), moved)
         backlogs = [queue for queue in queues if queue.messages and not queue.append_only]
         look.fullest = heapq.nlargest(FULLEST, look.fullest + backlogs, key=lambda queue: queue.messages)
 
@@ -326,6 +347,10 @@ class _Sum:
         """Count these, too; None among ``past`` stands for what was not read before."""
         self.now = tuple(map(sum, zip(self.now, *now, strict=True)))
         self.past = tuple(map(sum, zip(self.past, *filter(None, past), strict=True)))
+
+
+def _added(counts: Counts, more: Iterable[int]) -> Counts:
+    return tuple(map(add, counts, more))
 
 
 def _counts(sample: Sample | None) -> Counts | None:

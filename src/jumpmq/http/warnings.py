@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.broker.figures.values import NodeFigures, QueueFigures
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.incidents import by_cause
-from jumpmq.http.rates import Rates
+from jumpmq.http.rates import PAUSE, Rates
 from jumpmq.http.resources.rings import keys_of, spread_of_keys, spread_of_messages
 from jumpmq.http.resources.shards import shards_of
+from jumpmq.queues.fences import FenceFigures
 from jumpmq.topology import ConsistentHashExchange, Exchange, VirtualHost
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges.traffic import Counted
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 HELD = 10.0
 """Seconds for which a warning is told after it was found last."""
+
+LOOK_EVERY = 5.0
+"""Seconds, at least, between two looks that are made without being asked for, so that it is known since when."""
 
 RINGS = 200
 SHARDED = 200
@@ -102,12 +106,15 @@ class Watch:
     """The warnings with when each was first found, in an order that stays: alarms first, then the oldest first.
 
     A warning is told until it was not found for :data:`HELD` seconds, so that one near a bound does not come and go.
+    It is looked for after some of the readings of :class:`~jumpmq.http.rates.Rates`, and when it is asked for.
     """
 
     def __init__(self, broker: Broker, rates: Rates) -> None:
         self._broker = broker
         self._rates = rates
         self._known: dict[tuple[str, str, str, str], _Known] = {}
+        self._next = 0.0  # when to look unasked, by the monotonic clock
+        rates.on_look.append(self._look)
 
     async def shown(self) -> list[dict[str, Any]]:
         """All warnings, each with ``since`` (seconds since the epoch)."""
@@ -116,6 +123,13 @@ class Watch:
     async def incidents(self) -> list[dict[str, Any]]:
         """The warnings by their causes."""
         return [one.shown() for one in by_cause(await self._told())]
+
+    async def _look(self) -> None:
+        began = time.monotonic()
+        if began >= self._next:
+            await self._told()
+            now = time.monotonic()
+            self._next = now + max(LOOK_EVERY, PAUSE * (now - began))
 
     async def _told(self) -> list[tuple[Warning, float]]:
         found = await find(self._broker, self._rates)
@@ -135,13 +149,13 @@ async def find(broker: Broker, rates: Rates) -> list[Warning]:
     async for exchange in slices.through(rings):
         found += [one async for one in _ring(exchange, slices)]
     async for host, name in slices.through(_sharded(broker)[:SHARDED]):
-        found += [one async for one in _shards(broker, host, name)]
-    served = _Served(broker, rates)
+        found += [one async for one in _shards(broker, rates, host, name)]
+    served, fences = _Served(broker, rates), _fences(broker)
     for queue, figures in await _fullest(broker, rates):
         if not figures.consumers:
             await served.learn(queue.vhost)
         if _is_there(broker, queue):
-            found += _queue(broker, rates, served, queue, figures)
+            found += _queue(broker, rates, served, queue, figures, fences.get((queue.vhost, queue.name)))
         await slices.next()
     return sorted(found, key=lambda one: one.severity)
 
@@ -293,11 +307,12 @@ def _sharded(broker: Broker) -> list[tuple[VirtualHost, str]]:
     ]
 
 
-async def _shards(broker: Broker, host: VirtualHost, name: str) -> AsyncIterator[Warning]:
+async def _shards(broker: Broker, rates: Rates, host: VirtualHost, name: str) -> AsyncIterator[Warning]:
     """A sharded exchange of which some shards have consumers and others have none."""
     found = await shards_of(broker, host, name)
     idle = [shard for shard in found if not shard.consumers and not _is_read(broker, shard.queue)]
     waiting = sum(shard.messages for shard in idle)
+    growth = sum(rates.last_growth(shard.queue.id) for shard in idle)
     if not idle or (len(idle) == len(found) and not waiting):
         return
     numbers = ", ".join(str(shard.number) for shard in idle[:8]) + (", ..." if len(idle) > 8 else "")
@@ -312,17 +327,37 @@ async def _shards(broker: Broker, host: VirtualHost, name: str) -> AsyncIterator
         "messages wait there.",
         f"Consume from '{name}' {times}, on connections or channels of their own: each goes to the shard with the "
         "fewest consumers.",
+        messages=waiting,
+        growth=round(growth, 1),
     )
 
 
+def _fences(broker: Broker) -> dict[tuple[str, str], FenceFigures]:
+    """Of each queue whose messages wait for another, by virtual host and name, the fence that most wait for."""
+    found: dict[tuple[str, str], FenceFigures] = {}
+    for vhost in broker.topology.vhosts:
+        for queue, fence in broker.topology.fences.figures(vhost):
+            place = vhost, queue.name
+            if place not in found or fence.held > found[place].held:
+                found[place] = fence
+    return found
+
+
 def _queue(
-    broker: Broker, rates: Rates, served: _Served, queue: QueueDefinition, figures: QueueFigures
+    broker: Broker,
+    rates: Rates,
+    served: _Served,
+    queue: QueueDefinition,
+    figures: QueueFigures,
+    fence: FenceFigures | None,
 ) -> Iterator[Warning]:
     limit = figures.max_length
     state = _State(rates, queue, figures)
     if limit is not None and figures.ready >= NEAR_FULL * limit:
         yield _full(state, limit)
-    if figures.consumers:
+    if fence is not None and fence.held >= max(BACKLOG, figures.ready / 2):
+        yield _keys_wait(state, fence)
+    elif figures.consumers:
         yield from _slow(state)
     elif not _is_read(broker, queue) and not _is_shard(broker, queue):
         yield from _unconsumed(state, served)
@@ -389,6 +424,20 @@ def _slow(state: _State) -> Iterator[Warning]:
     yield state.warning("slow-consumer", "warning", text, advice)
 
 
+def _keys_wait(state: _State, fence: FenceFigures) -> Warning:
+    """A queue of which no less than half waits for another: the cause is there."""
+    name, source = state.queue.name, fence.source
+    warning = state.warning(
+        "keys-wait",
+        "warning",
+        f"{fence.held:,} messages of '{name}' wait for '{source}': their keys came from there when the ring of "
+        f"'{fence.exchange}' changed, and {fence.remaining:,} messages from before are left in it.",
+        f"Have '{source}' consumed faster: they are delivered when it has none of before. Where the order of a key "
+        f"does not matter, lift the fence (on the page of '{name}').",
+    )
+    return replace(warning, queue=source, messages=fence.held)
+
+
 def _unconsumed(state: _State, served: _Served) -> Iterator[Warning]:
     queue, figures, coming = state.queue, state.figures, state.coming
     siblings = served.beside(queue)
@@ -449,7 +498,7 @@ class _Served:
     def takes_dead_letters(self, queue: QueueDefinition) -> bool:
         """Whether dead letters of other queues go to this one: by an exchange that it is bound to, or by its name."""
         host, sent = self._broker.topology.vhosts[queue.vhost], self._dead_letters.get(queue.vhost, set())
-        exchanges = {exchange for exchange, _ in sent}
+        exchanges = {exchange for exchange, _ in sent if exchange}
         bound = {binding.source for binding in host.bindings_to(host.declared[queue.name].destination)}
         return ("", queue.name) in sent or not exchanges.isdisjoint(bound)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,7 +14,10 @@ from tests.waiting import PATIENCE, until
 
 import jumpmq
 
-BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+BROWSERS = {
+    "chromium": ("chromium-headless-shell", "chromium", "google-chrome"),
+    "firefox": ("firefox-esr", "firefox"),
+}
 WIDE, PHONE = {"width": 1360, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -31,16 +35,27 @@ def api(broker):
 
 @pytest.fixture(scope="module")
 def browser():
-    """A browser for all tests of a file; while it runs, no test can have an event loop in this thread."""
+    """A browser for all tests of a file, Chromium unless JUMPMQ_BROWSER says `firefox`."""
+    with launched(os.environ.get("JUMPMQ_BROWSER", "chromium")) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def launched(kind):
+    """A browser of this kind; while it runs, no test can have an event loop in this thread."""
     missing = "playwright is not installed (pip install playwright)"
     playwright = pytest.importorskip("playwright.sync_api", reason=missing)
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    found = next(filter(None, map(shutil.which, BROWSERS[kind])), None)
     if found is None:
-        pytest.skip("no browser is installed (apt install chromium-headless-shell)")
+        pytest.skip(f"no {kind} is installed (apt install {BROWSERS[kind][0]})")
     with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield launched
-        launched.close()
+        if kind == "chromium":
+            running = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        else:
+            relayed, env = Path(__file__).with_name("firefox.py"), os.environ | {"JUMPMQ_FIREFOX": found}
+            running = started.firefox.launch(channel="moz-firefox", executable_path=relayed, env=env)
+        yield running
+        running.close()
 
 
 @pytest.fixture(scope="session")
@@ -140,6 +155,7 @@ class Site:
             if field.evaluate("node => node.tagName") == "SELECT":
                 field.select_option(value)
             else:
+                field.press("ControlOrMeta+a")  # Firefox has what is filled in added to a number
                 field.fill(value)
         return self
 
@@ -178,8 +194,9 @@ class Site:
         until(lambda: nothing_is_open() and nothing_is_open())
         return self
 
-    def picture(self, name, **options):
-        self.settle().page.screenshot(
-            path=self._pictures / f"{name}.png", full_page=True, animations="disabled", **options
-        )
+    def picture(self, name):
+        """Keep a picture of the whole page; not in Firefox, which complains of the style that is put in for that."""
+        self.settle()
+        if self.page.context.browser.browser_type.name != "firefox":
+            self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True, animations="disabled")
         return self

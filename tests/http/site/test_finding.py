@@ -1,5 +1,8 @@
 """The way to what one looks for: by name from anywhere, by virtual host, by what is wrong, in the columns one wants."""
 
+import re
+
+import pika
 import pytest
 from tests.http.api import publish
 from tests.http.site.conftest import PHONE
@@ -10,8 +13,6 @@ from tests.waiting import until
 @pytest.fixture(scope="module", autouse=True)
 def things(api, broker):
     """Two virtual hosts, with queues that are full, unattended and neither."""
-    import pika
-
     connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
     channel = connection.channel()
     channel.queue_declare("orders-full", durable=True, arguments={"x-max-length": 100})
@@ -74,6 +75,45 @@ def test_one_virtual_host_alone(site):
     picker.select_option("")
     site.see("^14$").go("queues")
     until(lambda: len(names(site)) == 4)
+
+
+def test_all_that_is_shown_is_of_the_virtual_host_that_was_chosen(api, broker, channel, open_page):
+    api.request("PUT", "vhost-limits", "second", "max-queues", json={"value": 50})
+    api.request("PUT", "vhost-limits", "/", "max-queues", json={"value": 500})
+    channel.queue_declare("told", durable=True, arguments={"x-queue-type": "stream"})
+    api.request("PUT", "group-offsets", "/", "told", "readers", json={"offset": "first"})
+    channel.basic_consume("orders-idle", lambda *_: None, arguments={"x-consumer-group": "workers"})
+    api.request("PUT", "permissions", "second", "guest", json=dict.fromkeys(("configure", "write", "read"), ".*"))
+    site, second = open_page(), pika.URLParameters(broker.amqp_url)
+    second.virtual_host = "second"
+    ready = site.page.locator(".tile").filter(has_text=re.compile("^Ready"))
+    connections = site.page.get_by_role("link", name="Connections")
+    until(lambda: ready.inner_text().split() == ["Ready", "100"])
+    site.page.get_by_role("img", name="with an alarm").wait_for()
+    try:
+        site.page.get_by_label("Virtual host that is shown").select_option("second")
+        until(lambda: ready.inner_text().split() == ["Ready", "0"])
+        site.see("Nothing needs your attention").see("No message waits in a queue")
+        assert site.page.get_by_role("img", name="with an alarm").count() == 0
+        assert site.page.locator(".chart").count() == 2, "memory and disk are the node's"
+        assert connections.locator(".of").inner_text() == "0"
+        with pika.BlockingConnection(second) as other:
+            publish(other.channel(), "elsewhere", [b"x"] * 7)
+            until(lambda: ready.inner_text().split() == ["Ready", "7"])
+            until(lambda: connections.locator(".of").inner_text() == "1")
+        assert api.get("history", "vhosts", "second")["publish"].count(0.0) > 3, "it was followed before"
+        site.go("limits").row("second").wait_for()
+        limited = site.page.get_by_label("Limits of virtual hosts").locator("tbody tr").all_inner_texts()
+        assert [row.split()[0] for row in limited] == ["second"]
+        site.go("readers").see("No stream is declared")
+        site.go("groups").see("No consumer group has members").see("No consumer group has an offset in a stream")
+        site.page.get_by_label("Virtual host that is shown").select_option("")
+        site.row("workers").wait_for()
+        site.row("readers").wait_for()
+        site.go("readers").row("told").wait_for()
+    finally:
+        channel.queue_delete("told")
+        api.request("DELETE", "queues", "second", "elsewhere", "contents")
 
 
 def test_the_menu_counts_and_marks_what_is_wrong(open_page):

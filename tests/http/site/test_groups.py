@@ -1,5 +1,6 @@
 """The page's views of consumer groups, and of why a message is not delivered."""
 
+import pytest
 from tests.waiting import until
 
 from jumpmq.queues.slots import slot_of
@@ -28,6 +29,44 @@ def test_a_group_is_shown_with_who_has_what_and_what_drains(site, api, channel):
     site.fill(about="a key", value="payments").press("Explain").see("Key payments: ")
     site.go("queues", "/", "payments")
     site.follow(site.page.get_by_role("link", name="why is a message not delivered?")).see("Slots")
+
+
+@pytest.fixture
+def waiting(channel):
+    """Keys that have moved from a queue with 40 messages to another, and 40 more."""
+    channel.exchange_declare("tasks", "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
+    channel.confirm_delivery()
+    for number in (1, 2):
+        channel.queue_declare(f"tasks-{number}", durable=True)
+        channel.queue_bind(f"tasks-{number}", "tasks", "1")
+        for key in range(40):
+            channel.basic_publish("tasks", f"customer-{key}", b"task")
+    yield channel
+    channel.exchange_delete("tasks")
+
+
+def test_keys_that_wait_are_shown_by_what_they_wait_for_and_let_go(site, api, waiting):
+    (fence,) = api.get("fences")
+    site.go("groups")
+    row = site.page.get_by_label("Keys that wait").get_by_role("row").filter(has_text="tasks-1")
+    row.wait_for()
+    assert row.inner_text().split()[:5] == ["tasks-1", "40", "tasks-2", str(fence["messages_held"]), "tasks"]
+    site.picture("groups-fences").follow(row.get_by_role("link", name="tasks-1"))
+    site.page.get_by_label("Keys that wait").get_by_role("link", name="tasks-2").wait_for()
+    site.go("why", "/", "tasks-2").see("all ready messages came from other queues when exchange 'tasks' changed")
+    key = next(body for body in (f"customer-{key}" for key in range(40)) if "came from" in why(api, body))
+    site.fill(about="a key", value=key).press("Explain").see(f"Key {key}: the key came from another queue")
+    site.press("Lift")
+    dialog = site.page.get_by_role("dialog")
+    assert "although 40 messages from before are left in tasks-1" in dialog.inner_text()
+    site.press("Lift", dialog).see("It waits no more")
+    site.page.get_by_label("Keys that wait").wait_for(state="detached")
+    assert api.get("fences") == []
+
+
+def why(api, key):
+    response = api.request("GET", "queues", "/", "tasks-2", "explain", params={"key": key})
+    return response.json()["reason"]
 
 
 def test_an_offset_is_set_and_deleted(site, api, channel):

@@ -1,5 +1,6 @@
 """The page where something is not well: a broker that is gone, odd names, what would be lost, sessions that end."""
 
+import contextlib
 import os
 import signal
 
@@ -10,6 +11,7 @@ from tests.http.site.conftest import Site
 from tests.waiting import PATIENCE, until
 
 import jumpmq
+from jumpmq.testing import HOST, JumpMQ, free_ports
 
 
 @pytest.fixture
@@ -21,10 +23,17 @@ def own_broker(tmp_path):
 
 @pytest.fixture
 def own_site(own_broker, browser, pictures):
+    with window(browser, pictures, own_broker.http_port) as site:
+        yield site
+
+
+@contextlib.contextmanager
+def window(browser, pictures, port):
+    """A window of the browser, with the page of the broker at this port."""
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()
     page.set_default_timeout(PATIENCE * 1000)
-    yield Site(page, f"http://127.0.0.1:{own_broker.http_port}/", pictures).log_in("guest", "guest")
+    yield Site(page, f"http://127.0.0.1:{port}/", pictures).log_in("guest", "guest")
     context.close()
 
 
@@ -39,6 +48,36 @@ def test_a_broker_that_does_not_answer_is_said_at_the_head_and_what_is_shown_is_
         os.kill(int(process), signal.SIGCONT)
     own_site.page.locator("main.old").wait_for(state="detached")
     assert own_site.page.locator(".silent").count() == 0
+
+
+def test_a_broker_that_is_killed_is_said_and_the_page_lives_again_with_it(tmp_path, browser, pictures):
+    (port,) = free_ports(1)
+    arguments = ["--http-port", str(port)]
+    with JumpMQ(data_dir=tmp_path, arguments=arguments) as broker, window(browser, pictures, port) as site:
+
+        def fill(bodies):
+            with pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)) as connection:
+                channel = connection.channel()
+                channel.queue_declare("kept", durable=True)
+                publish(channel, "kept", bodies)
+
+        def waiting():
+            return site.page.get_by_label("Fullest queues").get_by_role("row").filter(has_text="kept").inner_text()
+
+        fill([b"x"] * 3)
+        until(lambda: "3" in waiting().split())
+        broker.kill()
+        site.see(r"The broker does not answer. What you see is from \d\d:\d\d:\d\d")
+        assert site.page.evaluate("getComputedStyle(document.querySelector('main')).filter") == "grayscale(1)"
+        assert "3" in waiting().split(), "what was known last is still shown"
+        broker.start()
+        dialog = site.page.get_by_role("dialog").filter(has_text="Your session has ended")
+        dialog.wait_for()
+        site.page.locator("main.old").wait_for(state="detached")
+        site.fill(password="guest").submit("Log in")
+        fill([b"x"] * 4)
+        until(lambda: "7" in waiting().split())
+        assert site.page.locator(".silent, .failure").count() == 0
 
 
 @pytest.mark.parametrize("name", [".", ".."])

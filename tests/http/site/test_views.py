@@ -119,6 +119,30 @@ def test_a_connection_and_a_channel_are_found_and_drawn_over_time(busy, site):
     site.page.locator(".chart canvas").nth(1).wait_for()
 
 
+def test_which_consumer_is_slow(busy, broker, channel, site):
+    parameters = pika.URLParameters(broker.amqp_url)
+    parameters.client_properties = {"connection_name": "the slow one"}
+    channel.basic_qos(prefetch_count=2)
+    with pika.BlockingConnection(parameters) as other:
+        slow = other.channel()
+        slow.basic_qos(prefetch_count=100)
+        channel.queue_declare("work", durable=True)
+        slow.basic_consume("work", lambda *_: None)
+        channel.basic_consume("work", lambda _, method, *__: channel.basic_ack(method.delivery_tag))
+        publish(channel, "work", [b"x"] * 300)
+        until(lambda: channel.connection.process_data_events(0.05) or busy.counts("work") == (0, 100))
+        for view in (("consumers",), ("queues", "/", "work")):
+            site.go(*view)
+            consumers = site.page.get_by_role("region", name="Consumers").get_by_role("row")
+            consumers.nth(1).filter(has_text="the slow one").wait_for()
+            for column in ("Unacked", "Delivered", "Delivered /s"):
+                heading = site.page.get_by_role("columnheader", name=column, exact=True)
+                if heading.get_attribute("aria-sort") is None:
+                    site.press(column)
+                until(lambda heading=heading: heading.get_attribute("aria-sort") == "descending")
+        site.picture("consumers-of-queue")
+
+
 def test_who_monitors_sees_rings_and_no_administration(busy, open_page):
     busy.request("PUT", "users", "watcher", json={"password": "secret", "tags": "monitoring"})
     busy.request("PUT", "permissions", "/", "watcher", json=dict.fromkeys(("configure", "write", "read"), ".*"))

@@ -39,6 +39,7 @@ from jumpmq.broker.figures.values import (
     ConnectionId,
     ConsumerFigures,
     ConsumerGroupFigures,
+    ConsumerId,
     Counts,
     ExchangeId,
     GroupMemberFigures,
@@ -134,6 +135,14 @@ class HomeFigures:
         queues = [queue for host in hosts for queue in host.queues.values()]
         found = ((queue, consumer) for queue in queues for consumer in queue.consumers)
         return [_consumer_figures(*one) async for one in self._broker.slices.through(found)]
+
+    async def consumer_counts(self) -> AsyncIterator[list[tuple[ConsumerId, Counts]]]:
+        """The counters of all consumers of clients, as ``OF_CONSUMERS``, some at a time."""
+        queues = [queue for host in self._broker.topology.vhosts.values() for queue in host.queues.values()]
+        async for part in self._in_parts(queues):
+            found = [(queue, one) for queue in part for one in queue.consumers if isinstance(one, ChannelConsumer)]
+            async for consumers in self._in_parts(found):
+                yield [(_consumer_id(*one), (one[1].delivered,)) for one in consumers]
 
     async def consumer_count(self, vhosts: Iterable[str]) -> int:
         """How many consumers the queues of virtual hosts have."""
@@ -467,6 +476,11 @@ def _consumer_figures(queue: Queue, consumer: Consumer) -> ConsumerFigures:
         number=channel.number if channel is not None else None,
         peer=_peer(channel.connection) if channel is not None else None,
     )
+
+
+def _consumer_id(queue: Queue, consumer: ChannelConsumer) -> ConsumerId:
+    channel = consumer.channel
+    return channel.connection.identity, channel.number, queue.vhost, queue.name, consumer.tag
 
 
 def _group_figures(live: LiveGroup) -> ConsumerGroupFigures:

@@ -19,6 +19,7 @@ from jumpmq.broker.figures.values import (
     ConnectionId,
     ConsumerFigures,
     ConsumerGroupFigures,
+    ConsumerId,
     Counts,
     ExchangeId,
     GroupOffsetFigures,
@@ -112,6 +113,12 @@ class MergedFigures:
     async def consumers(self, vhosts: Iterable[str]) -> list[ConsumerFigures]:
         names = list(vhosts)
         return await self._own.consumers(names) + await self._of_others("consumers", names)
+
+    async def consumer_counts(self) -> AsyncIterator[list[tuple[ConsumerId, Counts]]]:
+        async for part in self._own.consumer_counts():
+            yield part
+        async for part in self._from_others("consumer_counts"):
+            yield part
 
     async def consumer_count(self, vhosts: Iterable[str]) -> int:
         names = list(vhosts)

@@ -35,11 +35,15 @@ OF_HOSTS = ("publish", "confirm", "return_unroutable", "drop_unroutable")
 
 OF_EXCHANGES = ("publish_in", "publish_out")
 OF_CONNECTIONS = ("recv_oct", "send_oct")
+OF_CONSUMERS = ("messages_delivered",)
 
 ConnectionId = str
 """The connection's identity; a name is given again once its port is."""
 
 ChannelId = tuple[ConnectionId, int]
+ConsumerId = tuple[ConnectionId, int, str, str, str]
+"""Connection and number of its channel, virtual host, queue, tag."""
+
 ExchangeId = tuple[str, str]
 """Virtual host and name."""
 
@@ -169,6 +173,18 @@ class ConsumerFigures(NamedTuple):
     channel: str | None
     number: int | None
     peer: Peer | None
+
+    @property
+    def id(self) -> ConsumerId | None:
+        """None of one that is not a client's."""
+        if self.peer is None or self.number is None:
+            return None
+        return self.peer.connection, self.number, self.vhost, self.queue, self.tag
+
+    @property
+    def counts(self) -> Counts:
+        """As :data:`OF_CONSUMERS`."""
+        return (self.delivered,)
 
 
 class GroupMemberFigures(NamedTuple):

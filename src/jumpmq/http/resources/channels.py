@@ -38,7 +38,7 @@ async def one_channel(request: Request) -> Response:
     """``GET /api/channels/{channel}``: one channel, with its consumers."""
     channel = await named(request)
     consumers = await requested.broker(request).figures.consumers_of_channel(*channel.id)
-    details = {"consumer_details": [shown_consumer(one) for one in consumers]}
+    details = {"consumer_details": [shown_consumer(request, one) for one in consumers]}
     return answer_object(request, shown(request, channel) | details)
 
 

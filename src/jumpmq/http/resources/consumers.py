@@ -12,6 +12,7 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.rates import Rates
 from jumpmq.http.resources.connections import provided_name
 from jumpmq.topology import VirtualHost
 
@@ -31,7 +32,7 @@ async def consumers_of_host(request: Request) -> Response:
 async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
     found = await requested.broker(request).figures.consumers([host.name for host in hosts])
     visible = owned(requested.user(request), requested.principal(request), found, _user)
-    return await answer_list(request, visible, shown, ORDER)
+    return await answer_list(request, visible, lambda consumer: shown(request, consumer), ORDER)
 
 
 def _user(consumer: ConsumerFigures) -> tuple[str, bool] | None:
@@ -39,8 +40,9 @@ def _user(consumer: ConsumerFigures) -> tuple[str, bool] | None:
     return consumer.peer.user_identity if consumer.peer is not None else None
 
 
-def shown(consumer: ConsumerFigures) -> dict[str, Any]:
-    """A queue's consumer as RabbitMQ's management API shows one."""
+def shown(request: Request, consumer: ConsumerFigures) -> dict[str, Any]:
+    """A queue's consumer as RabbitMQ's management API shows one; how fast it is sent messages is JumpMQ's own."""
+    rates: Rates = request.app.state.rates
     found: dict[str, Any] = {
         "consumer_tag": consumer.tag,
         "queue": {"name": consumer.queue, "vhost": consumer.vhost},
@@ -48,7 +50,7 @@ def shown(consumer: ConsumerFigures) -> dict[str, Any]:
         "exclusive": consumer.exclusive,
         "prefetch_count": consumer.prefetch,
         "messages_unacknowledged": consumer.unacknowledged,
-        "messages_delivered": consumer.delivered,
+        **rates.of_consumer(consumer),
         "active": consumer.active,
         "activity_status": _activity(consumer.active) if consumer.single else "up",
         "arguments": consumer.arguments,

@@ -28,6 +28,12 @@ async def of_broker(request: Request) -> Response:
     return answer(history.overall.shown(seconds) | {"events": history.events(seconds, hosts)})
 
 
+async def of_host(request: Request) -> Response:
+    """``GET /api/history/vhosts/{vhost}?seconds=300``: rates and backlog of a virtual host, with ``events``."""
+    host, seconds, history = requested.virtual_host(request), _seconds(request), _history(request)
+    return answer(history.of("overview", host.name).shown(seconds) | {"events": history.events(seconds, {host.name})})
+
+
 async def of_queue(request: Request) -> Response:
     """``GET /api/history/queues/{vhost}/{queue}?seconds=300``: the same of a queue, from when it was first asked for.
 
@@ -72,6 +78,7 @@ def _seconds(request: Request) -> int:
 
 ROUTES = [
     Endpoint("GET", "/api/history", of_broker, access=Access.MONITORING),
+    Endpoint("GET", "/api/history/vhosts/{vhost}", of_host, access=Access.MONITORING),
     Endpoint("GET", "/api/history/queues/{vhost}/{queue}", of_queue),
     Endpoint("GET", "/api/history/exchanges/{vhost}/{exchange}", of_exchange),
     Endpoint("GET", "/api/history/connections/{connection}", of_connection),

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq._version import __version__
+from jumpmq.amqp.errors import NotFound
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import monitors
 from jumpmq.http.plumbing.answers import answer_object
@@ -27,13 +28,17 @@ COMPATIBLE_WITH = "3.10.8"
 
 
 async def overview(request: Request) -> Response:
-    """``GET /api/overview``: totals of what the user may see, message rates over the last seconds."""
-    broker = requested.broker(request)
-    hosts = requested.visible_hosts(request)
+    """``GET /api/overview?vhost=NAME``: totals of what the user may see, of that virtual host if it says so; message
+    rates over the last seconds.
+    """
+    broker, wanted = requested.broker(request), request.query_params.get("vhost")
+    hosts = [host for host in requested.visible_hosts(request) if wanted in (None, host.name)]
+    if wanted is not None and not hosts:
+        raise NotFound(f"no vhost '{wanted}' that you see")
     names = [host.name for host in hosts]
     rates: Rates = request.app.state.rates
     stats, lengths = await rates.of_hosts(names)
-    opened = await connections.visible(request)
+    opened = [one for one in await connections.visible(request) if wanted in (None, one.peer.vhost)]
     shown: dict[str, Any] = {
         "product_name": "JumpMQ",
         "product_version": __version__,
@@ -61,7 +66,7 @@ async def overview(request: Request) -> Response:
         shown["object_totals"]["consumers"] = await broker.figures.consumer_count(names)
         shown["churn_rates"] = rates.of_churn()
         history: History = request.app.state.history
-        add_samples(request, shown, lambda: history.hosts)
+        add_samples(request, shown, lambda: history.hosts if wanted is None else history.of("vhost", wanted))
     return answer_object(request, shown)
 
 

@@ -89,7 +89,7 @@ async def one_queue(request: Request) -> Response:
     if shown_queue is None:
         raise NotFound(f"no queue '{definition.name}' in vhost '{definition.vhost}'")
     seen = await figures.consumers_of(definition, MAX_CONSUMERS)
-    details = {"consumer_details": [consumers.shown(one) for one in seen]}
+    details = {"consumer_details": [consumers.shown(request, one) for one in seen]}
     return answer_object(request, shown_queue | details | await _owner(request, definition))
 
 

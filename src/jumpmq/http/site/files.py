@@ -27,7 +27,8 @@ SCRIPTS = {"theme.js", "vendor/uplot.js"}
 
 LOADED_LATER = {
     *("views/flow.js", "lib/flow_layout.js", "views/messages.js", "lib/snippets.js", "views/palette.js"),
-    *(f"views/{name}.js" for name in ("definitions", "groups", "limits", "nodes", "permissions", "readers", "users")),
+    *("views/definitions.js", "views/groups.js", "views/limits.js", "views/nodes.js", "views/permissions.js"),
+    *("views/policies.js", "views/readers.js", "views/users.js"),
 }
 """Modules of views that are loaded when they are opened (``later`` in ``views/all.js``), and so not ahead of time."""
 

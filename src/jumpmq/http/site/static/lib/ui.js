@@ -109,10 +109,23 @@ export function Table({ columns, rows, sorting, caption, empty, rowKey }) {
 
 const placed = (column) => (column.num ? "num " : "") + (column.minor ? "minor" : "");
 
-/** What of a list is in the virtual host that the page is about. */
+/** A table of rows that are all here, sorted by what a column's `sort` leads to, the most first. */
+export function SortedTable({ rows, columns, order, reverse = true, ...given }) {
+  const [sorting, setSorting] = useState({ by: order, reverse });
+  const valueOf = (row) => sorting.by.split(".").reduce((value, step) => value?.[step], row);
+  const compare = (one, other) => {
+    const [left, right] = [valueOf(one), valueOf(other)];
+    if (left == null || right == null) return (left != null) - (right != null);
+    return typeof left === "number" && typeof right === "number" ? left - right : String(left).localeCompare(String(right), "en", { numeric: true });
+  };
+  const sorted = rows && [...rows].sort((one, other) => (sorting.reverse ? -1 : 1) * compare(one, other));
+  return html`<${Table} ...${given} columns=${columns} rows=${sorted} sorting=${{ ...sorting, set: (by, backwards) => setSorting({ by, reverse: backwards }) }} />`;
+}
+
+/** What of a list is in the virtual host that the page is about; `of` is what names it, null where nothing does. */
 export function useHosted(rows, of = "vhost") {
   const host = useHost();
-  return host ? rows?.filter((one) => one[of] === host) : rows;
+  return host && of ? rows?.filter((one) => one[of] === host) : rows;
 }
 
 /** Which columns of a table are hidden, in this browser: `[hidden, toggle(label)]`. */

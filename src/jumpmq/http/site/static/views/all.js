@@ -7,7 +7,6 @@ import { Hosts } from "./hosts.js";
 import { Exchange, Exchanges } from "./exchanges.js";
 import { Log } from "./log.js";
 import { Overview } from "./overview.js";
-import { Policies } from "./policies.js";
 import { Queue, Queues } from "./queues.js";
 import { Ring, Rings } from "./rings.js";
 import { Shards, ShardsOf } from "./shards.js";
@@ -35,6 +34,7 @@ const groups = () => import("./groups.js");
 const limits = () => import("./limits.js");
 const nodes = () => import("./nodes.js");
 const permissions = () => import("./permissions.js");
+const policies = () => import("./policies.js");
 const readers = () => import("./readers.js");
 const users = () => import("./users.js");
 
@@ -57,7 +57,7 @@ const VIEWS = {
   vhosts: [Hosts, null, "Virtual hosts"],
   users: [later(users, "Users", "Users"), null, "Users"],
   permissions: [later(permissions, "Permissions", "Permissions"), null, "Permissions"],
-  policies: [Policies, null, "Policies"],
+  policies: [later(policies, "Policies", "Policies"), null, "Policies"],
   limits: [later(limits, "Limits", "Limits"), null, "Limits"],
   definitions: [later(definitions, "Definitions", "Definitions"), null, "Definitions"],
   log: [Log, null, "Log"],

@@ -4,8 +4,8 @@ import { get, path } from "../lib/api.js";
 import { LiveCharts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Facts, Failure, html, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast } from "../lib/ui.js";
-import { columns as consumerColumns } from "./consumers.js";
+import { Facts, Failure, html, Mark, Page, Panel, ServerTable, SortedTable, Tile, Tiles, useLast } from "../lib/ui.js";
+import { columns as consumerColumns, keyOf as keyOfConsumer } from "./consumers.js";
 
 const mode = (one) => html`${one.confirm && html`<${Mark}>confirms<//> `}${one.transactional && html`<${Mark}>transactions<//>`}`;
 
@@ -36,6 +36,6 @@ export function Channel({ name }) {
     <//>
     <${LiveCharts} url=${path("history", "channels", name)} which=${["rates", "unanswered"]} />
     <${Panel} title="Facts"><${Facts} facts=${[["User", one.user], ["Virtual host", one.vhost], ["Mode", mode(one)], ["Prefetch of the channel", one.global_prefetch_count || null]]} /><//>
-    <${Panel} title="Consumers"><${Table} caption="Consumers of this channel" columns=${consumerColumns} rows=${one.consumer_details} empty="This channel does not consume." /><//>
+    <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this channel" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${consumerColumns} rows=${one.consumer_details} empty="This channel does not consume." /><//>
   <//>`;
 }

@@ -4,33 +4,20 @@ import * as format from "../lib/format.js";
 import { link } from "../lib/live.js";
 import { html, Mark, Page, ServerTable } from "../lib/ui.js";
 
-/** What was last seen of each consumer: `{at, count, rate}`. */
-const seen = new Map();
-
-/** Messages a second that a consumer was sent since it was looked at before. */
-function rateOf(one) {
-  const key = [one.channel_details?.name, one.consumer_tag, one.queue.vhost, one.queue.name].join("\n");
-  const now = performance.now();
-  const before = seen.get(key);
-  if (before && now - before.at < 1000) return before.rate;
-  const rate = before && one.messages_delivered >= before.count ? ((one.messages_delivered - before.count) * 1000) / (now - before.at) : null;
-  if (seen.size > 5000) seen.clear();
-  seen.set(key, { at: now, count: one.messages_delivered, rate });
-  return rate;
-}
+export const keyOf = (one) => [one.channel_details?.name, one.consumer_tag, one.queue.vhost, one.queue.name].join("\n");
 
 export const columns = [
   { key: "queue", label: "Queue", sort: "queue.name", class: "name", render: (one) => html`<a href=${link("queues", one.queue.vhost, one.queue.name)}>${one.queue.name}</a>` },
   { label: "Tag", sort: "consumer_tag", render: (one) => html`<code>${one.consumer_tag}</code>` },
-  { label: "Channel", sort: "channel_details.name", render: (one) => one.channel_details && html`<a href=${link("channels", one.channel_details.name)}>${format.channel(one.channel_details, one.channel_details)}</a>` },
+  { label: "Client", sort: "channel_details.user_provided_name", class: "name", render: (one) => one.channel_details && html`<a href=${link("channels", one.channel_details.name)}>${format.channel(one.channel_details, one.channel_details)}</a>` },
   { label: "User", sort: "channel_details.user", render: (one) => one.channel_details?.user },
   { label: "", render: (one) => html`${!one.ack_required && html`<${Mark} state="warning">auto-ack<//> `}${one.exclusive && html`<${Mark}>exclusive<//> `}${one.activity_status !== "up" && html`<${Mark}>${one.activity_status.replace("_", " ")}<//>`}` },
   { label: "Prefetch", sort: "prefetch_count", num: true, render: (one) => (one.prefetch_count ? format.count(one.prefetch_count) : "any") },
   { label: "Unacked", sort: "messages_unacknowledged", num: true, render: (one) => (one.ack_required ? format.count(one.messages_unacknowledged) : "–") },
   { label: "Delivered", sort: "messages_delivered", num: true, render: (one) => format.count(one.messages_delivered) },
-  { label: "/s", num: true, render: (one) => format.rate(rateOf(one)) },
+  { label: "Delivered /s", sort: "messages_delivered_details.rate", num: true, render: (one) => format.rate(one.messages_delivered_details.rate) },
 ];
 
 export const Consumers = () => html`<${Page} title="Consumers">
-  <${ServerTable} url="/api/consumers" columns=${columns} caption="Consumers" order="queue.name" searchable=${false} empty="There are no consumers." />
+  <${ServerTable} url="/api/consumers" columns=${columns} caption="Consumers" order="messages_unacknowledged" reverse searchable=${false} empty="There are no consumers." />
 <//>`;

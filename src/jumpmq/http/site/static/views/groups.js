@@ -1,9 +1,11 @@
-// Consumer groups: who has which queue or slot and since when, what passes on, and how far groups are in streams.
+// Consumer groups: who has which queue or slot and since when, what passes on, which keys wait, and how far groups are in
+// streams.
 
 import { get, path, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Confirm, Failure, FormButton, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useLast } from "../lib/ui.js";
+import { Confirm, Failure, FormButton, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useHosted, useLast } from "../lib/ui.js";
+import { AllFences, FencesOf } from "./fences.js";
 
 const keyOf = (group) => [group.vhost, group.source_kind, group.source, group.name];
 const sourceOf = (group) => html`<a href=${link(`${group.source_kind}s`, group.vhost, group.source)}>${group.source}</a>`;
@@ -25,9 +27,11 @@ const COLUMNS = [
 
 export function Groups() {
   const { data, error } = useLive((signal) => get("/api/consumer-groups", {}, signal), 2, []);
+  const rows = useHosted(data);
   return html`<${Page} title="Consumer groups">
     <${Failure} error=${error} />
-    ${data && html`<${Table} caption="Consumer groups" rows=${data} columns=${COLUMNS} rowKey=${(group) => keyOf(group).join("\n")} empty="No consumer group has members. A consumer joins one with the argument x-consumer-group." />`}
+    ${rows && html`<${Table} caption="Consumer groups" rows=${rows} columns=${COLUMNS} rowKey=${(group) => keyOf(group).join("\n")} empty="No consumer group has members. A consumer joins one with the argument x-consumer-group." />`}
+    <${AllFences} />
     <${Offsets} />
   <//>`;
 }
@@ -83,6 +87,7 @@ export function Group({ names: [vhost, kind, source, name] }) {
       ${COUNTS.map(([key, label]) => html`<${Tile} label=${label} value=${format.count(group[key])} />`)}
     <//>
     <${Panel} title="Members"><${Table} caption="Members of this group" columns=${MEMBERS} rows=${group.members} rowKey=${(member) => member.name} empty="No member." /><//>
+    <${FencesOf} vhost=${vhost} names=${group.units.map(({ queue }) => queue)} />
     ${group.refused.length > 0 && html`<${Panel} title="Left out" note="queues that the group does not share"><${Table} caption="Queues that are left out" rows=${group.refused} columns=${[{ label: "Queue", class: "name", key: "queue" }, { label: "Reason", key: "reason" }]} /><//>`}
     <${Panel} title="Units" note=${units.length > SHOWN ? `the first ${SHOWN} of ${format.count(units.length)}: those that drain, have no member or have messages` : "queues and slots, each at one member at a time"}>
       <${Table} caption="Units of this group" columns=${UNITS} rows=${units.slice(0, SHOWN)} rowKey=${(unit) => `${unit.queue}\n${unit.slot}`} empty="The group has nothing to share." />
@@ -92,10 +97,11 @@ export function Group({ names: [vhost, kind, source, name] }) {
 
 function Offsets() {
   const { data, error, again } = useLive((signal) => get("/api/group-offsets", {}, signal), 2, []);
+  const rows = useHosted(data);
   const where = (one) => path("group-offsets", one.vhost, one.queue, one.group);
   return html`<${Panel} title="Offsets in streams" note="the lowest that a group has not settled; kept without members, too">
     <${Failure} error=${error} />
-    ${data && html`<${Table} caption="Offsets of consumer groups" rows=${data} empty="No consumer group has an offset in a stream." rowKey=${(one) => [one.vhost, one.queue, one.group].join("\n")} columns=${[
+    ${rows && html`<${Table} caption="Offsets of consumer groups" rows=${rows} empty="No consumer group has an offset in a stream." rowKey=${(one) => [one.vhost, one.queue, one.group].join("\n")} columns=${[
       { label: "Group", class: "name", key: "group" },
       { label: "Stream", class: "name", render: (one) => html`<a href=${link("why", one.vhost, one.queue)}>${one.queue}</a>` },
       { label: "Virtual host", key: "vhost" },

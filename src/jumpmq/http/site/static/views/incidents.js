@@ -52,7 +52,7 @@ export function Incidents() {
 export function IncidentsOf({ vhost, name, queue }) {
   const { data } = useIncidents();
   const concerns = (one) => one.vhost === vhost && (queue
-    ? (one.object === "queue" && (one.name === name || one.names.includes(name))) || [one, ...one.symptoms].some((each) => each.queue === name)
+    ? (one.object === "queue" && (one.name === name || one.names.includes(name))) || [one, ...one.symptoms].some((each) => each.queue === name || (each.object === "queue" && each.name === name))
     : one.object !== "queue" && one.name === name);
   const found = data?.filter(concerns) ?? [];
   return found.length > 0 && html`<ul class="incidents" aria-label="What is wrong here">
@@ -87,9 +87,10 @@ function Incident({ one, open, here, onMute }) {
 }
 
 /** How many messages wait, how that changes, and when the queue is full or empty. */
-function trend({ messages, growth, full_in: full }) {
+function trend({ kind, messages, growth, full_in: full, symptoms }) {
   if (!messages) return "";
   const parts = [`${format.short(messages)} waiting`];
+  if ([kind, ...symptoms.map((each) => each.kind)].includes("queue-full")) return `${parts[0]}, full`;
   if (growth >= 0.5) parts.push(`grows ${format.rate(growth)}/s`);
   if (growth <= -0.5) parts.push(`empty in ${format.span(messages / -growth)}`);
   if (full != null) parts.push(`full in ${format.span(full)}`);

@@ -3,7 +3,7 @@
 import { get, path, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { useLive } from "../lib/live.js";
-import { Confirm, Failure, FormButton, html, Page, Panel, Table, tell, usePerson } from "../lib/ui.js";
+import { Confirm, Failure, FormButton, html, Page, Panel, Table, tell, useHosted, usePerson } from "../lib/ui.js";
 
 const NAMES = { vhost: ["max-connections", "max-queues"], user: ["max-connections", "max-channels"] };
 
@@ -16,7 +16,7 @@ export const Limits = () => html`<${Page} title="Limits">
 function Kind({ title, kind }) {
   const person = usePerson();
   const { data, error, again } = useLive((signal) => get(`/api/${kind}-limits`, {}, signal), 5, [kind]);
-  const rows = data?.flatMap((one) => Object.entries(one.value).map(([limit, value]) => ({ of: one[kind], limit, value })));
+  const rows = useHosted(data, kind === "vhost" ? "vhost" : null)?.flatMap((one) => Object.entries(one.value).map(([limit, value]) => ({ of: one[kind], limit, value })));
   const place = (of, limit) => path(`${kind}-limits`, of, limit);
   return html`<${Panel} title=${title} actions=${person.may("administrator") && html`<${FormButton} label=${`Limit a ${kind === "vhost" ? "virtual host" : "user"}`} send="Set" submit=${({ of, limit, value }) => put(place(of, limit), { value: Number(value) })} done=${() => { again(); tell("The limit is set."); }} fields=${[
       { name: "of", label: "Name", required: true },

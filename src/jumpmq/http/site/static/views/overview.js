@@ -14,12 +14,15 @@ export function Overview() {
   return html`<${Page} title="Overview"><${Incidents} /><${History} /><${FullestQueues} /><//>`;
 }
 
+/** What goes through the broker, or through the virtual host that the page is about. */
 function History() {
   const seconds = useSpan();
-  const { data, error } = useLive((signal) => get("/api/history", { seconds }, signal), refreshed(seconds), [seconds]);
+  const host = useHost();
+  const url = host ? path("history", "vhosts", host) : "/api/history";
+  const { data, error } = useLive((signal) => get(url, { seconds }, signal), refreshed(seconds), [url, seconds]);
   const shown = useLast(data);
   if (!shown) return html`<${Failure} error=${error} /><div class="waiting" />`;
-  const last = (name) => shown[name].at(-1);
+  const last = (name) => shown[name]?.at(-1);
   return html`
     <${Tiles}>
       <${Tile} label="Published" value=${format.rate(last("publish"))} unit="/s" />
@@ -27,12 +30,13 @@ function History() {
       <${Tile} label="Acknowledged" value=${format.rate(last("ack"))} unit="/s" />
       <${Tile} label="Ready" value=${format.short(last("ready"))} />
       <${Tile} label="Unacknowledged" value=${format.short(last("unacknowledged"))} />
-      <${Tile} label="Memory" value=${format.octets(last("memory"))} />
-      <${Tile} label="Disk free" value=${format.octets(last("disk_free"))} />
-      <${Tile} label="Connections" value=${format.short(last("connections"))} />
+      ${!host && html`
+        <${Tile} label="Memory" value=${format.octets(last("memory"))} />
+        <${Tile} label="Disk free" value=${format.octets(last("disk_free"))} />
+        <${Tile} label="Connections" value=${format.short(last("connections"))} />`}
     <//>
     <${SpanPicker} />
-    <${Charts} samples=${shown} which=${["rates", "backlog", "memory", ...(last("disk_free") != null ? ["disk"] : [])]} />`;
+    <${Charts} samples=${shown} which=${["rates", "backlog", ...(host ? [] : ["memory"]), ...(!host && last("disk_free") != null ? ["disk"] : [])]} />`;
 }
 
 function FullestQueues() {

@@ -4,10 +4,11 @@ import { get, path, post, put, remove } from "../lib/api.js";
 import { LiveCharts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, Spark, Table, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
+import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, SortedTable, Spark, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
+import { FencesOf } from "./fences.js";
 import { Bindings } from "./bindings.js";
 import { IncidentsOf } from "./incidents.js";
-import { columns as consumerColumns } from "./consumers.js";
+import { columns as consumerColumns, keyOf as keyOfConsumer } from "./consumers.js";
 import { Move } from "./moving.js";
 import { publishing } from "./publishing.js";
 import { samplesOf, useHosts } from "./hosts.js";
@@ -89,7 +90,8 @@ export function Queue({ vhost, name }) {
       ]} /><//>
       <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
     </div>
-    <${Panel} title="Consumers"><${Table} caption="Consumers of this queue" columns=${consumerColumns.slice(1)} rows=${queue.consumer_details} empty="This queue has no consumers." /><//>
+    <${FencesOf} vhost=${vhost} names=${[name]} />
+    <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this queue" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${consumerColumns.slice(1)} rows=${queue.consumer_details} empty="This queue has no consumers." /><//>
   <//>`;
 }
 

@@ -29,10 +29,11 @@ function Groups() {
 
 function Streams() {
   const { data, error } = useLive((signal) => get("/api/queues", { type: "stream", columns: "name,vhost,type,messages,first_offset,last_seq,segments,consumers,arguments,effective_policy_definition" }, signal), 5, []);
+  const rows = useHosted(data);
   const retention = (one) => ["max-age", "max-length-bytes"].map((key) => [key, one.arguments[`x-${key}`] ?? one.effective_policy_definition[key]]).filter(([, value]) => value != null).map(([key, value]) => `${key} ${key === "max-age" ? value : format.octets(value)}`).join(", ");
   return html`<${Panel} title="Streams">
     <${Failure} error=${error} />
-    ${data && html`<${Table} caption="Streams" rows=${data} empty="No stream is declared." columns=${[
+    ${rows && html`<${Table} caption="Streams" rows=${rows} rowKey=${(one) => one.vhost + "\n" + one.name} empty="No stream is declared." columns=${[
       { label: "Stream", class: "name", render: (one) => html`<a href=${link("queues", one.vhost, one.name)}>${one.name}</a>` },
       { label: "Virtual host", key: "vhost" },
       { label: "Messages", num: true, render: (one) => format.count(one.messages) },

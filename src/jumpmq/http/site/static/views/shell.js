@@ -86,17 +86,20 @@ const Beside = ({ count, cause }) => html`
   ${cause && html`<span class="dot ${cause}" role="img" aria-label=${cause === "alarm" ? "with an alarm" : "with a warning"}></span>`}
   ${count != null && html`<span class="of">${format.short(count)}</span>`}`;
 
-/** How many queues, exchanges, connections, channels and consumers there are. */
+/** How many queues, exchanges, connections, channels and consumers there are, in the virtual host that the page is about. */
 function useCounts() {
-  const { data } = useLive((signal) => get("/api/overview", { columns: "object_totals" }, signal), 10, []);
+  const host = useHost();
+  const { data } = useLive((signal) => get("/api/overview", { columns: "object_totals", vhost: host }, signal), 10, [host]);
   return data?.object_totals ?? {};
 }
 
-/** The worst of the causes that belong to each view. */
+/** The worst of the causes that belong to each view, of the virtual host that the page is about. */
 function useCauses(may) {
+  const host = useHost();
   const { data } = useLive((signal) => (may ? get("/api/incidents", {}, signal) : []), 10, [may]);
   const found = {};
-  for (const { kind, object, severity } of data ?? []) {
+  for (const { kind, object, severity, vhost } of data ?? []) {
+    if (host && vhost && vhost !== host) continue;
     const place = object === "exchange" && OF_RINGS.has(kind) ? "rings" : OF_CAUSES[object];
     if (place && found[place] !== "alarm") found[place] = severity;
   }

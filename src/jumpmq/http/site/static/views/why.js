@@ -4,6 +4,7 @@ import { get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Failure, Form, html, Mark, Page, Panel, Table, useState } from "../lib/ui.js";
+import { FencesOf } from "./fences.js";
 
 const STATES = { waiting: "good", blocked: "warning", withheld: "warning" };
 
@@ -17,6 +18,7 @@ export function Why({ vhost, name }) {
     <${Failure} error=${error} />
     ${queue && html`<${Panel} title="Why are messages not delivered?"><p role="status" class="reason">${queue.reason}</p><//>`}
     <${Ask} vhost=${vhost} name=${name} slotted=${slots?.length > 0} />
+    <${FencesOf} vhost=${vhost} names=${[name]} />
     ${slots?.length > 0 && html`<${Slots} rows=${slots} />`}
   <//>`;
 }
@@ -24,7 +26,7 @@ export function Why({ vhost, name }) {
 function Ask({ vhost, name, slotted }) {
   const [found, setFound] = useState(null);
   const fields = [
-    { name: "about", label: "About", type: "select", options: Object.keys(ABOUT), value: slotted ? "a key" : "a message", hint: "keys and slots of queues with x-slots; a message by its number in the queue, or its offset in a stream" },
+    { name: "about", label: "About", type: "select", options: Object.keys(ABOUT), value: slotted ? "a key" : "a message", hint: "a key of a queue with x-slots, or of one that waits for another; a slot of a queue with x-slots; a message by its number in the queue, or its offset in a stream" },
     { name: "value", label: "Which", required: true },
   ];
   const ask = ({ about, value }) => get(path("queues", vhost, name, "explain"), { [ABOUT[about]]: value }).then((answer) => setFound({ about, value, ...answer }));

@@ -1,0 +1,70 @@
+"""What the page shows of one virtual host alone, and of consumers: figures that RabbitMQ does not give."""
+
+import pika
+import pytest
+from tests.http.api import publish
+from tests.waiting import until
+
+
+@pytest.fixture
+def hosts(api, broker):
+    """A channel in each of two virtual hosts, of which one has a queue with 7 messages."""
+    connections = []
+    for name in ("one", "two"):
+        api.request("PUT", "vhosts", name)
+        api.request("PUT", "permissions", name, "guest", json=dict.fromkeys(("configure", "write", "read"), ".*"))
+        parameters = pika.ConnectionParameters("127.0.0.1", broker.port, name, heartbeat=0)
+        connections.append(pika.BlockingConnection(parameters))
+    one, two = (connection.channel() for connection in connections)
+    one.queue_declare("q", durable=True)
+    one.queue_declare("kept", durable=True, arguments={"x-queue-type": "stream"})
+    publish(one, "q", [b"x"] * 7)
+    publish(one, "kept", [b"x"] * 3)
+    yield one, two
+    for connection in connections:
+        connection.close()
+
+
+def test_totals_of_a_virtual_host(api, hosts):
+    def totals(name):
+        shown = api.get("overview", vhost=name)
+        objects = [shown["object_totals"][kind] for kind in ("connections", "channels", "queues", "consumers")]
+        return objects, shown["queue_totals"]["messages"]
+
+    hosts[0].basic_consume("q", lambda *_: None)
+    assert totals("one") == ([1, 1, 2, 1], 10)
+    assert totals("two") == ([1, 1, 0, 0], 0)
+    refused = api.request("GET", "overview", params={"vhost": "none"})
+    assert (refused.status_code, refused.json()["reason"]) == (404, "no vhost 'none' that you see")
+
+
+def test_the_history_of_a_virtual_host_is_there_before_it_is_asked_for(api, hosts):
+    until(lambda: len(api.get("history")["at"]) > 4)
+    shown = until(lambda: (one := api.get("history", "vhosts", "one"))["ready"][-1:] == [7] and one)
+    assert len(shown["at"]) > 2, "it was followed unasked"
+    assert api.get("history", "vhosts", "two")["ready"][-1] == 0
+    hosts[0].basic_get("q", auto_ack=True)
+    until(lambda: sum(api.get("history", "vhosts", "one")["ack"]) > 0)
+    assert sum(api.get("history", "vhosts", "two")["ack"]) == 0
+    assert api.request("GET", "history", "vhosts", "none").status_code == 404
+
+
+def test_which_consumer_is_slow(api, channel):
+    channel.queue_declare("work")
+    channel.basic_qos(prefetch_count=3)
+    slow = channel.basic_consume("work", lambda *_: None, consumer_tag="slow")
+    fast = channel.connection.channel()
+    fast.basic_consume("work", lambda _, method, *__: fast.basic_ack(method.delivery_tag), consumer_tag="fast")
+
+    def by_rate():
+        for _ in range(20):
+            channel.basic_publish("", "work", b"x")
+        channel.connection.process_data_events(0.1)
+        found = api.get("consumers", page=1, sort="messages_delivered_details.rate", sort_reverse="true")["items"]
+        rates = [one["messages_delivered_details"]["rate"] for one in found]
+        return rates[0] > 10 > rates[1] and [one["consumer_tag"] for one in found]
+
+    assert until(by_rate) == ["fast", slow]
+    details = {one["consumer_tag"]: one for one in api.get("queues", "/", "work")["consumer_details"]}
+    assert details["slow"]["messages_unacknowledged"] == 3
+    assert details["fast"]["messages_delivered_details"]["rate"] > 0
