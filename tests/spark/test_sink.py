@@ -9,6 +9,8 @@ from pyspark.errors import PySparkException
 from tests.http.api import API
 from tests.spark.sources import numbered, publish, stream, table
 
+from jumpmq.management import ManagementClient
+
 
 def write(frame, broker, **options):
     writer = frame.write.format("jumpmq").mode("append")
@@ -46,6 +48,15 @@ def test_a_table_that_was_read_can_be_written_again(spark, broker, channel):
     write(table(spark, broker, exchange="x"), broker)
     first, second = rows_of(spark, broker, exchange="x")
     assert second.asDict() | {"seq": 1, "published_at": before.published_at} == first.asDict() == before.asDict()
+
+
+def test_who_may_only_write_writes_into_a_queue(spark, broker, channel):
+    client = ManagementClient(broker.http_url)
+    client.put("users", "writer", body={"password": "w", "tags": "management"})
+    client.put("permissions", "/", "writer", body={"configure": "", "write": "amq.default", "read": ""})
+    frame = spark.createDataFrame([("a",)], ["body"])
+    write(frame, broker, queue="q1", url=broker.http_url.replace("guest:guest", "writer:w"))
+    assert [bytes(row.body) for row in rows_of(spark, broker, queue="q1")] == [b"a"]
 
 
 def test_a_view_takes_rows_in_sql(spark, broker, channel):

@@ -103,6 +103,14 @@ class Client:
         with _said_here(self._broker):
             return [queue["name"] for queue in self._broker.get("queues", self._vhost, columns="name")]
 
+    def require_queue(self, name: str) -> None:
+        """Refuse unless there is a queue; it need not be readable, nor its process up.
+
+        Raises:
+            NotThere: there is none of that name.
+        """
+        self._ask("GET", "queues", self._vhost, name, query={"columns": "name"})
+
     def unread(self) -> list[dict[str, Any]]:
         """The queues of the virtual host that have messages and no reader: ``name``, ``ready``, ``bound``."""
         found: list[dict[str, Any]] = self._ask("GET", "unread", self._vhost)

@@ -156,7 +156,7 @@ class Writer:
             self._client.exchange(options.exchange)
         elif options.queue is not None:
             self._client.require_broker()
-            self._client.ranges(None, [options.queue])
+            self._client.require_queue(options.queue)
         if options.undelivered_to is not None:
             self._client.require_broker()
             self._client.exchange(options.undelivered_to)
