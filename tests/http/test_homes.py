@@ -11,6 +11,9 @@ from tests.http.api import API, publish
 from tests.http.running_homes import running_homes, running_nodes
 from tests.waiting import until
 
+from jumpmq.http.application import API as API_RESOURCES
+from jumpmq.http.homes.listener import PASSED
+
 
 @pytest.fixture(scope="module", params=[running_homes, running_nodes], ids=["workers", "nodes"])
 def homes(request, tmp_path_factory):
@@ -101,6 +104,18 @@ def test_messages_elsewhere_are_got_read_and_purged(api, queues):
     assert api.get("queues", "/", last, "explain")["reason"] == "the queue has no consumer"
     assert api.request("DELETE", "queues", "/", last, "contents").status_code == 204
     assert api.counts(last) == (0, 0)
+
+
+def test_messages_elsewhere_are_looked_through(api, queues):
+    for number, name in enumerate(queues, 1):
+        assert len(api.get("queues", "/", name, "browse")["messages"]) == number
+
+
+def test_whatever_the_home_of_a_queue_or_a_node_answers_is_passed_to_it():
+    routes = [one for resource in API_RESOURCES for one in resource.ROUTES if one.at_home or one.at_node]
+    known = {(one.verb, one.path) for resource in PASSED for one in resource.ROUTES}
+    assert len(routes) > 10
+    assert [(one.verb, one.path) for one in routes if (one.verb, one.path) not in known] == []
 
 
 def test_a_queue_elsewhere_is_deleted_unless_it_is_in_use(api, queues, channels):

@@ -206,6 +206,7 @@ class Broker:
             if self.other_homes is not None:
                 self.other_homes.served_channels.serve(self._services, self.memory)
                 await self.other_homes.join(self.topology, self.node, self._services.deliver_reply)
+                self.other_homes.ring_changes.serve(self.topology, self.pause)
                 self.other_homes.usage.serve(self._services.user_limits)
                 self.other_homes.moves.serve(self.topology, self._channels, self.consumer_groups.queue_moved)
                 self.other_homes.relocating.serve(self.topology, self)
@@ -335,6 +336,7 @@ class Broker:
         self.consumer_groups = ConsumerGroups(self.topology, self.turns, self.authorization)
         self.consumer_groups.reader_of = self.reader_groups.reader_of
         self.pause = Pause()
+        self.dead_letters.is_held_up = lambda: self.pause.active
         self._services = Services(
             config=self.config,
             topology=self.topology,

@@ -13,10 +13,11 @@ in order; what arrives for the list meanwhile goes to its end. So a key's messag
 message waits for arrived before an earlier change: no two wait for each other.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader
@@ -138,6 +139,17 @@ class FenceFigures(NamedTuple):
     remaining: int
     held: int
     since: float
+
+    def shown(self) -> dict[str, Any]:
+        """It as JSON."""
+        return {
+            "exchange": self.exchange,
+            "source": self.source,
+            "remaining": self.remaining,
+            "messages_held": self.held,
+            "since": round(self.since, 3),
+            "seconds": round(max(0.0, time.time() - self.since), 3),
+        }
 
 
 class _Past:

@@ -5,6 +5,10 @@ queue that may have lost keys and is not empty, and the queues that may have got
 that begins. As a queue that gets keys may get them by way of a third, it also waits for the changes before that are
 still open. All of that is recorded with the change, in one commit; a mark's record goes when nothing is left at it,
 the others with the last mark. Kinds of record: ``fence_ring``, ``fence_mark``, ``fence_queue``.
+
+Where there are other homes (:class:`Others`), each notes the change for the queues that it has. It does so when all
+homes route by the new ring, and what they had sent by the old one has come; until then nothing is published by the new
+one. A mark at a queue of another home counts as that home says.
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue, clock
 from jumpmq.queues.fences import FenceFigures, Mark
+from jumpmq.topology.declared import DeclaredQueue
+from jumpmq.topology.definitions import home_of
 from jumpmq.topology.exchanges import Destination, Exchange
 from jumpmq.topology.exchanges.placement import Placement, restored
 from jumpmq.topology.records import Keeper, key_of
@@ -30,6 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RING, MARK, QUEUE = "fence_ring", "fence_mark", "fence_queue"
+
+PLACE_BITS = 16
+"""Bits of a change's number for its place among those of one change of definitions."""
 
 MAX_OPEN = 64
 """Changes of one exchange for which queues may wait at once. Each keeps a ring; what moves by another is not held."""
@@ -47,7 +56,9 @@ class RingChange:
         number, exchange, since, marks: as there.
         placement: where keys went before.
         is_fed: whether messages come to the exchange from other exchanges.
-        sources: the queues of the marks, by the names that the placement has for them.
+        lost: the queues that may have lost keys, by the names that the placement has for them: their numbers and names.
+        got: the names of what may have got some, as the placement after the change has them.
+        sources: the queues of the marks that are here, by the names that the placement has for them.
         gainers: the queues that wait, and as what the placement would know them.
     """
 
@@ -57,6 +68,8 @@ class RingChange:
     since: float
     placement: Placement
     is_fed: Callable[[], bool]
+    lost: dict[str, tuple[int, str]]
+    got: list[str]
     marks: dict[str, Mark] = field(default_factory=dict)
     sources: dict[str, Queue] = field(default_factory=dict)
     gainers: dict[Queue, str] = field(default_factory=dict)
@@ -80,11 +93,36 @@ class RingChange:
         return key_of(self.vhost, self.exchange, self.number, *parts)
 
 
+class MarkName(NamedTuple):
+    """Which mark it is: of which change, and of which of its queues."""
+
+    vhost: str
+    exchange: str
+    number: int
+    name: str
+
+
 class Before(NamedTuple):
     """An exchange, before a change."""
 
     placement: Placement
     destinations: Mapping[str, Destination]
+
+
+class Others(Protocol):
+    """Other homes, which route by rings of their own."""
+
+    def changed(self, number: int) -> None:
+        """The bindings of a hash exchange have changed here, by this change of definitions."""
+
+    def wait(self, number: int) -> None:
+        """Have nothing published before all homes have made this change; then call :meth:`Fences.note`."""
+
+    def ask(self, home: int, marks: list[MarkName]) -> None:
+        """Ask how much is left at marks of another home, to be told by :meth:`Fences.tell`."""
+
+    def ended(self, mark: MarkName) -> None:
+        """Tell the others that nothing is left at a mark here."""
 
 
 class Fences:
@@ -93,15 +131,20 @@ class Fences:
     Args:
         topology: whose exchanges change.
         journal: keeps the records; None keeps nothing.
-        enabled: whether there are fences: not where other processes route by rings of their own.
+
+    Attributes:
+        others: the other homes; None where there are none, or none is served yet.
+        is_restoring: whether bindings are those that there were: nothing moves.
     """
 
-    def __init__(self, topology: Topology, journal: Keeper | None, enabled: bool = True) -> None:
+    def __init__(self, topology: Topology, journal: Keeper | None) -> None:
+        self.others: Others | None = None
+        self.is_restoring = False
         self._topology = topology
         self._journal = journal
-        self._enabled = enabled
+        self._coming: list[RingChange] = []  # those that other homes have not made yet
         self._open: dict[tuple[str, str], list[RingChange]] = {}  # by virtual host and exchange
-        self._next_number = 1
+        self._last: dict[tuple[str, str], int] = {}  # the number of the last change of each exchange
         self._fed: dict[tuple[str, str], tuple[int, bool]] = {}  # whether others feed an exchange, as of a revision
         self._looked_at = 0.0
 
@@ -109,57 +152,126 @@ class Fences:
 
     def before(self, exchange: Exchange) -> Before | None:
         """To be called before an exchange's bindings change; None where nothing can be out of order thereby."""
-        if not (exchange.ordered and self._enabled):
+        if not exchange.ordered or self.is_restoring:
             return None
         destinations = exchange.placed()
-        if (exchange.vhost, exchange.name) not in self._open and not any(
-            isinstance(one, Queue) and one.message_count for one in destinations.values()
+        if (
+            not self._is_shared
+            and (exchange.vhost, exchange.name) not in self._open
+            and not any(isinstance(one, Queue) and one.message_count for one in destinations.values())
         ):
             return None
         placement = exchange.placement()
         return None if placement is None else Before(placement, destinations)
 
+    @property
+    def _is_shared(self) -> bool:
+        """Whether there are other homes, which may have messages where there are none here."""
+        return len(self._topology.homes) > 1
+
     def after(self, exchange: Exchange, before: Before) -> None:
         """The bindings have changed, within the same turn."""
         placement = exchange.placement()
         assert placement is not None
-        lost, got = before.placement.moved(placement)
-        if not lost:
+        lost_names, got = before.placement.moved(placement)
+        if not lost_names:
             return
-        changes = self._open.setdefault((exchange.vhost, exchange.name), [])
+        number = self._number(exchange)
+        queues = {name: before.destinations[name] for name in sorted(lost_names) if name in before.destinations}
+        lost = {name: (one.id, one.name) for name, one in queues.items() if isinstance(one, Queue | DeclaredQueue)}
+        change = self._made(exchange.vhost, exchange.name, number, time.time(), before.placement, lost, sorted(got))
+        if self.others is None:
+            self._note(change)
+            return
+        self._put_ring(change, is_coming=True)
+        self._coming.append(change)
+        self.others.wait(self._topology.applied + 1)
+
+    def changed(self, exchange: Exchange) -> None:
+        """The bindings of an exchange have changed, also of one whose keys need not stay in order: other homes count
+        on being told."""
+        if self.others is not None and exchange.places_keys:
+            self.others.changed(self._topology.applied + 1)
+
+    def _number(self, exchange: Exchange) -> int:
+        """The number of a change of a ring: that of the change of definitions, as all homes count them, and its place
+        there."""
+        where = exchange.vhost, exchange.name
+        number = max(self._topology.applied + 1 << PLACE_BITS, self._last.get(where, 0) + 1)
+        self._last[where] = number
+        return number
+
+    def note(self, upto: int) -> None:
+        """All homes have made the changes of definitions up to this one."""
+        noted = [change for change in self._coming if change.number >> PLACE_BITS <= upto]
+        self._coming = self._coming[len(noted) :]
+        for change in noted:
+            self._note(change)
+
+    def _note(self, change: RingChange) -> None:
+        where = change.vhost, change.exchange
+        changes = self._open.setdefault(where, [])
         if len(changes) < MAX_OPEN:
-            self._note(changes, exchange, before, lost)
+            self._mark(change)
         else:
             log.warning(
                 "exchange '%s' in vhost '%s' has changed %d times while queues wait for messages of keys that moved: "
-                "what this change moves does not wait", exchange.name, exchange.vhost, MAX_OPEN
+                "what this change moves does not wait", change.exchange, change.vhost, MAX_OPEN
             )  # fmt: skip
-        now = exchange.placed()
-        for change in changes:
-            for name in got:
+        if change.marks:
+            changes.append(change)
+            self._put_ring(change)
+            for name in change.marks:
+                self._put_mark(change, name, [])
+        else:
+            self._delete(change, RING)
+        exchange = self._exchange(change)
+        now = {} if exchange is None else exchange.placed()
+        for one in changes:
+            for name in change.got:
                 if isinstance(queue := now.get(name), Queue):
-                    self._attach(change, queue, name)
+                    self._attach(one, queue, name)
         if not changes:
-            del self._open[exchange.vhost, exchange.name]
+            del self._open[where]
 
-    def _note(self, changes: list[RingChange], exchange: Exchange, before: Before, lost: Iterable[str]) -> None:
-        change = self._made(exchange.vhost, exchange.name, self._next_number, time.time(), before.placement)
-        for name in lost:
-            queue = before.destinations.get(name)
-            mark = queue.mark(partial(self._ended, change, name)) if isinstance(queue, Queue) else None
-            if isinstance(queue, Queue) and mark is not None:
-                change.marks[name], change.sources[name] = mark, queue
-        if not change.marks:
-            return
-        self._next_number += 1
-        changes.append(change)
-        value = {"since": change.since, "placement": before.placement.state()}
-        self._put(change, RING, value)
-        for name in change.marks:
-            self._put_mark(change, name, [])
+    def _mark(self, change: RingChange) -> None:
+        """Leave marks at the queues that may have lost keys."""
+        for name, (number, queue_name) in change.lost.items():
+            ended = partial(self._ended, change, name)
+            queue = self._queue(change.vhost, queue_name, number)
+            if queue is not None:
+                if (mark := queue.mark(ended)) is not None:
+                    change.marks[name], change.sources[name] = mark, queue
+            elif home_of(number) != self._topology.home and self._is_declared(change.vhost, queue_name, number):
+                change.marks[name] = Mark(queue_name, number, 0, 1, ended)
 
-    def _made(self, vhost: str, exchange: str, number: int, since: float, placement: Placement) -> RingChange:
-        return RingChange(vhost, exchange, number, since, placement, partial(self._is_fed, vhost, exchange))
+    def _exchange(self, change: RingChange) -> Exchange | None:
+        host = self._topology.vhosts.get(change.vhost)
+        return None if host is None else host.exchanges.get(change.exchange)
+
+    def _queue(self, vhost: str, name: str, number: int) -> Queue | None:
+        """What is here of a queue."""
+        host = self._topology.vhosts.get(vhost)
+        queue = None if host is None else host.queues.get(name)
+        return queue if queue is not None and queue.id == number else None
+
+    def _is_declared(self, vhost: str, name: str, number: int) -> bool:
+        host = self._topology.vhosts.get(vhost)
+        declared = None if host is None else host.declared.get(name)
+        return declared is not None and declared.id == number
+
+    def _made(
+        self,
+        vhost: str,
+        exchange: str,
+        number: int,
+        since: float,
+        placement: Placement,
+        lost: dict[str, tuple[int, str]],
+        got: list[str],
+    ) -> RingChange:
+        is_fed = partial(self._is_fed, vhost, exchange)
+        return RingChange(vhost, exchange, number, since, placement, is_fed, lost, got)
 
     def _attach(self, change: RingChange, queue: Queue, name: str) -> None:
         if queue in change.gainers or not change.marks.keys() - {name}:
@@ -171,6 +283,8 @@ class Fences:
     def _ended(self, change: RingChange, name: str) -> None:
         """Nothing is left at a mark."""
         self._delete(change, MARK, name)
+        if self.others is not None and name in change.sources:
+            self.others.ended(MarkName(change.vhost, change.exchange, change.number, name))
         for queue in change.gainers:
             if not queue.deleted:
                 queue.wake(clock.now())
@@ -206,10 +320,44 @@ class Fences:
         if not self._open or now - self._looked_at < LOOK_INTERVAL:
             return
         self._looked_at = now
+        away: dict[int, list[MarkName]] = defaultdict(list)
         for change in list(self._all()):
             for name, mark in change.marks.items():
-                if mark.left:
+                if not mark.left:
+                    continue
+                if name in change.sources:
                     change.sources[name].recount(mark)
+                elif self._is_declared(change.vhost, mark.source, mark.queue_id):
+                    away[home_of(mark.queue_id)].append(MarkName(change.vhost, change.exchange, change.number, name))
+                else:
+                    mark.end()
+        if self.others is not None:
+            for home, marks in away.items():
+                self.others.ask(home, marks)
+
+    # --- marks of other homes ---
+
+    def left_at(self, mark: MarkName) -> int | None:
+        """How many messages are left at a mark here; None where it is not known yet."""
+        change = self._find(mark)
+        if change is not None and mark.name in change.sources:
+            return change.marks[mark.name].left
+        if mark.number >> PLACE_BITS > self._topology.applied or any(one.number <= mark.number for one in self._coming):
+            return None
+        return 0
+
+    def tell(self, mark: MarkName, left: int) -> None:
+        """Another home says how many messages are left at a mark there."""
+        change = self._find(mark)
+        there = None if change is None or mark.name in change.sources else change.marks.get(mark.name)
+        if there is not None and there.left:
+            there.left = max(1, left)
+            if not left:
+                there.end()
+
+    def _find(self, mark: MarkName) -> RingChange | None:
+        changes = self._open.get((mark.vhost, mark.exchange), ())
+        return next((one for one in changes if one.number == mark.number), None)
 
     def _all(self) -> Iterator[RingChange]:
         for changes in self._open.values():
@@ -246,8 +394,16 @@ class Fences:
                 found[kind][value["vhost"], value["exchange"], value["number"]].append(value)
         queues = {queue.id: queue for host in self._topology.vhosts.values() for queue in host.queues.values()}
         for (vhost, exchange, number), [value] in sorted(found[RING].items(), key=lambda one: one[0][2]):
-            self._next_number = max(self._next_number, number + 1)
-            change = self._made(vhost, exchange, number, value["since"], restored(value["placement"]))
+            self._last[vhost, exchange] = number
+            placement = restored(value["placement"])
+            lost = {name: (number, source) for name, (number, source) in value.get("lost", {}).items()}
+            change = self._made(vhost, exchange, number, value["since"], placement, lost, value.get("got", []))
+            host = self._topology.vhosts.get(vhost)
+            if host is not None and exchange in host.exchanges:
+                host.exchanges[exchange].ordered = True
+            if value.get("is_coming"):
+                self._coming.append(change)
+                continue
             lifted: dict[int, list[str]] = defaultdict(list)
             for one in found[MARK][vhost, exchange, number]:
                 ended = partial(self._ended, change, one["name"])
@@ -263,18 +419,24 @@ class Fences:
                 if queue is not None and queue.fence(change, one["first_seq"], one["name"], lifted[queue.id]):
                     change.gainers[queue] = one["name"]
             self._open.setdefault((vhost, exchange), []).append(change)
-            host = self._topology.vhosts.get(vhost)
-            if host is not None and exchange in host.exchanges:
-                host.exchanges[exchange].ordered = True
 
     def count_restored(self) -> None:
-        """The messages of queues are restored."""
+        """The messages of queues are restored. What other homes had sent has come, or is lost with the links: changes
+        that they had not made yet are noted."""
         for change in list(self._all()):
             for name, mark in change.marks.items():
                 if (source := change.sources.get(name)) is not None:
                     source.restore_mark(mark)
-                else:
+                elif home_of(mark.queue_id) == self._topology.home:
                     mark.end()
+        coming, self._coming = self._coming, []
+        for change in coming:
+            self._note(change)
+
+    def _put_ring(self, change: RingChange, is_coming: bool = False) -> None:
+        value = {"since": change.since, "placement": change.placement.state()}
+        coming = {"is_coming": True, "lost": change.lost, "got": change.got} if is_coming else {}
+        self._put(change, RING, value | coming)
 
     def _put_mark(self, change: RingChange, name: str, lifted: list[int]) -> None:
         mark = change.marks[name]

@@ -120,7 +120,7 @@ class Topology:
         self.records = records.Records(journal, shared)
         self.applied = 0
         self.holdings = Holdings()
-        self.fences = Fences(self, journal, enabled=not shared)
+        self.fences = Fences(self, journal)
         self.past = Past()
         self.homes: dict[int, str] = {}
         self.forgotten: dict[int, str] = {}
@@ -383,6 +383,7 @@ class Topology:
         self.global_parameters = {value["name"]: value["value"] for value in found["global_parameter"]}
         self._restore_users(found)
         self._restore_policies(found)
+        self.fences.is_restoring = True
         for kind, restore in (
             ("tracing", self._restore_tracing),
             ("exchange", lambda value: self.vhosts[value["vhost"]].insert_exchange(records.read_exchange(value))),
@@ -391,6 +392,7 @@ class Topology:
             ("ring", self._restore_ring),
         ):
             _restore_each(found, kind, restore)
+        self.fences.is_restoring = False
 
     def _restore_queue(self, definition: QueueDefinition) -> None:
         self.insert_queue(definition)

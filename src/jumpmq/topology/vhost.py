@@ -501,6 +501,9 @@ class VirtualHost:
         for exchange, placed in before:
             if placed is not None and fences is not None:
                 fences.after(exchange, placed)
+        if fences is not None:
+            for exchange in exchanges:
+                fences.changed(exchange)
 
     # --- much at once ---
 

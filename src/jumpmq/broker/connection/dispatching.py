@@ -72,6 +72,8 @@ class Dispatcher:
                         self._services.run_sizes.learn(connection.vhost.name, event, now - began)
                     if isinstance(self._current, _GoOn):
                         wait = Wait.METHOD
+                    elif self._services.pause.active:
+                        wait = Wait.PAUSE
                     elif connection.congested and connection.is_flooded():
                         wait = Wait.CLIENT
                     elif connection.rate.wait():

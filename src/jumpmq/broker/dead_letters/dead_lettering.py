@@ -12,7 +12,7 @@ refuses it, is tried again, and its original not settled before: after a restart
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from jumpmq.amqp.messages import Message
@@ -90,6 +90,7 @@ class DeadLetters:
         counts: messages that died, by the kind of their queue, the reason, and what is done for their letters:
             ``disabled``, ``at_most_once`` or ``at_least_once`` (RabbitMQ's words).
         arrived: of the last, those whose letters have reached all their queues.
+        is_held_up: tells whether nothing is to be published for a moment.
     """
 
     topology: Topology
@@ -104,6 +105,7 @@ class DeadLetters:
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.arrived = 0
         self.elsewhere: Elsewhere | None = None
+        self.is_held_up: Callable[[], bool] = lambda: False
         self._waiting: deque[Dead] = deque()  # what is to be published
         self._publishing = False  # whether that is under way
         self._continuing = False  # whether the upkeep goes on with it
@@ -164,14 +166,16 @@ class DeadLetters:
     def _publish_soon(self) -> None:
         if self._publishing or self._continuing:
             return
-        self._publish_some()
+        if not self.is_held_up():
+            self._publish_some()
         if self._waiting:
             self._continuing = True
             self._upkeep.work("dead-lettering", self._go_on())
 
     def _go_on(self) -> Iterator[None]:
         while self._waiting:
-            self._publish_some()
+            if not self.is_held_up():
+                self._publish_some()
             yield
         self._continuing = False
 

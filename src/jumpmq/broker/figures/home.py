@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import asdict, astuple
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
@@ -50,6 +50,7 @@ from jumpmq.broker.figures.values import (
     Peer,
     PublisherFigures,
     QueueCounts,
+    QueueFenceFigures,
     QueueFigures,
     ReaderFigures,
     TLSFigures,
@@ -152,6 +153,14 @@ class HomeFigures:
         """The consumer groups of virtual hosts."""
         found = [group for name in vhosts for group in self._broker.consumer_groups.all(name)]
         return [_group_figures(one) async for one in self._broker.slices.through(found)]
+
+    async def fences(self, vhosts: Iterable[str]) -> list[QueueFenceFigures]:
+        """What queues of virtual hosts wait for."""
+        fences = self._broker.topology.fences
+        found = (
+            QueueFenceFigures(one.vhost, one.name, fence) for name in vhosts for one, fence in fences.figures(name)
+        )
+        return [one async for one in self._broker.slices.through(found)]
 
     async def group_offsets(self, vhosts: Iterable[str]) -> list[GroupOffsetFigures]:
         """How far consumer groups are in the streams of virtual hosts."""
@@ -443,7 +452,7 @@ def _queue_figures(queue: Queue) -> QueueFigures:
         exhausted=bool(consumers) and all(_is_exhausted(one) for one in consumers),
         max_length=queue.limits.max_length,
         overflow=queue.limits.overflow,
-        status=queue.status(),
+        status=queue.status() | _fenced(queue),
     )
 
 
@@ -648,3 +657,10 @@ def _channel_figures(channel: Channel) -> ChannelFigures:
         prefetch=channel.consumer_prefetch,
         global_prefetch=channel.prefetch,
     )
+
+
+def _fenced(queue: Queue) -> dict[str, Any]:
+    """What a queue waits for; nothing where it does not."""
+    if queue.fences is None:
+        return {}
+    return {"messages_fenced": queue.fenced_count, "fences": [one.shown() for one in queue.fences.figures()]}

@@ -27,6 +27,7 @@ from jumpmq.broker.figures.values import (
     NodeFigures,
     PublisherFigures,
     QueueCounts,
+    QueueFenceFigures,
     QueueFigures,
     ReaderFigures,
 )
@@ -128,6 +129,10 @@ class MergedFigures:
     async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
         names = list(vhosts)
         return merged_groups(await self._own.consumer_groups(names) + await self._of_others("consumer_groups", names))
+
+    async def fences(self, vhosts: Iterable[str]) -> list[QueueFenceFigures]:
+        names = list(vhosts)
+        return await self._own.fences(names) + await self._of_others("fences", names)
 
     async def group_offsets(self, vhosts: Iterable[str]) -> list[GroupOffsetFigures]:
         names = list(vhosts)

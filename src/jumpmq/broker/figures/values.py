@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from jumpmq.queues.fences import FenceFigures
 from jumpmq.queues.figures import Figures as MessageFigures
 from jumpmq.topology.tally import Tally
 
@@ -212,6 +213,14 @@ class GroupMemberFigures(NamedTuple):
     tag: str | None
     channel: str | None
     peer: Peer | None
+
+
+class QueueFenceFigures(NamedTuple):
+    """A queue whose messages wait for those in another."""
+
+    vhost: str
+    queue: str
+    fence: FenceFigures
 
 
 class GroupUnitFigures(NamedTuple):

@@ -40,7 +40,7 @@ unit as a whole."""
 WHOLE = (1 << INDEX_BITS) - 1
 
 PAUSE = 0.005
-"""Seconds until it is looked again whether a queue is known here."""
+"""Seconds until it is looked again whether a queue is known here, and the ring that all have."""
 
 TOLD = 10.0
 """Seconds for which a link's messages wait for a queue to be known before the log says so."""
@@ -165,10 +165,12 @@ class Enqueue:
     Attributes:
         on_ready: called with the link to a home whose queues are there.
         is_dead: whether the process of a home that has no link is known to have ended.
+        is_ahead: whether a home may route by a ring that is not that of all homes yet: what it sends waits.
     """
 
     def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
         self.is_dead: Callable[[int], bool] = lambda home: False
+        self.is_ahead: Callable[[int], bool] = lambda home: False
         self._account = account  # what is on its way is charged to it
         self._links = links  # one to each home
         self._turns = turns  # those of the broker
@@ -272,13 +274,13 @@ class Enqueue:
             early.append((kind, bytes(payload)))
         elif kind == REPLY:
             self._take_reply(link, payload)
-        elif not self._take_unit(link, payload):
+        elif self.is_ahead(link.peer) or not self._take_unit(link, payload):
             self._early[link.peer] = deque([(kind, bytes(payload))])
             asyncio.get_running_loop().call_later(TOLD, self._look_at_early, link, self._early[link.peer])
             asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
 
     def _take_early(self, link: Link) -> None:
-        """Look again whether the queues are known here."""
+        """Look again whether the queues are known here, and the ring that all have."""
         early = self._early.get(link.peer)
         if early is None or self._links.to(link.peer) is not link:
             return
@@ -287,7 +289,7 @@ class Enqueue:
                 kind, payload = early[0]
                 if kind == REPLY:
                     self._take_reply(link, memoryview(payload))
-                elif not self._take_unit(link, memoryview(payload)):
+                elif self.is_ahead(link.peer) or not self._take_unit(link, memoryview(payload)):
                     asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
                     return
                 early.popleft()

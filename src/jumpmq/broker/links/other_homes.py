@@ -16,6 +16,7 @@ from jumpmq.broker.links.moving import Moves
 from jumpmq.broker.links.outbox import Outbox
 from jumpmq.broker.links.relocating import Relocating
 from jumpmq.broker.links.remote_channels import ChannelLinks
+from jumpmq.broker.links.ring_changes import RingChanges
 from jumpmq.broker.links.served_channels import ServedChannels
 from jumpmq.broker.links.taking import Taking
 from jumpmq.broker.links.unix import UnixSockets
@@ -64,6 +65,7 @@ class OtherHomes:
         taking: takes what the others have kept so.
         moves: has queues move from home to home.
         relocating: has queues of this home move to others, all of them where it is left.
+        ring_changes: has messages of keys that move wait for those before them; to be served once queues are there.
         usage: tells what limited users have open; to be served once clients may come.
         channels: what clients' channels ask there.
         served_channels: what clients of other homes ask here.
@@ -90,6 +92,8 @@ class OtherHomes:
         self.enqueue.on_ready.append(self.outbox.ready)
         self.moves = Moves(self.links, turns, self.outbox)
         self.relocating = Relocating(self.links, self.outbox)
+        self.ring_changes = RingChanges(self.links, turns)
+        self.enqueue.is_ahead = self.taking.is_ahead = self.ring_changes.is_ahead
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links)
         self.served_channels = ServedChannels(self.links)
@@ -199,6 +203,7 @@ class OtherHomes:
         if self._member is not None:
             await self._member.stop()
         self.usage.stop()
+        self.ring_changes.stop()
         self.relocating.stop()
         self.moves.stop()
         self.outbox.stop()

@@ -87,10 +87,12 @@ class Taking:
 
     Attributes:
         is_short: tells whether memory or disk is: then nothing is taken.
+        is_ahead: tells the same of a home that may route by a ring that is not that of all homes yet.
     """
 
     def __init__(self, links: Links, turns: Turns, store: Store | None) -> None:
         self.is_short: Callable[[], bool] = lambda: False
+        self.is_ahead: Callable[[int], bool] = lambda home: False
         self._turns = turns  # those of the broker
         self._store = store  # records what was taken
         self._topology: Topology  # finds the queues
@@ -132,7 +134,7 @@ class Taking:
         answers = self._answers[link.peer]
         if answers.is_refused(attempt):
             return
-        if self.is_short():
+        if self.is_short() or self.is_ahead(link.peer):
             answers.refuse(attempt, number)
             return
         last = struct.unpack_from(f"!{queues}Q", payload, HEADER.size)

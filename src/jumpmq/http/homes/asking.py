@@ -28,6 +28,7 @@ from jumpmq.broker.figures.values import (
     HomeState,
     PublisherFigures,
     QueueCounts,
+    QueueFenceFigures,
     QueueFigures,
     ReaderFigures,
 )
@@ -48,6 +49,7 @@ TYPES: dict[str, Any] = {
     "consumer_count": int,
     "consumer_groups": ConsumerGroupFigures,
     "group_offsets": GroupOffsetFigures,
+    "fences": QueueFenceFigures,
     "readers": ReaderFigures,
     "unread": tuple[str, int],
     "connections": ConnectionFigures,

@@ -25,6 +25,8 @@ from jumpmq.http.homes import acting, asking, principals
 from jumpmq.http.homes.passing import ADDRESS
 from jumpmq.http.plumbing.errors import ANSWERS, Unauthorized, refused
 from jumpmq.http.resources import (
+    browse,
+    fences,
     group_offsets,
     login_attempts,
     node_control,
@@ -41,8 +43,10 @@ PASSED = (
     queues,
     queue_contents,
     queue_messages,
+    browse,
     readers,
     slots,
+    fences,
     group_offsets,
     node_control,
     node_limits,

@@ -54,6 +54,6 @@ class Endpoint(Route):
         self.verb = verb
         self.access = access
         self.shape = shape
-        self.at_home = at_home
+        self.at_home, self.at_node = at_home, at_node
         paragraph = " ".join((respond.__doc__ or "").split("\n\n")[0].split())
         self.summary = paragraph.partition("``: ")[2] or paragraph

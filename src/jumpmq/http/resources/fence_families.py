@@ -9,16 +9,15 @@ from starlette.requests import Request
 from jumpmq.http.plumbing import requested
 from jumpmq.http.resources.object_families import Family, Figure, lines
 from jumpmq.http.resources.ring_families import PREFIX
-from jumpmq.queues import Queue
 from jumpmq.queues.fences import FenceFigures
 
-Found = tuple[Queue, str, list[FenceFigures]]
-"""A queue, the name of one that it waits for, and its fences."""
+Found = tuple[str, str, str, list[FenceFigures]]
+"""Virtual host and name of a queue, the name of one that it waits for, and its fences."""
 
 FENCES = Family(
     "fence",
     ("vhost", "queue", "source"),
-    lambda found: (found[0].vhost, found[0].name, found[1]),
+    lambda found: found[:3],
     (
         Figure("fence_messages_held", "Messages that wait for those of their keys in another queue"),
         Figure("fence_messages_remaining", "Messages of that queue that they wait for"),
@@ -29,7 +28,7 @@ FENCES = Family(
 
 
 def _of_fences(found: Found) -> tuple[float | None, ...]:
-    fences = found[2]
+    fences = found[3]
     oldest = min(one.since for one in fences)
     return (
         max(one.held for one in fences),
@@ -40,9 +39,8 @@ def _of_fences(found: Found) -> tuple[float | None, ...]:
 
 async def fences(request: Request) -> dict[str, list[str]]:
     """The metrics of all fences: lines of text by the metric's name."""
-    topology = requested.broker(request).topology
-    found: dict[tuple[Queue, str], list[FenceFigures]] = {}
-    for vhost in topology.vhosts:
-        for queue, fence in topology.fences.figures(vhost):
-            found.setdefault((queue, fence.source), []).append(fence)
-    return await lines(request, FENCES, PREFIX, [(queue, source, of) for (queue, source), of in found.items()])
+    broker = requested.broker(request)
+    found: dict[tuple[str, str, str], list[FenceFigures]] = {}
+    for vhost, queue, fence in await broker.figures.fences(list(broker.topology.vhosts)):
+        found.setdefault((vhost, queue, fence.source), []).append(fence)
+    return await lines(request, FENCES, PREFIX, [(*which, fences) for which, fences in found.items()])

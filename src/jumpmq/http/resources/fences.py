@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,8 +11,6 @@ from jumpmq.http.plumbing.access import monitors
 from jumpmq.http.plumbing.answers import answer_list
 from jumpmq.http.plumbing.changing import check_permission, may_read
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.queues import Queue
-from jumpmq.queues.fences import FenceFigures
 from jumpmq.topology import VirtualHost
 
 ORDER = ("vhost", "queue", "source", "since")
@@ -32,32 +27,12 @@ async def fences_of_host(request: Request) -> Response:
 
 
 async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
-    fences = requested.broker(request).topology.fences
-    found = [one for host in hosts for one in fences.figures(host.name)]
+    found = await requested.broker(request).figures.fences([host.name for host in hosts])
     if not monitors(requested.user(request)):
-        found = [one for one in found if may_read(request, one[0].vhost, one[0].name)]
+        found = [one for one in found if may_read(request, one.vhost, one.queue)]
     return await answer_list(
-        request, found, lambda one: {"vhost": one[0].vhost, "queue": one[0].name} | shown(one[1]), ORDER
+        request, found, lambda one: {"vhost": one.vhost, "queue": one.queue} | one.fence.shown(), ORDER
     )
-
-
-def shown(fence: FenceFigures) -> dict[str, Any]:
-    """A fence as JSON; ``since`` is in seconds since the epoch."""
-    return {
-        "exchange": fence.exchange,
-        "source": fence.source,
-        "remaining": fence.remaining,
-        "messages_held": fence.held,
-        "since": round(fence.since, 3),
-        "seconds": round(max(0.0, time.time() - fence.since), 3),
-    }
-
-
-def of_queue(queue: Queue | None) -> dict[str, Any]:
-    """What there is to show of a queue's fences; nothing where there are none."""
-    if queue is None or queue.fences is None:
-        return {}
-    return {"messages_fenced": queue.fenced_count, "fences": [shown(one) for one in queue.fences.figures()]}
 
 
 async def lift_fence(request: Request) -> Response:

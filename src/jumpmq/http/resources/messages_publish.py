@@ -83,6 +83,7 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
     if chunk is not None and chunk.place.rows - chunk.first != len(messages):
         raise BadRequest(f"the stream has {len(messages)} rows, and not {chunk.place.rows - chunk.first}")
     await broker.count_published(user, len(messages))
+    await broker.pause.over()
     drop, undelivered_to = query.get("unroutable") == "drop", query.get("undelivered-to")
     with _refused_as_answers():
         judged = await broker.slices.between(

@@ -64,6 +64,7 @@ async def publish(request: Request) -> JSONResponse:
         time.time(),
     )
     await broker.count_published(requested.principal(request), 1)
+    await broker.pause.over()
     try:
         user = requested.principal(request)
         pushed = publish_one(broker.authorization, user, host, message, broker.spans, broker.elsewhere)

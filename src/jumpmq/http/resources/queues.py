@@ -16,7 +16,7 @@ from jumpmq.http.plumbing.answers import SHOWN_AT_ONCE, answer_list_in_parts, an
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import Rates
-from jumpmq.http.resources import connections, consumers, fences
+from jumpmq.http.resources import connections, consumers
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, INTEGER, TEXT, Shape, one_of
@@ -252,7 +252,6 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
             "idle_since": rates.idle_since(figures),
             "last_seq": figures.last_seq,
         }
-        | fences.of_queue(declared.contents)
         | _move_under_way(requested.broker(request).topology, declared.definition)
         | _message_figures(figures)
         | _attendance(rates, figures)
