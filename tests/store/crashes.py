@@ -89,6 +89,61 @@ class Recorder(Files):
             self.calls.append(call)
 
 
+class Failing(Recorder):
+    """Files of which some calls fail: a write may be there in part, and what a sync was to cover may be gone for good.
+
+    Attributes:
+        rate: the share of calls that fail.
+        error: with which number.
+    """
+
+    def __init__(self, chance: Random, rate: float, error: int) -> None:
+        super().__init__()
+        self.rate, self.error = rate, error
+        self._chance = chance
+
+    def create(self, path: Path) -> int:
+        self._fail()
+        return super().create(path)
+
+    def write(self, file: int, offset: int, buffers: Sequence[Any]) -> None:
+        try:
+            self._fail()
+        except OSError:
+            octets = b"".join(buffers)
+            super().write(file, offset, [octets[: self._chance.randrange(len(octets))]])
+            raise
+        super().write(file, offset, buffers)
+
+    def sync(self, file: int) -> None:
+        try:
+            self._fail()
+        except OSError:
+            self._record(Call("sync_failed", self._paths[file]))
+            raise
+        super().sync(file)
+
+    def allocate(self, file: int, offset: int, length: int) -> None:
+        self._fail()
+        super().allocate(file, offset, length)
+
+    def truncate(self, file: int, size: int) -> None:
+        self._fail()
+        super().truncate(file, size)
+
+    def remove(self, path: Path) -> None:
+        self._fail()
+        super().remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._fail()
+        super().sync_directory(path)
+
+    def _fail(self) -> None:
+        if self._chance.random() < self.rate:
+            raise OSError(self.error, os.strerror(self.error))
+
+
 @dataclass
 class Image:
     """A file on the disk: what is sure of it, and what was asked since."""
@@ -135,8 +190,9 @@ class SimulatedDisk:
         committed: the last number noted as ``committed``.
     """
 
-    def __init__(self, index: bytes) -> None:
+    def __init__(self, index: bytes, chance: Random | None = None) -> None:
         self.committed = 0
+        self._chance = Random(0) if chance is None else chance
         self._index, self._index_log = index, b""
         self._files: dict[str, Image] = {}
 
@@ -161,6 +217,10 @@ class SimulatedDisk:
             for one in image.since:
                 image.apply(one)
             image.since.clear()
+        elif call.name == "sync_failed":
+            if (failed := self._files.get(call.path)) is not None:
+                self._files[call.path] = failed.after_crash(self._chance)
+                self._files[call.path].named, self._files[call.path].removed = failed.named, failed.removed
         else:
             self._files[call.path].since.append(call)
 

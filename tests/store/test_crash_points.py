@@ -4,6 +4,7 @@ Exactly that: every turn that was confirmed and none in part, in order, nothing 
 lost between a queue and the one that it is dead-lettered to, and none is in both.
 """
 
+import errno
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -11,16 +12,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
-from tests.store.crashes import Recorder, SimulatedDisk
+from tests.store.crashes import Failing, Recorder, SimulatedDisk
 from tests.store.opened import Opened, make_messages
 
 from jumpmq.amqp.messages import Message
+from jumpmq.store import pipeline
 
 SEGMENT, COMMIT = 16 << 10, 4 << 10
-POINTS = 100
+POINTS = 60
 """Crashes that are tried for each workload."""
 
 State = tuple[dict[str, Any], dict[int, list[tuple[int, bytes]]]]
@@ -29,8 +32,8 @@ State = tuple[dict[str, Any], dict[int, list[tuple[int, bytes]]]]
 class Workload:
     """What a broker does to its store, and the state that each commit stands for."""
 
-    def __init__(self, directory: Path) -> None:
-        self.disk = Recorder()
+    def __init__(self, directory: Path, disk: Recorder | None = None) -> None:
+        self.disk = Recorder() if disk is None else disk
         self.opened = Opened(directory, self.disk, segment_bytes=SEGMENT, commit_bytes=COMMIT)
         self.opened.tell = lambda receipt: self.disk.note("committed", receipt)
         self.index = (directory / "jumpmq.db").read_bytes()
@@ -143,16 +146,26 @@ STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(1, 3), st.integ
 
 
 def found_in(directory: Path) -> State:
-    """What a broker finds that starts there."""
+    """What a broker finds that starts there; so does the one after it, and neither misses anything."""
+    first, again = _found_in(directory), _found_in(directory)
+    assert first == again, f"after a clean stop: {difference(again, first)}"
+    return first
+
+
+def _found_in(directory: Path) -> State:
     opened = Opened(directory)
     try:
+        assert not opened.store.losses, opened.store.losses.listed()
         definitions = {key: value for _, key, value in opened.store.definitions()}
         content = {
             queue: [(one.seq, one.body) for batch in batches for one in opened.store.read(batch)]
             for queue, batches in opened.store.batches().items()
         }
+        assert not opened.store.losses, opened.store.losses.listed()
+        opened.store.put("start", "last", 1)  # so that the end writes the index
     finally:
         opened.store.close()
+    definitions.pop("last", None)
     return definitions, content
 
 
@@ -167,12 +180,36 @@ def difference(found: State, expected: State) -> str:
     )
 
 
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+UNHURRIED = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[phase for phase in Phase if phase is not Phase.shrink],  # it would take minutes
+)
+
+
+@settings(UNHURRIED, max_examples=examples(25))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
 def test_a_crash_leaves_the_state_of_a_commit(steps: list[Any], seed: int) -> None:
-    chance = Random(seed)
+    crash_everywhere(steps, Random(seed), Recorder(), ahead=3)
+
+
+@settings(UNHURRIED, max_examples=examples(10))
+@given(steps=STEPS, seed=st.integers(0, 1 << 30), rate=st.sampled_from([0.01, 0.05, 0.2]))
+def test_so_does_one_after_errors_of_the_disk(steps: list[Any], seed: int, rate: float) -> None:
+    """All that was staged by the next attempt is one commit then."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "RETRY_INTERVAL", 0.001)
+        crash_everywhere(steps, Random(seed), Failing(Random(seed), rate, errno.EIO), ahead=None)
+
+
+def crash_everywhere(steps: list[Any], chance: Random, recorder: Recorder, ahead: int | None) -> None:
+    """Record a workload, and look at what crashes during it leave.
+
+    Args:
+        ahead: how many commits may be on disk that were not reported; None for any number.
+    """
     with tempfile.TemporaryDirectory() as name:
-        workload = Workload(Path(name) / "broker")
+        workload = Workload(Path(name) / "broker", recorder)
         for action, queue, number in steps:
             action(workload, queue, number)
             match chance.random():
@@ -183,15 +220,17 @@ def test_a_crash_leaves_the_state_of_a_commit(steps: list[Any], seed: int) -> No
         workload.end_turn()
         workload.opened.commit()
         calls = list(workload.disk.calls)
+        if isinstance(recorder, Failing):
+            recorder.rate = 0.0
         workload.opened.close()
         points = sorted(chance.sample(range(len(calls) + 1), min(POINTS, len(calls))))
-        disk = SimulatedDisk(workload.index)
+        disk = SimulatedDisk(workload.index, chance)
         for place, call in enumerate([*calls, None]):
             if place in points:
                 directory = Path(name) / f"crash at {place}"
                 disk.crash(directory, chance)
                 found = found_in(directory)
-                allowed = workload.states_from(disk.committed)[:3]
+                allowed = workload.states_from(disk.committed)[:ahead]
                 where = f"crash before call {place}, commit {disk.committed}"
                 assert found in allowed, f"{where}: {difference(found, allowed[0])}"
                 shutil.rmtree(directory)

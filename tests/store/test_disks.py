@@ -261,6 +261,37 @@ def test_after_an_error_of_the_disk_the_log_is_kept_small_and_whole(tmp_path: Pa
     opened.close()
 
 
+def test_a_segment_that_was_made_and_not_used_hides_nothing_of_the_one_before(opened: Opened) -> None:
+    """It is there where a disk has failed at its last step, or where its removal was not on disk in time."""
+    opened.store.append(1, make_messages(1, 3))
+    opened.commit()
+    log = opened.store._log
+    segment, _ = log.make(log.next_opening(opened.store._pipeline._number + 1))
+    opened.store.append(1, make_messages(4, 6))
+    opened.commit()
+    found = opened.crash()
+    assert (found.directory / "log" / segment.path.name).exists()
+    assert left(found) == {1: list(range(1, 7))}
+    found.store.append(1, make_messages(7, 9))
+    found.commit()
+    assert left(found.crash()) == {1: list(range(1, 10))}
+    assert left(found.restart()) == {1: list(range(1, 10))}
+    assert not found.store.losses
+
+
+@pytest.mark.parametrize("octets", [10, 40])
+def test_a_segment_that_was_being_made_is_not_missed(opened: Opened, octets: int) -> None:
+    opened.store.append(1, make_messages(1, 3))
+    opened.commit()
+    found = opened.crash()
+    log = found.store._log
+    segment, _ = log.make(log.next_opening(2))
+    segment.path.write_bytes(segment.path.read_bytes()[:octets] + bytes(4 << 20))
+    again = found.crash()
+    assert left(again) == {1: [1, 2, 3]}
+    assert not again.store.losses
+
+
 def test_a_slow_disk_delays_confirms_and_nothing_else(opened: Opened, disk: Disk) -> None:
     disk.delay = 0.3
     opened.store.append(1, make_messages(1, 3))

@@ -4,6 +4,7 @@ Nothing is changed by looking. Bodies are not read, but those of the last commit
 none is begun before the one before it is on disk.
 """
 
+import functools
 import json
 import logging
 from bisect import bisect_right, insort
@@ -157,9 +158,9 @@ class Recovery:
         known = sorted(((path, file) for path, file in opened if file is not None), key=_number)
         numbers = [int(path.stem) for path in paths if path.stem.isdigit()] + [_number(one) for one in known]
         self.highest_segment = max(numbers, default=0)
+        last = next((place for place in reversed(range(len(known))) if known[place][1].has_commits), 0)
         for place, (path, file) in enumerate(known):
             assert file.opening is not None
-            following = known[place + 1][1].opening if place + 1 < len(known) else None
             segment = Segment(path, file.opening)
             segment.end = segment.allocated = file.size
             if self.segments and self.segments[-1].number == segment.number:
@@ -167,9 +168,10 @@ class Recovery:
                 continue
             self._miss_before(segment)
             self.segments.append(segment)
-            if segment.number >= self.replayed_from or (following is None and not self.last_commit):
-                limit = None if following is None else following.first_commit
-                self._replay_segment(segment, file, limit)
+            is_last = place >= last  # those behind it were made, and never written to
+            if segment.number >= self.replayed_from or (is_last and not self.last_commit):
+                following = [] if is_last else [one for _, one in known[place + 1 :]]
+                self._replay_segment(segment, file, _given_up(following))
         for _, file in known:
             file.close()
         # The index is written up to a segment that is there, but for a clean stop: that one begins with the next start.
@@ -205,7 +207,7 @@ class Recovery:
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}; put that right") from error
         if file.opening is None:
-            if file.size > records.OPENING_SIZE and any(file.octets(0, 4096)):
+            if not file.is_blank:  # else it was being made when the power failed, or the disk
                 self.whole = False
                 self.losses.append(f"{path} is damaged at its beginning; nothing of it can be used")
             file.close()
@@ -473,8 +475,23 @@ class OpenSegment(SegmentFile):
         self._descriptor = files.open(path)
         super().__init__(self._descriptor)
 
+    @functools.cached_property
+    def has_commits(self) -> bool:
+        """Whether something was written to it, damaged or not."""
+        return next(self.commits(), None) is not None
+
     def close(self) -> None:
         self._files.close(self._descriptor)
+
+
+def _given_up(following: list["OpenSegment"]) -> int | None:
+    """From which number on commits of a segment were written again in those that follow; None where none were. A
+    segment that was made, and then not used, says nothing."""
+    for file in following:
+        if file.has_commits:
+            assert file.opening is not None
+            return file.opening.first_commit
+    return None
 
 
 def _number(opened: tuple[Path, OpenSegment]) -> int:

@@ -74,6 +74,11 @@ class SegmentFile:
             self._start, at = offset, 0
         return self._window[at : at + length]
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing behind the opening."""
+        return not any(self.octets(offset, WINDOW).strip(b"\0") for offset in range(OPENING_SIZE, self.size, WINDOW))
+
     def block(self, place: Place) -> bytes | None:
         """A whole block, None where it is damaged."""
         assert self.opening is not None
